@@ -82,13 +82,6 @@ def test_two_keys_of_one_name():
     assert 1 == len(ring.callers)
 
 
-def test_admins_have_no_quotas():
-    """They mend what others broke."""
-    ring = read_key_ring(("team=one",), ("ops=two",), Quotas(requests_per_minute=5))
-
-    assert [5, None] == [caller.quotas.requests_per_minute for caller in ring.callers]
-
-
 def test_who_may_change_what():
     """A caller what is its own; an admin anything; where there are no keys anybody anything."""
     team, other = read_key_ring(("team=one", "two")).callers

@@ -8,7 +8,7 @@ import pytest
 
 from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import MACHINES, facts
-from backend.device.plan.placement import card_of, place
+from backend.device.plan.placement import place
 from backend.device.records import AllocatorStats, Platform
 from backend.gpu_toolkit.device_info import card_dict, detect_platform, device_dict, memory_dict, platform_dict
 
@@ -64,14 +64,6 @@ def test_workers_of_cards():
     assert workers[0] > workers[1] >= 1
     assert 0 == old["suggested_workers"]
     assert old["fault"]
-
-
-def test_card_of_a_placement():
-    """The one that is named; none on a CPU."""
-    machine = facts("ada-and-blackwell")
-
-    assert machine.gpus[1] is card_of(machine, place(machine, DeviceRequest(device="cuda:1")))
-    assert card_of(machine, place(machine, DeviceRequest(device="cpu"))) is None
 
 
 def test_memory():

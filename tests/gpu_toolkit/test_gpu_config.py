@@ -82,24 +82,10 @@ def test_wanted(config: GPUConfig, expected: str):
     assert expected == config.wanted
 
 
-def test_every_card_of_the_machine():
-    """The guide's script prints id, name and architecture of each, from its capability and not from its name."""
-    default_device.configure(facts("ada-and-blackwell"))
-    found = {(gpu["id"], gpu["architecture"].partition(" (")[0]) for gpu in GPUConfig.get_gpu_info()}
-
-    assert {(0, "Blackwell workstation"), (1, "Ada Lovelace")} == found
-
-
 def test_no_card():
     default_device.configure(facts("no-gpu"))
 
     assert [] == GPUConfig.get_gpu_info()
-
-
-def test_platform_and_flash_attention():
-    """Both of the guide's questions have their keys."""
-    assert {"is_wsl", "system"} <= GPUConfig.detect_platform().keys()
-    assert {"installed", "version"} <= GPUConfig.check_flash_attention().keys()
 
 
 def test_the_saved_choice(tmp_path: Path):

@@ -20,7 +20,7 @@ from backend.device.watch.monitor import DeviceMemory
 from backend.errors import BadSettings, DeviceUnavailable
 from backend.gpu_toolkit import manager
 from backend.gpu_toolkit.gpu_config import GPUConfig
-from backend.gpu_toolkit.manager import GPUManager, get_device_info, get_gpu_manager
+from backend.gpu_toolkit.manager import GPUManager, get_gpu_manager
 
 GIB = 1024**3
 PLAIN = MachineFacts(2, "a processor", (), 2**33, why_no_gpu="no NVIDIA driver answers")  # without bf16
@@ -155,18 +155,6 @@ def test_mixed_precision_switched_off(at: Callable[[str], None]):
     found = GPUManager(GPUConfig(enable_mixed_precision=False))
 
     assert (False, torch.float32) == (found.supports_amp(), found.get_amp_dtype())
-
-
-def test_gpu_info_of_a_card(at: Callable[[str], None]):
-    at("rtx-4070-laptop")
-    found = GPUManager().get_gpu_info()
-    card = default_device.machine_facts().gpus[0]
-
-    assert (card.name, card.total_bytes, "8.9") == (
-        found["device_name"],
-        found["total_memory"],
-        found["compute_capability"],
-    )
 
 
 def test_gpu_info_has_one_shape(at: Callable[[str], None]):
@@ -345,24 +333,6 @@ def test_empty_cache(at: Callable[[str], None], monkeypatch: pytest.MonkeyPatch,
     assert [True] * expected == emptied
 
 
-def test_empty_cache_never_by_itself(at: Callable[[str], None]):
-    """The default: it costs time and torch uses its cache again."""
-    at("apple-m3")
-
-    assert not any(GPUManager().empty_cache(step) for step in range(1000))
-
-
-@pytest.mark.slow
-def test_memory_is_cleared(device: str):
-    """What nothing refers to goes back; on a CPU torch holds nothing back."""
-    found = GPUManager(GPUConfig(device=device), set_ceiling=Ceilings())
-    tensor = torch.ones(2**20, device=device)
-    del tensor
-
-    assert 0 <= found.clear_memory()
-    assert device.startswith("cuda") == found.empty_cache()
-
-
 def test_one_manager_a_process(at: Callable[[str], None]):
     """Made at the first call with its config; another config later is refused."""
     at("no-gpu")
@@ -371,13 +341,3 @@ def test_one_manager_a_process(at: Callable[[str], None]):
     assert first is get_gpu_manager() is get_gpu_manager(GPUConfig(num_workers=1))
     with pytest.raises(BadSettings, match="first call"):
         get_gpu_manager(GPUConfig(num_workers=2))
-
-
-def test_device_info(device: str):
-    """Everything about a device, ready for JSON."""
-    found = get_device_info(device)
-
-    assert device == found["device"]
-    assert torch.__version__ == found["torch"]
-    assert {"memory", "platform", "supports_amp", "loader", "flash_attention", "why"} <= found.keys()
-    assert json.dumps(found)

@@ -27,24 +27,18 @@ from backend.gpu_toolkit import (
     GPUInfo,
     GPUManager,
     GPUMemoryOptimizer,
-    GPUPerformanceMonitor,
     IntegratedGPUTrainingSystem,
     MixedPrecisionConfig,
     MixedPrecisionTrainer,
     TrainingConfig,
-    cleanup_gpu_memory,
     get_device_info,
     get_gpu_manager,
     get_optimal_batch_size,
-    gpu_memory_guard,
     manager,
-    move_to_device,
     optimize_model_for_inference,
     profile_model,
 )
 from backend.training.cli import make_parser, parse_config
-from backend.training.trainer.loop import train
-from tests.toy_training import ToyTask, plain_config
 
 GUIDE_OF_FLAGS = {  # commands of document 003, without the program's name
     "mixed-precision": "--epochs 30",
@@ -132,33 +126,6 @@ def test_001_set_up_and_train(device: str, model: nn.Module) -> None:
     assert {stats["precision"]: stats["steps"]} == stats["steps_by_precision"]
 
 
-def test_001_manager(device: str, model: nn.Module) -> None:
-    """Name and memory of the device, what is used, the model on it, memory given back."""
-    found = GPUManager(on_card_0(device, memory_fraction=0.9, enable_mixed_precision=True))
-    info, usage = found.get_gpu_info(), found.get_memory_usage()
-    optimized = found.optimize_model_for_gpu(model)
-
-    assert info["device_name"]
-    assert info["total_memory"] / 1024**3 > usage["allocated_gb"] >= 0
-    assert found.get_device() == next(optimized.parameters()).device
-    assert found.clear_memory() >= 0
-
-
-def test_001_mixed_precision_trainer(device: str, model: nn.Module) -> None:
-    """The four calls."""
-    config = MixedPrecisionConfig(enabled=True, dtype="bfloat16" if device == "cpu" else "float16")
-    trainer = MixedPrecisionTrainer(config, device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    data, targets = digits(8)
-    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-    predictions = trainer.forward_pass(model, data)
-    loss = trainer.compute_loss(nn.CrossEntropyLoss(), predictions, targets)
-    trainer.backward_pass(loss, optimizer)
-    trainer.optimizer_step(optimizer)
-
-    assert not torch.equal(before, nn.utils.parameters_to_vector(model.parameters()).detach().cpu())
-
-
 @pytest.mark.slow
 def test_001_memory_optimizer(device: str, model: nn.Module) -> None:
     """The model, the batch for so many GiB, and the memory of each batch size; less memory, no larger batch."""
@@ -170,17 +137,6 @@ def test_001_memory_optimizer(device: str, model: nn.Module) -> None:
     assert 1 <= six <= eight
     assert [1, 2, 4, 8, 16, 32] == list(profile)
     assert all(row["memory_used_gb"] > 0 for row in profile.values())
-
-
-def test_001_performance_monitor(device: str) -> None:
-    """Started, asked while something runs, stopped, its history."""
-    monitor = GPUPerformanceMonitor(device)
-    monitor.start_monitoring(interval=2.0)
-    metrics = monitor.get_latest_metrics()
-    monitor.stop_monitoring()
-
-    assert metrics is None or {"gpu_utilization", "memory_allocated_gb"} <= metrics.keys()
-    assert monitor.get_metrics_history()
 
 
 def test_001_several_cards() -> None:
@@ -306,19 +262,6 @@ def test_002_automatic_mixed_precision(device: str) -> None:
         assert torch.float32 == found.get_amp_dtype()
 
 
-def test_002_memory(device: str, model: nn.Module) -> None:
-    """Emptied every so many steps, by hand, and around a call."""
-    found = GPUManager(GPUConfig(device=device, empty_cache_interval=100))
-    model = move_to_device(model, device)
-    with gpu_memory_guard(device=device):
-        output = model(move_to_device(digits(4)[0], device))
-
-    assert (4, 10) == output.shape
-    assert (device != "cpu") == found.empty_cache() == found.empty_cache(100)
-    assert not found.empty_cache(99)
-    assert cleanup_gpu_memory(device) >= 0
-
-
 def test_002_profile_and_inference(device: str, model: nn.Module) -> None:
     """Samples a second of a model that was prepared; the largest batch; everything about the device."""
     served = optimize_model_for_inference(model, device=device)
@@ -351,33 +294,6 @@ def test_002_training_config(fields: dict[str, Any], expected: tuple[int, int, s
     assert expected == (config.effective_batch, config.items_at_once or config.effective_batch, config.short_dtype)
     assert fields == {name: getattr(config, name) for name in fields}
     assert fields.items() <= config.as_dict().items()
-
-
-def test_002_accumulation_trains_on_the_larger_batch() -> None:
-    """Two batches of 4 make the step of one batch of 8."""
-    whole, parts = ToyTask(), ToyTask()
-    expected = train(whole, plain_config(batch_size=8), output=None)
-    result = train(parts, plain_config(batch_size=4, gradient_accumulation_steps=2), output=None)
-
-    assert (expected.steps, 4) == (result.steps, result.micro_batch)
-    assert abs(expected.loss - result.loss) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"amp_dtype": "float8"}, "amp_dtype: dtype='float8': use auto"),
-        ({"amp_dtype": "float16", "mixed_precision": MixedPrecisionConfig(dtype="bf16")}, "contradicts dtype='bf16'"),
-        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps=0: must be at least 1"),
-        ({"batch_size": 4, "gradient_accumulation_steps": 2, "micro_batch": 9}, "more than the 8 items of a step"),
-    ],
-)
-def test_002_wrong_training_configs(fields: dict[str, Any], reason: str) -> None:
-    """Refused when they are made."""
-    with pytest.raises(BadSettings) as caught:
-        TrainingConfig(**fields)
-
-    assert reason in str(caught.value)
 
 
 def test_002_slow(device: str) -> None:
@@ -437,8 +353,3 @@ def test_004_the_script_of_verification(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(platform["is_wsl"], bool)
     assert platform["system"]
     assert flash["version"] if flash["installed"] else flash["why"]
-
-
-def test_004_memory_is_cleaned_up(device: str) -> None:
-    """Between batches, where a program wants it."""
-    assert cleanup_gpu_memory(device) >= 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 
 from backend.gpu_toolkit import throughput
 from backend.gpu_toolkit.throughput import profile_model, spread
-from tests.device.memory.test_trial_run import Tokens, same, state
+from tests.device.memory.test_trial_run import same, state
 
 
 def steps(*seconds: float) -> Callable[[], float]:
@@ -48,13 +47,6 @@ def test_rates_from_the_clock():
     assert 8 * 4 / 1.0 == pytest.approx(found["throughput_samples_per_sec"])
     assert {"mean": 0.25, "p50": 0.25, "p95": 0.4, "min": 0.1, "max": 0.4} == pytest.approx(found["latency_s"])
     assert found["throughput_tokens_per_sec"] is None
-
-
-def test_tokens_a_second():
-    """For a model of token ids they are counted too."""
-    found = profile_model(Tokens(), (16,), batch_size=2, device="cpu", batches=3, clock=steps(0.5))
-
-    assert (4.0, 64.0) == (found["throughput_samples_per_sec"], found["throughput_tokens_per_sec"])
 
 
 def test_warm_up_is_not_timed():
@@ -103,13 +95,6 @@ def test_on_the_asked_device(device: str):
     assert 0 < found["throughput_samples_per_sec"]
     assert found["peak_memory_bytes"] is None or found["peak_memory_bytes"] > found["weights_bytes"]
     assert (found["peak_memory_bytes"] is not None) == device.startswith("cuda")
-
-
-@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"batches": 0}, {"warmup": -1}])
-def test_sizes_below_one(wrong: dict[str, Any]):
-    """They are refused with the values in the message."""
-    with pytest.raises(ValueError, match="at least 1, 1 and 0"):
-        profile_model(nn.Linear(1, 1), (1,), device="cpu", **wrong)
 
 
 @pytest.mark.parametrize(

@@ -144,16 +144,6 @@ async def test_watchers_leave_connections_for_jobs(connect):
         await watcher.aclose()
 
 
-async def test_the_queue_is_recreated_in_an_emptied_redis(connect, redis_server):
-    store = await connect(lease_s=0.2)
-    taking = asyncio.create_task(store.take())
-    await asyncio.sleep(0)
-    redis_server.client.flushall()
-    await added(store, job())
-
-    assert "one" == (await asyncio.wait_for(taking, 20)).job_id
-
-
 async def test_cancellations_after_a_lost_connection(connect, redis_proxy, redis_server):
     disconnected = RedisJobStore(
         RedisJobOptions(redis_proxy.url, lease_s=0.2, settle_s=1.0), LIMITS, monotonic=time.monotonic

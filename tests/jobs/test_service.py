@@ -130,15 +130,6 @@ async def test_cancel_while_it_waits(open_replica):
     assert await replica.service.result(await replica.service.find(second.id, "")) is None
 
 
-async def test_an_ended_job_is_deleted(open_replica):
-    replica = await open_replica()
-    job = await replica.ended(await replica.submit())
-
-    assert await replica.service.cancel(job.id, "") is None
-    with pytest.raises(NotFound):
-        await replica.service.cancel(job.id, "")
-
-
 async def test_a_deadline(open_replica):
     """A job over its time limit fails, and keeps its pages."""
     replica = await open_replica(FakeProcess(stops_at=2))
@@ -179,23 +170,6 @@ async def test_a_failure(open_replica, error, code, status, caplog):
     assert following.id != job.id  # what failed is tried again
 
 
-async def test_equal_files_are_one_job(open_replica):
-    replica = await open_replica()
-    job, replayed = await replica.submitted()
-    again = await replica.submitted()
-    others = [
-        await replica.submitted(owner="key"),
-        await replica.submitted(options=DocumentOptions(pages="1")),
-        await replica.submitted(b"%PDF-1.7 two"),
-        await replica.submitted(encoding_format="base64"),
-        await replica.submitted(format="pdf"),
-    ]
-
-    assert (False, (job.id, True)) == (replayed, (again[0].id, again[1]))
-    assert 6 == len({job.id, *(other.id for other, _ in others)})
-    assert not any(replayed for _, replayed in others)
-
-
 async def test_jobs_of_other_owners_are_not_found(open_replica):
     """The message is that of a job that never existed."""
     replica = await open_replica()
@@ -208,19 +182,6 @@ async def test_jobs_of_other_owners_are_not_found(open_replica):
         assert "100 s after their end (JOB_TTL_S), and without REDIS_URL" in str(received.value)
         with pytest.raises(NotFound):
             await replica.service.cancel(job_id, owner)
-
-
-async def test_expiry(open_replica, clock):
-    """A job is gone some time after its end."""
-    replica = await open_replica()
-    clock.advance(50)
-    job = await replica.ended(await replica.submit())
-    clock.advance(TTL_S - 1)
-    assert job == await replica.service.find(job.id, "")
-    clock.advance(1)
-
-    with pytest.raises(NotFound):
-        await replica.service.find(job.id, "")
 
 
 async def test_unknown_types_are_refused_at_submission(open_replica):

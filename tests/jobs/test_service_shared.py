@@ -375,19 +375,6 @@ async def test_redis_does_not_answer_for_a_while(open_replica, redis_proxy):
     assert {1, 2} == set(await replica.store.pages(job.id))
 
 
-async def test_all_keys_expire(open_replica, redis_server):
-    """The queue is empty once all jobs have ended."""
-    replica = await open_replica()
-    await replica.ended(await replica.submit(key="mine"))
-    client = redis_server.client
-    keys = [key for key in client.keys("*") if b":job:" in key or b":same:" in key or b":key:" in key]
-
-    assert 8 == len(keys)  # job, file, pages, result, events, names, same, key
-    assert all(client.pttl(key) > 0 for key in keys)
-    assert 0 == client.xlen("financia:jobs:queue")
-    assert 0 == client.xpending("financia:jobs:queue", "workers")["pending"]
-
-
 def dump(server) -> bytes:
     client, received = server.client, b""
     for key in client.keys("*"):

@@ -43,11 +43,6 @@ async def test_order_is_kept(make_batcher):
     )
 
 
-async def test_nothing_to_do(make_batcher):
-    """An empty request has no items."""
-    assert make_batcher().submit(EchoEngine(), [], []) == []
-
-
 async def test_load_makes_batches(make_batcher):
     """What came while the lane was busy runs together; several engines share the lanes."""
     batcher, first, second = make_batcher(), EchoEngine("first"), EchoEngine("second")
@@ -71,19 +66,6 @@ async def test_interactive_before_bulk(make_batcher):
     await results(bulk + interactive)
 
     assert engine.batches == [["interactive"], ["bulk"]]
-
-
-async def test_bulk_that_waited_long_enough_is_interactive(make_batcher, clock):
-    """Ageing: the older one goes first once bulk no longer means later."""
-    batcher, engine = make_batcher(ageing_s=2.0), EchoEngine(budget=10)
-    blocker = await blocked(batcher)
-    bulk = batcher.submit(engine, ["bulk"], [10], priority=Priority.BULK)
-    clock.advance(2.1)
-    interactive = batcher.submit(engine, ["interactive"], [10])
-    blocker.gate.set()
-    await results(bulk + interactive)
-
-    assert engine.batches == [["bulk"], ["interactive"]]
 
 
 async def test_a_late_item_never_reaches_the_device(make_batcher, clock, value):
@@ -309,28 +291,6 @@ async def test_status(make_batcher, clock):
     assert (status.lanes, status.lanes_alive, status.busy) == (1, 1, 1)
     assert (status.queued_jobs, status.queued_tokens, status.oldest_s) == (2, 30, 4.0)
     assert (status.running_s, status.last_batch_age_s, status.rate_tokens_per_s) == (4.0, None, 0.0)
-
-
-async def test_the_first_batch_gives_the_rate(make_batcher, clock):
-    """Known after one batch, and the age of the last batch with it."""
-    batcher = make_batcher()
-    await results(batcher.submit(TimedEngine(clock=clock, batch_s=2.0), ["a", "b"], [10, 10]))
-    await batcher.drain(TEST_TIMEOUT_S)
-    clock.advance(3)
-
-    assert batcher.status().last_batch_age_s == 3.0
-
-
-async def test_items_know_their_times(make_batcher, clock):
-    """Queue and inference time, for Server-Timing."""
-    batcher = make_batcher()
-    blocker = await blocked(batcher)
-    (item,) = batcher.submit(TimedEngine(clock=clock, batch_s=2.0), ["a"], [10])
-    clock.advance(3)
-    blocker.gate.set()
-    await results([item])
-
-    assert (item.queue_s, item.inference_s) == (3.0, 2.0)
 
 
 async def test_a_batch_is_counted(make_batcher, value):

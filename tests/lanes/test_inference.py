@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, TooLarge, Unavailable
+from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, Unavailable
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.inference import InferenceResult, InFlight, Timing, Urgency, offload_math
 from backend.lanes.work_item import Priority, WorkItem
@@ -180,18 +180,6 @@ async def test_no_inputs_run_nothing(build):
     assert ([], 0) == ((await stack.inference.run(Letters(stack.engine), [], NOW)).rows, len(stack.engine.batches))
 
 
-async def test_a_request_over_the_queues_limit_is_refused(build):
-    """413 before any of it runs; a smaller one is answered."""
-    stack = build(VectorEngine(), queue_tokens=20)
-    pipeline = Letters(stack.engine)
-
-    with pytest.raises(TooLarge, match="LIMIT_QUEUE_TOKENS"):
-        await stack.inference.run(pipeline, ["fourteen", "thirteen", "fifteen"], NOW)
-
-    assert ([], 0) == (stack.engine.batches, stack.in_flight)
-    np.testing.assert_array_equal(expected(WORDS[:2]), vectors(await stack.inference.run(pipeline, WORDS[:2], NOW)))
-
-
 async def test_a_deadline_ends_the_wait(build, clock):
     """Also behind a lane that hangs; nothing stays in flight, and queued items never run."""
     stack = build(GatedVectorEngine(budget=4))
@@ -288,80 +276,6 @@ def in_flight() -> InFlight:
 
 def join(in_flight: InFlight, batcher: FakeBatcher, *keys: bytes):
     return in_flight.join(keys, [TWO_TOKENS] * len(keys), batcher.submit)
-
-
-async def test_a_key_in_flight_is_joined(in_flight):
-    """New keys get items in their order, known ones join; cost is the number of tokens."""
-    batcher = FakeBatcher()
-    first = join(in_flight, batcher, b"a", b"b")
-    second = join(in_flight, batcher, b"c", b"a")
-
-    assert [first[0].item, first[1].item, second[0].item] == batcher.items
-    assert second[1].item is first[0].item
-    assert [2, 1, 1] == [item.waiters for item in batcher.items]
-    assert [2, 2, 2] == [item.cost for item in batcher.items]
-
-
-async def test_an_item_that_has_ended_is_not_joined(in_flight):
-    """A finished result is for the cache to find; here a new item is submitted."""
-    batcher = FakeBatcher()
-    [first] = join(in_flight, batcher, b"a")
-    first.item.future.set_result("vector")
-    [other] = join(in_flight, batcher, b"a")
-
-    assert other.item is not first.item
-    in_flight.leave([first])
-    assert {b"a": other.item} == in_flight._items
-
-
-async def test_the_last_to_leave_cancels_the_item(in_flight):
-    """The first to leave does not."""
-    batcher = FakeBatcher()
-    [one], [two] = join(in_flight, batcher, b"a"), join(in_flight, batcher, b"a")
-
-    in_flight.leave([one])
-    assert not one.item.future.done()
-    in_flight.leave([two])
-    assert one.item.future.cancelled()
-    assert {} == in_flight._items
-
-
-async def test_a_refusal_joins_nothing(in_flight):
-    """What submit raises reaches the caller, items joined before are left again, nothing new is registered."""
-    batcher = FakeBatcher()
-    [first] = join(in_flight, batcher, b"a")
-
-    def refuse(payloads, costs):
-        raise Unavailable("full")
-
-    with pytest.raises(Unavailable):
-        in_flight.join([b"a", b"b"], [TWO_TOKENS] * 2, refuse)
-
-    assert 1 == first.item.waiters
-    assert {b"a"} == set(in_flight._items)
-
-
-async def test_joining_alone_submits_nothing(in_flight):
-    """A request that only joins never touches the queue's limits."""
-    join(in_flight, FakeBatcher(), b"a")
-
-    in_flight.join([b"a"], [TWO_TOKENS], lambda payloads, costs: pytest.fail("submitted an item"))
-
-
-async def test_a_wait_survives_the_others_leaving(in_flight):
-    """One caller's cancelled wait does not cancel the item."""
-    batcher = FakeBatcher()
-    [one], [two] = join(in_flight, batcher, b"a"), join(in_flight, batcher, b"a")
-    waits = [asyncio.create_task(pending.wait()) for pending in (one, two)]
-    await asyncio.sleep(0)
-    waits[0].cancel()
-    await asyncio.sleep(0)
-    in_flight.leave([one])
-    one.item.future.set_result("vector")
-
-    assert await waits[1] == "vector"
-    in_flight.leave([two])
-    assert {} == in_flight._items
 
 
 class DyingEngine(VectorEngine):

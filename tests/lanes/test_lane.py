@@ -52,23 +52,6 @@ async def test_only_the_faulty_item_gets_the_error(make_batcher, value, stage, d
     assert value("jobs_failed_total") == 1
 
 
-async def test_the_culprit_is_found_by_halving(make_batcher):
-    """A batch of eight costs six runs more, not eight."""
-    engine = FailingEngine(poison=3)
-    await run(make_batcher(), engine, list(range(8)))
-
-    assert engine.batches == [[*range(8)], [0, 1, 2, 3], [0, 1], [2, 3], [2], [3], [4, 5, 6, 7]]
-
-
-async def test_two_culprits(make_batcher):
-    """Each is found; the others are answered."""
-    engine = FailingEngine(poison="bad")
-    answers = await run(make_batcher(), engine, ["bad", 1, 2, "bad", 4])
-
-    assert [type(answer) for answer in answers] == [InferenceFailed, int, int, InferenceFailed, int]
-    assert len({id(answers[0]), id(answers[3])}) == 2
-
-
 @pytest.mark.parametrize(
     "engine", [FailingEngine(), MiscountingEngine()], ids=["raises-always", "loses-a-result-always"]
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from backend.lanes.replicas import Replicas
 from tests.fakes import EchoEngine
 
@@ -28,9 +26,3 @@ def test_without_a_device_the_first_one_answers():
     both = Replicas([EchoEngine(), EchoEngine()])
 
     assert ["a", "b"] == both.finish(both.forward(both.prepare(["a", "b"])))
-
-
-@pytest.mark.slow
-def test_nothing_cannot_be_replicated():
-    with pytest.raises(ValueError, match="no engine"):
-        Replicas([])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 import pytest
 
@@ -26,23 +25,6 @@ async def test_abandoned_by_its_only_caller(item):
     assert item.future.cancelled()
 
 
-async def test_abandoned_by_one_of_two(item):
-    """The other caller keeps the item alive."""
-    assert item.join()
-    item.abandon()
-
-    assert item.is_wanted(0.0)
-    item.abandon()
-    assert not item.is_wanted(0.0)
-
-
-async def test_an_abandoned_item_cannot_be_joined(item):
-    """A later caller must submit an item of its own."""
-    item.abandon()
-
-    assert not item.join()
-
-
 async def test_abandoning_too_often_changes_nothing(item):
     """An answered item may be abandoned by a caller that cleans up."""
     item.future.set_result("answer")
@@ -58,23 +40,6 @@ async def test_late_at_its_deadline(item):
     assert item.is_wanted(9.9)
     assert not item.is_wanted(10.0)
     assert item.deadline_error().limit_s == 10.0
-
-
-async def test_no_deadline(item):
-    """An item without a deadline never is late."""
-    item.deadline_s = math.inf
-
-    assert item.is_wanted(1e12)
-
-
-async def test_a_cancelled_caller_makes_it_unwanted(item):
-    """Cancelling a task that awaits the future is enough; calling abandon is not needed."""
-    task = asyncio.ensure_future(asyncio.wait_for(item.future, None))
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-    assert not item.is_wanted(0.0)
 
 
 async def test_times(item):

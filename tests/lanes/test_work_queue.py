@@ -49,14 +49,6 @@ def queue():
     return WorkQueue(ageing_s=2.0)
 
 
-def test_empty(queue):
-    """An empty queue gives nothing."""
-    dequeued = take(queue, 0.0, 0)
-
-    assert (dequeued.items, dequeued.dropped) == ([], [])
-    assert queue.oldest_s(5.0) == 0.0
-
-
 def test_one_engine_at_a_time(queue):
     """A batch never mixes engines; the oldest head decides whose turn it is."""
     first, second, third = make_item(at_s=1), make_item(engine=ENGINES[1], at_s=0), make_item(at_s=2)
@@ -147,14 +139,6 @@ def test_a_take_from_ten_thousand_examines_few(queue):
     take(queue, 0.0, 0)
 
     assert len(checks) <= 100  # the head, then eight batches of ten; the head is checked twice
-
-
-def test_clear(queue):
-    """Counts are zero afterwards."""
-    add(queue, make_item(), make_item(priority=BULK))
-    queue.clear()
-
-    assert (queue.items, queue.tokens, queue.oldest_s(9.0)) == (0, 0, 0.0)
 
 
 @given(

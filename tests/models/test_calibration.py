@@ -13,8 +13,6 @@ from backend.models.calibration import (
     choose_threshold,
     fit_temperature,
     likeness,
-    log_loss,
-    relative_cosines,
     relevance,
     sigmoid,
     softmax,
@@ -38,14 +36,6 @@ def test_probabilities_are_scipys_at_any_size(rows):
 
     np.testing.assert_allclose(softmax(logits), reference_softmax(logits, axis=1), atol=1e-12)
     np.testing.assert_allclose(sigmoid(logits), expit(logits), atol=1e-12)
-
-
-def test_log_loss_is_the_mean_of_what_was_likely():
-    logits, targets = drawn(50, seed=2)
-
-    expected = -log_softmax(logits, axis=1)[np.arange(50), targets].mean()
-
-    assert pytest.approx(expected) == log_loss(logits, targets)
 
 
 def test_temperature_is_found_again():
@@ -135,7 +125,3 @@ def test_scores_keep_the_order_of_the_cosines(cosines, unrelated):
         found = score(ordered, unrelated)
         assert (np.diff(found) >= 0).all()
         assert ((found >= 0) & (found <= 1)).all()
-
-
-def test_less_alike_than_unrelated_is_below_zero():
-    np.testing.assert_allclose(relative_cosines(np.array([0.5, 0.6, 1.0]), 0.6), [-0.25, 0.0, 1.0])

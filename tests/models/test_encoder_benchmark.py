@@ -50,15 +50,6 @@ def test_an_encoder_agrees_with_itself():
     assert rejection_reason(found, AUTO) == ""
 
 
-def test_length_of_a_vector_does_not_count():
-    """Only directions are compared: a scaled encoder is as faithful."""
-    vectors = cloud()
-
-    found = measure_fidelity(vectors * 7.5, vectors[[1, 2]], vectors[[1, 2]] * 0.1, vectors)
-
-    assert rejection_reason(found, AUTO) == ""
-
-
 def test_one_vector_changed_by_its_neighbours_is_found():
     """The least agreement counts, not the mean: one text among many is enough to fail."""
     vectors = cloud()
@@ -171,13 +162,6 @@ def test_batches_keep_order_and_budget(lengths, budget):
     assert all(found)
 
 
-def test_vectors_come_in_the_order_of_length():
-    """Shortest first, whatever the order given; every row one text."""
-    vectors = EncoderBenchmark(texts([9, 2, 30, 4]), lanes=1, budget=32).vectors(CountingEncoder())
-
-    assert [[2.0], [4.0], [9.0], [30.0]] == vectors.tolist()
-
-
 def test_batched_and_single_vectors_are_of_the_same_texts():
     """Probe texts of every length and texts of one word: in batches, then each in a batch of its own."""
     encoder, benchmark = CountingEncoder(), EncoderBenchmark(texts(list(range(1, 65))), lanes=2, budget=512)
@@ -203,16 +187,6 @@ def test_speed_never_uses_more_threads_than_lanes(monkeypatch, lanes):
 
     assert speed > 0
     assert 1 <= encoder.most_inside <= lanes
-
-
-def test_speed_at_another_budget(monkeypatch):
-    """The budget of the call cuts the batches."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.0)
-    encoder = CountingEncoder()
-
-    EncoderBenchmark(texts([8] * 8), lanes=1, budget=8).speed(encoder, 32)
-
-    assert [[8] * 4] * 2 == encoder.sizes[:2]
 
 
 def test_speed_on_an_accelerator_fills_its_batches(monkeypatch):

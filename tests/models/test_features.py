@@ -61,9 +61,3 @@ def test_scores_are_products_with_the_table():
     found = gram_scores(["una factura", ""], table)
 
     np.testing.assert_allclose(found, [table[:, places] @ weights, np.zeros(3)], rtol=1e-5)
-
-
-def test_words_that_share_a_stem_share_places():
-    bill, bills, letter = (set(gram_places(word, 14)[0].tolist()) for word in ("factura", "facturas", "contrato"))
-
-    assert len(bill & bills) > 5 * len(bill & letter) + 5

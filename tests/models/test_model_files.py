@@ -143,13 +143,6 @@ def test_a_folder_by_its_relative_path(tiny: TinyModels, monkeypatch):
     assert model_files.resolve(".").name == folder.name
 
 
-def test_a_folder_under_home(tiny: TinyModels, monkeypatch):
-    folder = tiny.folder("bert")
-    monkeypatch.setenv("HOME", str(folder.parent))
-
-    assert folder.resolve() == model_files.resolve(f"~/{folder.name}").folder
-
-
 @pytest.mark.parametrize("source", ["/no/such/folder", "./no-such-folder", "~/no-such-folder", "~no-such-user/model"])
 def test_a_path_that_is_not_there_never_asks_the_hub(monkeypatch, source):
     """What looks like a path is one; the error names it as it was written."""
@@ -157,13 +150,6 @@ def test_a_path_that_is_not_there_never_asks_the_hub(monkeypatch, source):
 
     with pytest.raises(ModelUnavailable, match=source):
         model_files.resolve(source)
-
-
-def test_two_models_never_share_a_checksum(tiny: TinyModels):
-    """A folder's fingerprint is its weights, not its name."""
-    first, second = model_files.resolve(str(tiny.folder("bert"))), model_files.resolve(str(tiny.folder("roberta")))
-
-    assert first.sha256 != second.sha256
 
 
 @pytest.mark.parametrize("absent", ["model.safetensors", "config.json"])

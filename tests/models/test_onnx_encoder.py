@@ -7,14 +7,12 @@ import threading
 import numpy as np
 import pytest
 
-from backend.errors import ModelUnavailable
 from backend.models import onnx_encoder
 from backend.models.encoder import pack
-from backend.models.model_files import resolve
-from backend.models.onnx_encoder import OnnxEncoder, graph_inputs
+from backend.models.onnx_encoder import graph_inputs
 from backend.models.spec import Pooling
 from tests.models.test_parity import random_ids, run
-from tests.tiny_models import TinyModels, encoder_of, rewrite
+from tests.tiny_models import encoder_of
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
@@ -62,11 +60,3 @@ def test_inputs(relative):
     assert not relative or inputs["relative"].shape == (8, 8)
     assert np.array_equal(words[batch.ids].astype(np.float32), inputs["words"])
     assert np.float32 == inputs["words"].dtype
-
-
-def test_a_model_without_a_graph_is_refused_with_advice(tiny: TinyModels, copy_of):
-    folder = copy_of(tiny.plain("bert"))
-    rewrite(folder / "config.json", hidden_act="silu")
-
-    with pytest.raises(ModelUnavailable, match="RUNTIME=torch"):
-        OnnxEncoder(resolve(str(folder)), dtype="fp32", threads=1)

@@ -11,13 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backend.errors import ModelUnavailable
 from backend.models import openvino_encoder
 from backend.models.model_files import resolve
 from backend.models.openvino_encoder import OpenVinoEncoder, _Stack, kept_signal_stack
 from backend.models.spec import EncoderShape, Pooling
 from tests.models.test_parity import random_ids, run
-from tests.tiny_models import TinyModels, encoder_of, rewrite
+from tests.tiny_models import encoder_of
 
 SHAPE = EncoderShape(
     family="bert",
@@ -138,14 +137,6 @@ def test_wide_and_narrow_give_the_same_bits():
     narrow = run(encoder, ids, Pooling.MEAN)
 
     np.testing.assert_array_equal(wide, narrow)
-
-
-def test_a_model_without_a_graph_is_refused_with_advice(tiny: TinyModels, copy_of):
-    folder = copy_of(tiny.plain("bert"))
-    rewrite(folder / "config.json", hidden_act="silu")
-
-    with pytest.raises(ModelUnavailable, match="RUNTIME=torch"):
-        OpenVinoEncoder(resolve(str(folder)), dtype="int8", lanes=1, threads=1)
 
 
 def signal_stack() -> tuple[int | None, int, int]:

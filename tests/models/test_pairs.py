@@ -126,13 +126,6 @@ def test_what_stays_is_what_tokenizers_leaves(first, second, room, cut):
         assert found == (ids.count(0), ids.count(1))
 
 
-@pytest.mark.parametrize("cut", ["none", "first", "second", "longest"])
-def test_what_fits_is_never_cut(scorers: TinyScorers, cut):
-    [tokens] = pairs_of(scorers.folder("bert")).encode([("la factura", "the total")], cut)
-
-    assert not tokens.truncated
-
-
 @pytest.mark.parametrize(
     ("cut", "advice"),
     [
@@ -159,10 +152,6 @@ def test_a_model_without_room_for_its_special_tokens(tmp_path, cut):
 
     with pytest.raises(TooLarge):
         tokenizer.encode([("a", "b")], cut)
-
-
-def test_no_pairs_are_no_tokens(scorers: TinyScorers):
-    assert [] == pairs_of(scorers.folder("bert")).encode([])
 
 
 def test_a_lone_surrogate_reads_as_the_replacement_character(scorers: TinyScorers):

@@ -171,14 +171,6 @@ def test_a_runtime_that_is_not_installed_is_named(tiny: TinyModels, have, runtim
 
 
 @pytest.mark.parametrize("candidate", [OX8, OV32, T32], ids=str)
-def test_an_encoder_says_what_it_is(tiny: TinyModels, candidate):
-    """Runtime and dtype, as /v1/system shows them."""
-    encoder = load_encoder(spec_of(tiny.folder("bert")), candidate, placement())
-
-    assert (candidate.runtime, candidate.dtype) == (encoder.runtime, encoder.dtype)
-
-
-@pytest.mark.parametrize("candidate", [OX8, OV32, T32], ids=str)
 def test_what_building_an_encoder_took_is_returned(tiny: TinyModels, monkeypatch, candidate):
     """Once, after the encoder is there."""
     trims = []

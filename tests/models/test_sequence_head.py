@@ -13,11 +13,10 @@ from safetensors.numpy import load_file, save_file
 
 from backend.errors import ModelUnavailable
 from backend.models.numpy_layers import Activation
-from backend.models.sequence_head import FAMILIES as SERVED
 from backend.models.sequence_head import read_sequence_head
 from backend.models.spec import Pooling, read_spec
 from tests.tiny_models import WIDTH, TinyModels, encoder_of, rewrite, spec_of, tokenizer_of
-from tests.tiny_scorers import EVERY, FAMILIES, LABELS, TinyScorers, reference_logits, reference_scores
+from tests.tiny_scorers import EVERY, LABELS, TinyScorers, reference_logits, reference_scores
 
 TEXTS = ("la factura de zürich is due", "", "the invoice total is 12,50 € de la zürich", "de la " * 60)
 CLOSE = 1e-4  # float32 summed in another order, over two layers of random weights
@@ -32,10 +31,6 @@ def logits_of(folder, runtime: str, texts) -> np.ndarray:
 
 def scores_of(folder, runtime: str, texts) -> np.ndarray:
     return read_sequence_head(spec_of(folder)).apply(logits_of(folder, runtime, texts))
-
-
-def test_every_family_served_is_tested():
-    assert set(SERVED) == set(FAMILIES)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 from backend.errors import ModelUnavailable
@@ -53,15 +52,6 @@ def test_what_is_not_finite_stays_so_in_its_own_rows(taggers: TinyTaggers):
     found = head.probabilities(hidden)
 
     assert [True, False, True] == np.isfinite(found).all(axis=1).tolist()
-
-
-def test_half_precision_weights_become_float32(taggers: TinyTaggers):
-    """A checkpoint kept in bfloat16 is computed in float32."""
-    head = read_token_head(spec_of(taggers.folder("bert", dtype=torch.bfloat16)))
-    exact = read_token_head(spec_of(taggers.folder("bert")))
-
-    assert head.layer.weight.dtype == head.layer.bias.dtype == np.float32
-    np.testing.assert_allclose(head.layer.weight, exact.layer.weight, rtol=2**-7)
 
 
 @pytest.mark.parametrize(

@@ -84,16 +84,6 @@ def test_an_absent_pooler_does_not_matter(tiny: TinyModels, copy_of):
     np.testing.assert_array_equal(expected, run(load(folder), ids, Pooling.MEAN))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 64], ids=["empty", "foreign"])
-def test_a_file_that_is_no_safetensors_is_refused(tiny: TinyModels, copy_of, content):
-    """A broken file is the model's fault, told as such, never a traceback."""
-    folder = copy_of(tiny.plain("bert"))
-    (folder / "model.safetensors").write_bytes(content)
-
-    with pytest.raises(ModelUnavailable, match="transformers cannot load"):
-        load(folder)
-
-
 def test_weights_of_another_shape_are_refused(tiny: TinyModels, copy_of):
     """A config that does not fit its weights is told as such."""
     folder = copy_of(tiny.plain("bert"))

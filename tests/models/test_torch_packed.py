@@ -21,7 +21,7 @@ from backend.models.runtimes import warm_up
 from backend.models.span_sums import SpannedText, with_spans
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.torch_attention import PaddedAttention, TextwiseAttention, relative_bias
-from backend.models.torch_encoder import DTYPES, TorchEncoder
+from backend.models.torch_encoder import TorchEncoder
 from backend.models.torch_graphs import ROW_BUCKETS, GraphCache, GraphKey, Outputs
 from backend.models.torch_packed import PackedEncoder, PackedModel
 from backend.models.weights import load_weights
@@ -289,7 +289,3 @@ def test_empty_texts_are_attended_by_nobody():
 
     expected = TextwiseAttention().over(bounds[:3], 4, [])(*parts)
     assert torch.equal(expected, TextwiseAttention().over(bounds, 6, [])(*parts))
-
-
-def test_dtypes_have_torch_names():
-    assert {"fp32", "bf16", "fp16"} == set(DTYPES)

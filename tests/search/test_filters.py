@@ -12,7 +12,6 @@ from backend.search.filters import (
     Dialect,
     compile_filter,
     effective,
-    effective_attributes,
     keys_of,
     matches,
 )
@@ -129,13 +128,6 @@ _DUE_IN_MAY = {"date": ["2026-02-20", "2026-05-20"], "total": [10, 500, "x"], "n
 def test_a_range_holds_for_one_value(where, expected):
     """Of a document of February that is due in May, no date is in March."""
     assert expected is matches(where, _DUE_IN_MAY)
-
-
-def test_callers_attribute_hides_the_found_one():
-    """What the caller says of a document counts for more than what was read."""
-    attributes = effective_attributes({"vendor": "Acme"}, {"vendor": ["Other"], "person": ["Ana"]})
-
-    assert {"vendor": "Acme", "person": ["Ana"]} == attributes
 
 
 def test_deep_and_long_filters_are_parsed():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backend.errors import InvalidField, NotFound, QuotaExceeded, TooLarge, Unavailable, WrongEncoder
+from backend.errors import InvalidField, NotFound, QuotaExceeded, TooLarge, WrongEncoder
 from backend.search.expiry import ExpiryTask
 from backend.search.limits import SearchLimits
 from backend.search.records import Chunking, ListPage
@@ -140,24 +140,6 @@ async def test_limits_name_their_setting(open_search: Open, limits: dict[str, in
     await search.upload(owner=OTHER)
 
 
-async def test_uploads_at_the_same_time_share_the_room(open_search: Open) -> None:
-    search = await open_search(limits=SearchLimits(stored_files=3))
-
-    outcomes = await asyncio.gather(*(search.upload() for _ in range(6)), return_exceptions=True)
-
-    assert 3 == sum(isinstance(outcome, str) for outcome in outcomes)
-    assert 3 == sum(isinstance(outcome, TooLarge) for outcome in outcomes)
-
-
-async def test_stores_made_at_the_same_time_share_the_room(open_search: Open) -> None:
-    search = await open_search(limits=SearchLimits(vector_stores=2))
-
-    outcomes = await asyncio.gather(*(search.store() for _ in range(6)), return_exceptions=True)
-
-    assert 4 == sum(isinstance(outcome, TooLarge) for outcome in outcomes)
-    assert 2 == len((await search.stores.list_stores(OWNER, ListPage()))[0])
-
-
 async def test_files_that_wait_are_limited(open_search: Open) -> None:
     """The next ones are refused until some are indexed, also those of a batch and of a new store."""
     search = await open_search(limits=SearchLimits(waiting_files=2))
@@ -178,17 +160,6 @@ async def test_files_that_wait_are_limited(open_search: Open) -> None:
     await search.stores.add_files(OWNER, store.id, [NewFile(other)])
 
     assert [store.id] == [one.id for one in stores]
-
-
-async def test_a_store_whose_files_cannot_be_added_is_not_made(search: SearchStack) -> None:
-    file_id = await search.upload()
-    search.storage.errors["attach"] = [Unavailable("away")]  # where files were added by a call of their own
-    search.storage.errors["add_store"] = [Unavailable("away")]
-
-    with pytest.raises(Unavailable):
-        await search.stores.create(OWNER, files=[NewFile(file_id)])
-
-    assert [] == (await search.stores.list_stores(OWNER, ListPage()))[0]
 
 
 async def test_many_files_are_looked_up_in_one_call(search: SearchStack) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.errors import FinanciaError, InferenceFailed, InvalidField, Overloaded
+from backend.errors import FinanciaError, InvalidField, Overloaded
 from backend.lanes.work_item import Priority
 from backend.serving.engines.analysis import TASK
 from backend.text import analysis
@@ -421,16 +421,6 @@ async def test_when_both_fail_one_error_is_raised_and_the_other_retrieved(make_b
     await asyncio.sleep(0)
 
     assert [] == messages
-
-
-async def test_when_the_entities_fail_so_does_the_analysis(make_bench: Make):
-    """The error is that of the entities."""
-    before = others()
-
-    with pytest.raises(InferenceFailed, match="broken on purpose"):
-        await make_bench(entities=FakeEntities(InferenceFailed("broken on purpose"))).analyze(PAGE)
-
-    assert set() == others() - before
 
 
 async def test_a_cancelled_analysis_cancels_everything(make_bench: Make):

@@ -33,12 +33,6 @@ def _read(line: str) -> tuple[str, Names]:
     return text + line[position:], names
 
 
-def test_marks():
-    """What is measured is what was marked."""
-    assert [("Ana en Lugo.", {("PER", 0, 3), ("LOC", 7, 11)})] == [_read("[PER Ana] en [LOC Lugo].")]
-    assert {"PER", "ORG", "LOC"} == {kind for _, names in marked() for kind, _, _ in names}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_names_in_business_papers(tmp_path: Path):

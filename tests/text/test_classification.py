@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from tests.text.classification_setup import (
     random_head,
     write_bundled_head,
 )
-from tests.text.service_stack import VectorEngine, loaded_model
+from tests.text.service_stack import VectorEngine
 from tests.tiny_models import spec_of
 from tests.tiny_scorers import NLI, TinyScorers, reference_logits, reference_scores
 
@@ -241,20 +240,6 @@ async def test_without_a_usable_classifier_labels_are_required(scorers: TinyScor
 # Existing vectors
 
 
-async def test_classes_of_existing_vectors(setup: ClassificationSetup):
-    """Equal to ``classify`` without running the encoder; None for another encoder's vectors."""
-    vectors = await setup.stack.service.embed_untruncated(["la factura"])
-    setup.stack.engine.batches.clear()
-
-    result = setup.service.classify_vectors(["la factura"], vectors)
-    foreign = replace(vectors, model=loaded_model(VectorEngine(), sha256="b" * 64))
-
-    assert result is not None
-    assert (await setup.service.classify(["la factura"])).rows == result.rows
-    assert setup.service.classify_vectors(["la factura"], foreign) is None
-    assert [] == setup.stack.engine.batches
-
-
 async def test_vectors_do_not_help_a_model_that_reads_texts(scorers: TinyScorers, build, tmp_path):
     """None: the model has to run."""
     setup = build_classification(
@@ -293,15 +278,6 @@ async def test_predict_by_a_head(setup: ClassificationSetup):
     assert (await setup.service.predict(TEXTS)).rows == (await setup.service.classify(TEXTS)).rows
     with pytest.raises(InvalidField, match="document-type classifies single texts; set CLASSIFIER_MODEL"):
         await setup.service.predict(["la", ("la", "de")])
-
-
-async def test_predict_by_name(setup: ClassificationSetup):
-    """The classifier that was named answers; an unknown name lists those there are."""
-    named = await setup.service.predict(TEXTS, model="document-type")
-
-    assert (await setup.service.predict(TEXTS)).rows == named.rows
-    with pytest.raises(UnknownModel, match="document-type"):
-        await setup.service.predict(TEXTS, model="nobody")
 
 
 async def test_pairs_go_to_an_nli_model_and_texts_to_the_head(scorers: TinyScorers, build, tmp_path):

@@ -100,16 +100,6 @@ async def test_the_bundled_model_can_be_trained_from_three_texts_a_class(build, 
     assert ["card", "loan", "card"] == [row.predictions[0].label for row in result.rows]
 
 
-async def test_training_again_replaces(setup: ClassificationSetup):
-    """The same name with other labels replaces the classifier."""
-    await setup.service.train_classifier("mail", EXAMPLES)
-    await setup.service.train_classifier("mail", {"yes": ["la factura"], "no": ["dear sir"]})
-
-    [row] = (await setup.service.classify(["la factura"], model="mail")).rows
-
-    assert ({"yes", "no"}, "yes") == ({prediction.label for prediction in row.predictions}, row.prediction)
-
-
 async def test_texts_of_no_class_get_no_prediction(setup: ClassificationSetup):
     """Examples labelled ``(none)`` lower the scores of such texts; it is never a label."""
     examples = {**EXAMPLES, NONE: [f"something else {number}" for number in range(6)]}

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backend.callers.callers import read_key_ring
-from backend.errors import Forbidden, InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
+from backend.errors import Forbidden, InvalidField, ModelUnavailable, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import NONE, ClassifierHead, write_head
 from backend.models.fingerprint import EncoderIdentity
 from backend.text import classifier_files
@@ -45,20 +43,6 @@ def started(tmp_path: Path, bundled: Path, sha256: str = SHA, **more) -> Classif
     return registry
 
 
-def test_a_trained_classifier_survives_a_restart(tmp_path, bundled):
-    """Head, examples and name are restored."""
-    first = started(tmp_path, bundled)
-    saved = first.save("tickets", random_head("bill", "letter"), EXAMPLES)
-
-    again = started(tmp_path, bundled)
-
-    assert ["document-type", "tickets"] == first.names() == again.names()
-    classifier = again.find("tickets")
-    assert ("tickets", "learnt", saved.head.version) == (classifier.name, classifier.source, classifier.head.version)
-    assert EXAMPLES == again.examples("tickets")
-    assert [] == again.stale() == again.faults
-
-
 def test_saving_again_replaces(tmp_path, bundled):
     """The newest replaces the old one; no other folder is left."""
     registry = started(tmp_path, bundled)
@@ -69,38 +53,6 @@ def test_saving_again_replaces(tmp_path, bundled):
     assert ("red", "blue") == registry.find("tickets").head.labels
     assert EXAMPLES[:1] == registry.examples("tickets")
     assert ["tickets"] == [folder.name for folder in (tmp_path / "state" / CLASSIFIERS_DIR).iterdir()]
-
-
-def test_delete(tmp_path, bundled):
-    """It is gone, also after a restart; deleting an unknown one is an error."""
-    registry = started(tmp_path, bundled)
-    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
-
-    registry.delete("tickets")
-
-    assert ["document-type"] == registry.names() == started(tmp_path, bundled).names()
-    with pytest.raises(NotFound, match="no classifier 'tickets'; there are document-type"):
-        registry.delete("tickets")
-    with pytest.raises(NotFound):
-        registry.examples("tickets")
-
-
-def test_an_unknown_name_lists_the_known_ones(tmp_path, bundled):
-    with pytest.raises(UnknownModel, match="'poems' is not loaded here; loaded are document-type"):
-        started(tmp_path, bundled).find("poems")
-
-
-def test_bundled_classifiers_cannot_be_changed(tmp_path, bundled):
-    """They can be neither deleted nor replaced."""
-    registry = started(tmp_path, bundled)
-
-    with pytest.raises(InvalidField, match="is a bundled classifier"):
-        registry.delete("document-type")
-    with pytest.raises(InvalidField, match="is a bundled classifier"):
-        registry.save("document-type", random_head("bill", "letter"), EXAMPLES)
-    with pytest.raises(InvalidField, match="is a bundled classifier"):
-        registry.check("document-type", EXAMPLES, multiple=False)
-    assert ("invoice", "contract") == registry.find("document-type").head.labels
 
 
 def test_another_embedding_model(tmp_path, bundled):
@@ -296,11 +248,6 @@ def test_invalid_names(tmp_path, bundled, name):
     with pytest.raises(InvalidField, match="cannot be a classifier's"):
         registry.save(name, random_head("bill", "letter"), EXAMPLES)
     assert not (tmp_path / "state").exists()
-
-
-@given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True))
-def test_valid_names(name):
-    ClassifierRegistry(Path("nowhere"), EncoderIdentity(SHA, "")).check_name(name)
 
 
 def test_the_number_is_limited(tmp_path, bundled, monkeypatch):

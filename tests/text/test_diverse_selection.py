@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from backend.text.diverse_selection import min_max_scaled, select_diverse, unit_vectors
+from backend.text.diverse_selection import select_diverse, unit_vectors
 
 
 def none_redundant(_: int) -> np.ndarray:
     return np.zeros(3, np.bool_)
-
-
-def test_unit_vectors_have_length_one_and_zeros_stay():
-    """An item without a vector is similar to none."""
-    assert [[0.6, 0.8], [0.0, 0.0]] == unit_vectors(np.array([[3, 4], [0, 0]], np.float32)).tolist()
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        pytest.param([2, 4, 3], [0, 1, 0.5], id="stretched"),
-        pytest.param([5, 5], [1, 1], id="all-equal"),
-        pytest.param([], [], id="none"),
-    ],
-)
-def test_min_max_scaled(values, expected):
-    """The minimum becomes 0, the maximum 1."""
-    assert expected == min_max_scaled(np.array(values, float)).tolist()
 
 
 def test_relevance_less_similarity_decides():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
 from typing import Any
 
@@ -20,7 +19,6 @@ from backend.errors import (
     TooLarge,
     UnknownModel,
 )
-from backend.lanes.cache.store import NullCache
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.lanes.work_item import Priority
 from backend.models.encoder_source import PinnedEncoder
@@ -59,18 +57,6 @@ async def turns(count: int = 20) -> None:
 
 
 # Answers
-
-
-async def test_vectors_come_in_the_order_of_the_inputs(build):
-    """Order does not depend on the batches."""
-    stack = build(VectorEngine(budget=16), lanes=2)
-
-    result = await stack.service.embed(TEXTS)
-
-    np.testing.assert_allclose(result.vectors, np.stack([expected(text) for text in TEXTS]), rtol=1e-6)
-    assert [len(ids_of(text)) for text in TEXTS] == result.tokens
-    assert (0, [False] * 4) == (result.cache_hits, result.truncated)
-    assert result.vectors.flags["C_CONTIGUOUS"]
 
 
 @pytest.mark.slow
@@ -119,34 +105,6 @@ async def test_a_folder_whose_pooling_changed_gets_new_vectors(build, tiny, copy
     alone = build(embedding_model(folder))
     np.testing.assert_array_equal(by_cls.vectors, (await alone.service.embed(["la factura"])).vectors)
     assert not np.allclose(by_mean, by_cls.vectors)
-
-
-async def test_a_hit_is_the_miss_bit_for_bit(build):
-    """The engine does not run again; usage and truncation are as the first time."""
-    stack = build(VectorEngine())
-    texts = [*TEXTS, "de la " * 300]
-
-    miss = await stack.service.embed(texts)
-    hit = await stack.service.embed(texts)
-
-    assert miss.vectors.tobytes() == hit.vectors.tobytes()
-    assert (miss.tokens, miss.truncated) == (hit.tokens, hit.truncated)
-    assert (0, 5) == (miss.cache_hits, hit.cache_hits)
-    assert len(stack.computed) == 5
-
-
-async def test_hits_and_misses_in_one_request(build):
-    """Only what is new is computed; the order stays the caller's."""
-    stack = build(VectorEngine())
-    await stack.service.embed(["la factura", ""])
-
-    result = await stack.service.embed(["new", "", "newer", "la factura"])
-
-    assert 2 == result.cache_hits
-    assert [ids_of("la factura"), ids_of(""), ids_of("new"), ids_of("newer")] == stack.computed
-    np.testing.assert_allclose(
-        result.vectors, np.stack([expected(text) for text in ("new", "", "newer", "la factura")]), rtol=1e-6
-    )
 
 
 async def test_changing_a_result_does_not_change_the_cache(build):
@@ -201,16 +159,6 @@ async def test_a_text_and_its_ids_have_different_keys(build):
     await stack.service.embed(["la factura"])
 
     assert 0 == (await stack.service.embed([list(ids_of("la factura"))])).cache_hits
-
-
-async def test_without_a_cache(build):
-    """Every request computes, and answers the same."""
-    stack = build(VectorEngine(), cache=NullCache())
-
-    first, second = [await stack.service.embed(["la factura"]) for _ in range(2)]
-
-    np.testing.assert_array_equal(first.vectors, second.vectors)
-    assert 2 == len(stack.computed)
 
 
 # Options
@@ -332,46 +280,6 @@ async def test_ids_of_another_tokenizer(build):
 # Equal texts
 
 
-async def test_equal_texts_in_one_request_are_computed_once(build):
-    """Each input gets the vector, and usage counts each."""
-    stack = build(VectorEngine())
-
-    result = await stack.service.embed(["la factura", "the total", "la factura", "la factura"])
-
-    assert sorted([ids_of("la factura"), ids_of("the total")]) == sorted(stack.computed)
-    assert result.vectors[0].tobytes() == result.vectors[2].tobytes() == result.vectors[3].tobytes()
-    assert [len(ids_of("la factura"))] * 2 == result.tokens[2:]
-    assert 0 == result.cache_hits
-
-
-async def test_equal_texts_of_concurrent_requests_are_computed_once(build):
-    """The second request joins the first one's work item."""
-    stack = build(GatedVectorEngine())
-    first = asyncio.create_task(stack.service.embed(["la factura", "the total"]))
-    await stack.entered()
-    second = asyncio.create_task(stack.service.embed(["the total", "new"]))
-    await turns()
-    stack.engine.gate.set()
-    result, other = await asyncio.gather(first, second)
-
-    assert result.vectors[1].tobytes() == other.vectors[0].tobytes()
-    assert sorted([ids_of("la factura"), ids_of("the total"), ids_of("new")]) == sorted(stack.computed)
-    assert (1.0, 0) == (stack.metric("jobs_coalesced_total"), stack.in_flight)
-
-
-async def test_many_requests_for_one_text(build):
-    """A hundred callers share one work item."""
-    stack = build(GatedVectorEngine())
-    callers = [asyncio.create_task(stack.service.embed(["la factura"])) for _ in range(100)]
-    await stack.entered()
-    stack.engine.gate.set()
-    answers = await asyncio.gather(*callers)
-
-    assert [ids_of("la factura")] == stack.computed
-    assert 1 == len({answer.vectors.tobytes() for answer in answers})
-    assert 0 == stack.in_flight
-
-
 # Cancelled callers
 
 
@@ -484,27 +392,6 @@ async def test_a_failing_text_fails_its_own_request_only(build):
     assert 0 == (await stack.service.embed(["poison"])).cache_hits
 
 
-async def test_a_failing_text_among_others_of_one_request(build):
-    """The request fails with that text's error, and leaves its other items."""
-    stack = build(FailingVectorEngine(poison=ids_of("poison")[1]))
-
-    with pytest.raises(InferenceFailed):
-        await stack.service.embed(["la factura", "poison", "the total"])
-    await turns()
-
-    assert 0 == stack.in_flight
-
-
-async def test_all_callers_of_a_failing_item_get_the_error(build):
-    """No caller hangs."""
-    stack = build(FailingVectorEngine())
-
-    errors = await asyncio.gather(*(stack.service.embed(["la factura"]) for _ in range(5)), return_exceptions=True)
-
-    assert [InferenceFailed] * 5 == [type(error) for error in errors]
-    assert 0 == stack.in_flight
-
-
 async def test_overloaded_leaves_nothing_in_flight(build):
     """All inputs are admitted or none: a refused request leaves the items that it had joined."""
     stack = build(GatedVectorEngine(), queue_tokens=10)
@@ -546,53 +433,6 @@ async def test_any_mix_of_outcomes_leaves_nothing(build):
 
 
 # Threads
-
-
-async def test_a_large_request_is_tokenised_off_the_loop(build, monkeypatch):
-    """The loop stays free."""
-    threads = spy_on_encode(monkeypatch)
-    await build(VectorEngine()).service.embed(
-        ["la factura de marzo " * 40] * 3 + [f"la factura {n} " * 40 for n in range(9)]
-    )
-
-    assert [thread for thread in threads if thread.startswith("tokenize")] == threads
-    assert threads
-
-
-async def test_a_small_request_is_tokenised_at_once(build, monkeypatch):
-    """A hop to another thread costs more than the sentence."""
-    threads = spy_on_encode(monkeypatch)
-    await build(VectorEngine()).service.embed(["la factura"])
-
-    assert [threading.main_thread().name] == threads
-
-
-async def test_one_large_text_counts_as_large(build, monkeypatch):
-    """Characters decide, not the number of texts."""
-    threads = spy_on_encode(monkeypatch)
-    await build(VectorEngine()).service.embed(["a" * 100_000])
-
-    assert threads[0].startswith("tokenize")
-
-
-async def test_many_inputs_of_ids(build):
-    """Ids need no tokenizer."""
-    result = await build(VectorEngine(budget=512)).service.embed([[1000 + number] for number in range(500)])
-
-    assert (500, 384) == result.vectors.shape
-
-
-def spy_on_encode(monkeypatch) -> list[str]:
-    """The names of the threads that the tokenizer runs on."""
-    tokenizer, threads = tokenizer_of("minilm"), list[str]()
-    encode = type(tokenizer).encode
-
-    def spied(self, *arguments, **options):
-        threads.append(threading.current_thread().name)
-        return encode(self, *arguments, **options)
-
-    monkeypatch.setattr(type(tokenizer), "encode", spied)
-    return threads
 
 
 # Metrics and timing

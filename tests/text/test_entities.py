@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from backend.errors import DeadlineExceeded, InferenceFailed, InvalidField, NotFound, TooLarge, UnknownModel
+from backend.errors import InvalidField, NotFound, TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.memory_tier import MemoryTier
@@ -23,7 +23,6 @@ from backend.lanes.cache.tiered import TieredCache
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.lanes.inference import Inference
 from backend.lanes.policy import QueueLimits
-from backend.lanes.work_item import Priority
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import TokenTypes
 from backend.models.spelling import word_spellings
@@ -35,7 +34,7 @@ from backend.telemetry import Telemetry
 from backend.text.entities import EntityService, NoEntityModel, TextEntities
 from backend.text.entity_merge import MODEL, PATTERN, merge
 from backend.text.patterns import PATTERN_TYPES, find_patterns
-from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine, ManualClock
+from tests.fakes import EchoEngine
 from tests.serving.loaded_models import RecordingEngine
 from tests.tiny_models import encoder_of, spec_of, tokenizer_of
 from tests.tiny_taggers import FAMILIES, LABELS, TinyTaggers, reference_entities
@@ -446,59 +445,6 @@ async def test_the_result_has_model_tokens_and_timing(taggers: TinyTaggers, buil
 # Faults
 
 
-def failing(engine: EchoEngine) -> FakeModel:
-    return FakeModel(tokenizer_of("minilm"), engine)
-
-
-async def test_a_failing_window_fails_its_request(build: Build):
-    """The request gets the engine's error, and no item is left behind."""
-    stack = build(failing(FailingEngine(error=RuntimeError("broken on purpose"))))
-
-    with pytest.raises(InferenceFailed):
-        await stack.find(["la", "de la " * 400])
-    await asyncio.wait_for(stack.batcher._wait_resolved(), TEST_TIMEOUT_S)  # items on a lane end there
-
-    assert not stack.batcher._unresolved
-
-
-async def test_a_request_over_the_queues_limit_is_refused(build: Build):
-    """None of its windows reaches a lane."""
-    stack = build(failing(EchoEngine()), queue_tokens=100)
-
-    with pytest.raises(TooLarge, match="LIMIT_QUEUE_TOKENS"):
-        await stack.find(["de la " * 400])
-
-    assert [] == stack.model.engine.batches
-
-
-async def test_a_deadline_ends_the_wait(build: Build):
-    """A lane that hangs does not delay it."""
-    clock = ManualClock()
-    stack = build(failing(GatedEngine()), clock=clock)
-    task = asyncio.create_task(stack.find(["la"], deadline_s=clock() + 5, priority=Priority.BULK))
-    await asyncio.to_thread(stack.model.engine.entered.wait, 10.0)
-
-    clock.advance(6)
-    stack.batcher.expire()
-
-    with pytest.raises(DeadlineExceeded):
-        await task
-
-
-async def test_a_cancelled_request_abandons_its_items(build: Build):
-    """Queued items never reach the device."""
-    stack = build(failing(GatedEngine(budget=8)))
-    task = asyncio.create_task(stack.find(["la", "de la " * 400]))
-    await asyncio.to_thread(stack.model.engine.entered.wait, 10.0)
-    items = list(stack.batcher._unresolved)
-
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-    assert not any(item.waiters for item in items)
-
-
 # Model and patterns
 
 
@@ -632,17 +578,6 @@ async def test_hits_reach_no_lane(taggers: TinyTaggers, build: Build):
     assert miss == hit
     assert ran + 1 == engine.inputs
     assert [row.tokens for row in miss] == [row.tokens for row in mixed[1:]]
-
-
-async def test_windows_shared_by_texts_run_once(taggers: TinyTaggers, build: Build):
-    """Also without a cache: near-copies of a text have most windows in common."""
-    engine = RecordingEngine(tagger(taggers.folder("bert", blind=True)).engine)
-    stack = build(replace(tagger(taggers.folder("bert")), engine=engine))
-
-    rows = await stack.find(["la " * 600, "la " * 600 + " "])
-
-    assert rows[0].entities == rows[1].entities
-    assert engine.inputs < sum(row.tokens for row in rows) / 64 / 2 + 1
 
 
 # Models with the spelling of words as token types

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.text.entity_merge import MODEL, PATTERN, PRIORITY, Entity, merge
+from backend.text.entity_merge import MODEL, PATTERN, Entity, merge
 from backend.text.patterns import find_patterns
 
 
@@ -125,12 +125,6 @@ def test_priority(strong, weak):
         assert [(weak, strong)] == [(loss.entity, loss.to) for loss in merged.lost]
 
 
-def test_nothing_to_merge():
-    merged = merge([])
-
-    assert ([], []) == (merged.kept, merged.lost)
-
-
 TEXT = "Aceros del Norte S.A., CIF B64717838, Vigo 12/03/2024. " * 2
 SPANS = st.tuples(st.integers(0, len(TEXT) - 1), st.integers(1, 30))
 
@@ -160,8 +154,3 @@ def test_kept_entities_do_not_overlap_and_none_vanishes(found):
     for loss in merged.lost:
         assert loss.to.start < loss.entity.end
         assert loss.entity.start < loss.to.end
-
-
-def test_the_last_row_of_priority_matches_everything():
-    """So every entity has a rank."""
-    assert PRIORITY[-1][1](Entity("X", "x", 0, 1, 0.0, PATTERN))

@@ -154,16 +154,6 @@ async def test_very_many_pairs_are_run_in_chunks(scorers: TinyScorers, stack, mo
         await service.logits(model, [*pairs[:9], ("la", "de " * 99)], NOW, cut="none", param="documents")
 
 
-async def test_equal_inputs_are_scored_once(scorers: TinyScorers, stack):
-    """Equal inputs run once, and every position has its logits."""
-    model = scoring_model(scorers.folder("bert"), CLASSIFIER)
-
-    logits = await ScoringService(stack.inference).logits(model, [PAIRS[0], TEXTS[0], PAIRS[0], TEXTS[0]], NOW)
-
-    assert 2 == model.engine.inputs
-    np.testing.assert_array_equal(logits.values[:2], logits.values[2:])
-
-
 async def test_a_long_first_text_is_tokenised_once(scorers: TinyScorers, stack, monkeypatch):
     """Although its pairs are tokenised in several slices."""
     read: list[str] = []

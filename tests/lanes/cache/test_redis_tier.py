@@ -16,10 +16,8 @@ import pytest
 from backend.errors import BadSettings
 from backend.lanes.cache.circuit_breaker import BreakerPolicy
 from backend.lanes.cache.codec import encode
-from backend.lanes.cache.memory_tier import MemoryTier
 from backend.lanes.cache.redis_client import RedisOptions, address
 from backend.lanes.cache.redis_tier import PIPELINE_WRITES, PendingWrites, RedisTier
-from backend.lanes.cache.tiered import TieredCache
 from backend.retry import Backoff
 from backend.telemetry import CACHE_STATES, Telemetry
 from tests.fakes import ManualClock
@@ -128,17 +126,6 @@ async def test_a_request_is_one_mget(connect, redis_server, telemetry):
     assert 1 == redis_server.calls("mget")
     assert 0 == redis_server.calls("get")
     assert 1 == telemetry.registry.get_sample_value("financia_cache_lookup_duration_seconds_count")
-
-
-async def test_memory_hits_never_reach_redis(connect, redis_server, telemetry):
-    """The tiered cache fetches a value once and then has it in memory."""
-    await store(await connect(redis_server.url), 1, 2, 3)
-    cache = TieredCache(MemoryTier(2**20), await connect(redis_server.url), telemetry)
-    for _ in range(3):
-        assert expected(1, 3) == contents(await cache.lookup([key(1), key(3)]))
-
-    assert 1 == redis_server.calls("mget")
-    await cache.close()
 
 
 async def test_writes_go_out_in_pipelines_with_a_time_to_live(connect, redis_proxy, redis_server):
@@ -279,17 +266,6 @@ async def test_another_protocol_on_the_port(connect, telemetry):
     listener.close()
 
 
-async def test_replies_out_of_order_are_rejected(connect, redis_proxy, redis_server, telemetry):
-    """A valid value of another key is a miss: never a wrong vector."""
-    tier = await connect(redis_proxy.url)
-    await store(tier, 1)
-    data = encode(key(2), value(2))
-    redis_proxy.instead = b"*1\r\n$%d\r\n%b\r\n" % (len(data), data)
-
-    assert expected(None) == await look_up(tier, 1)
-    assert 1 == errors(telemetry, "foreign")
-
-
 # Slow
 
 
@@ -317,21 +293,6 @@ async def test_a_slow_redis_costs_the_budget_and_opens_the_circuit(
     await settled(tier)
     assert "closed" == shown_state(telemetry)
     assert expected(1) == await look_up(tier, 1)
-
-
-async def test_late_replies_stay_with_their_queries(connect, redis_proxy, telemetry):
-    """After a time-out the connection stays open, and its late reply never answers a later query."""
-    tier = await connect(redis_proxy.url, timeout_s=0.3)
-    await store(tier, 1, 2)
-    connections = redis_proxy.connections
-    redis_proxy.open.clear()
-    assert expected(None) == await look_up(tier, 1)
-    redis_proxy.open.set()
-    await settled(tier)
-
-    assert 1 == errors(telemetry, "timeout")
-    assert [] == [number for number in (2, 1, 2) if await look_up(tier, number) != expected(number)]
-    assert connections == redis_proxy.connections
 
 
 async def test_cancelled_look_ups(connect, redis_proxy, telemetry):
@@ -395,21 +356,6 @@ async def test_killed_and_restarted(connect, redis_server, telemetry, clock):
     assert expected(None) == await look_up(tier, 1)
     await store(tier, 1)
     assert expected(1) == await look_up(tier, 1)
-
-
-async def test_while_it_is_down_probes_back_off(connect, redis_server, clock):
-    """The back-off doubles up to its cap, one probe at a time."""
-    tier = await connect(redis_server.url)
-    redis_server.kill()
-    await open_circuit(tier)
-    waits = []
-    for _ in range(5):
-        waits.append(tier.status().retry_in_s)
-        clock.advance(waits[-1])
-        await look_up(tier, 1)
-        await settled(tier)
-
-    assert [2.0, 4.0, 8.0, 8.0] == pytest.approx(waits[-4:])
 
 
 async def test_a_reset_connection_is_replaced(connect, redis_proxy, telemetry):

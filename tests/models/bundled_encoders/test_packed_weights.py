@@ -93,8 +93,3 @@ def test_a_file_that_ends_too_early(tmp_path: Path, length: int):
 
     with pytest.raises(ModelUnavailable, match="cannot be read as packed weights"):
         read_packed(file)
-
-
-def test_an_absent_file(tmp_path: Path):
-    with pytest.raises(ModelUnavailable, match="No such file"):
-        read_packed(tmp_path / "nothing.bin")

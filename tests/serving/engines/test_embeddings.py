@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from backend.lanes.encoder_engine import EncoderEngine
-from backend.lanes.engine import Engine
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.serving.engines.embeddings import TASK, PoolingHead, finished
@@ -33,16 +32,6 @@ def test_cutting_comes_before_normalising(vectors, data):
     assert (len(vectors), dimensions) == found.shape
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), (lengths > 0).astype(np.float32), atol=1e-5)
     np.testing.assert_allclose(found * lengths[:, None], vectors[:, :dimensions], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-@given(VECTORS)
-def test_the_full_width_is_the_same_as_no_width(vectors):
-    """dimensions equal to the model's width changes nothing."""
-    np.testing.assert_array_equal(
-        finished(list(vectors), dimensions=None, normalize=False),
-        finished(list(vectors), dimensions=vectors.shape[1], normalize=False),
-    )
 
 
 @given(VECTORS, st.booleans())
@@ -79,11 +68,3 @@ def test_the_verbs_give_one_result_a_text_in_order(pooling):
     assert [(384,)] * 3 == [row.shape for row in results]
     for row, other in zip(results, backwards[::-1], strict=True):
         np.testing.assert_allclose(other, row, atol=1e-5)
-
-
-def test_the_engine_has_the_tasks_name_and_budget():
-    engine: Engine = EncoderEngine(
-        TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(Pooling.MEAN), budget=321
-    )
-
-    assert ("embeddings", 321) == (engine.name, engine.budget)

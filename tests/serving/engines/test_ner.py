@@ -82,14 +82,6 @@ def test_weights_that_are_no_numbers_fail_every_payload(taggers: TinyTaggers):
     )
 
 
-def test_the_engine_has_one_device_and_its_encoders_padding_cost(taggers: TinyTaggers):
-    engine = engine_of(taggers.folder("bert"))
-
-    assert engine.on(3) is engine
-    assert engine.padding_cost == engine.source.get().padding_cost
-    assert engine.name == TASK == "ner"
-
-
 # Labels to entities
 
 

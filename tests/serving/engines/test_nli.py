@@ -67,11 +67,6 @@ def test_a_template_without_a_place(template):
     assert "hypothesis_template" == caught.value.param
 
 
-def test_no_other_format_field_is_replaced():
-    """Not even beside the label's place."""
-    assert ["a {0.__class__}"] == hypotheses(["a"], "{} {0.__class__}")
-
-
 @given(LOGITS)
 def test_scores_of_exclusive_labels_sum_to_one(logits):
     """Unless there is one label only; the label most entailed comes first."""

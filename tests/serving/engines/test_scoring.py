@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from backend.lanes.encoder_engine import EncoderEngine
-from backend.lanes.engine import Engine
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.pairs import PairTokenizer
 from backend.models.sequence_head import read_sequence_head
 from backend.serving.engines.nli import hypotheses, read_nli, zero_shot
-from backend.serving.engines.scoring import CLASSIFIER, RERANKER, LogitsHead
+from backend.serving.engines.scoring import RERANKER, LogitsHead
 from tests.tiny_models import encoder_of, rewrite, spec_of, tokenizer_of
 from tests.tiny_scorers import EVERY, NLI, TinyScorers, cross_encoder_of, pipeline_of, reference_logits
 
@@ -153,9 +152,3 @@ def test_what_is_not_finite_stays_in_its_own_row(scorers: TinyScorers):
     rows = LogitsHead(head).compute(encoder, batch, hidden)
 
     assert [True, False, True] == [bool(np.isfinite(row).all()) for row in rows]
-
-
-def test_the_engine_has_the_tasks_name_and_budget(scorers: TinyScorers):
-    engine: Engine = engine_of(scorers.folder("bert"), "onnx", CLASSIFIER)
-
-    assert ("classifier", 512) == (engine.name, engine.budget)

@@ -18,7 +18,6 @@ from backend.serving.engines.zero_shot import (
     label_vectors,
     reference_of,
     scores,
-    template_language,
 )
 
 WIDTH = 6
@@ -91,11 +90,6 @@ def test_templates_are_averaged_by_language():
     near = [labels.similarities(np.eye(WIDTH)[:2], language).ravel().tolist() for language in ("en", "es", None)]
     half = pytest.approx(np.sqrt(0.5))
     assert [[1, 0], [0, 1], [half, half]] == near
-
-
-@pytest.mark.parametrize(("code", "language"), [("en", "en"), ("es", "es"), ("de", None), (None, None)])
-def test_other_languages_use_all_templates(code, language):
-    assert language == template_language(code)
 
 
 def test_one_label_a_text_is_shared_out():
