@@ -221,16 +221,6 @@ def test_invalid_options(capsys, arguments, words):
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "device"), [([], "cuda:1"), (["--gpu", "0"], "cuda:0"), (["--gpu", "1"], "cuda:1")]
-)
-def test_the_option_names_the_card(capsys, two_cards, arguments, device):
-    """--gpu N overrides the automatic choice."""
-    assert 0 == main(["--json", *arguments])
-
-    assert [device] == json.loads(capsys.readouterr().out)["devices"]
-
-
 def test_only_the_selected_card_runs_a_kernel(settings):
     """A context on every card would take hundreds of megabytes of each."""
     target = simulated_machine(TWO_CARDS, settings)
@@ -306,16 +296,6 @@ def test_choose_saves_the_card(tmp_path):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", chosen.chosen_at)
 
 
-def test_choose_without_an_answer(tmp_path):
-    """At the end of input the file stays unchanged."""
-    facts = simulated.facts(TWO_CARDS, order="PCI_BUS_ID")
-    file = ChoiceFile(tmp_path / CHOICE_FILE)
-    before = choose_card(facts, file, io.StringIO("0\n"), io.StringIO())
-
-    assert None is choose_card(facts, file, io.StringIO(""), io.StringIO())
-    assert before == file.load()
-
-
 def test_a_choice_that_cannot_be_saved(tmp_path):
     """It is used for this report, and the output does not claim that it was saved."""
     blocked = tmp_path / "a file"
@@ -360,27 +340,6 @@ def test_an_interrupted_question(monkeypatch, two_cards):
 
     assert 130 == main(["--choose"])
     assert not two_cards.exists()
-
-
-def test_a_saved_choice_that_is_stale(capsys, two_cards):
-    """A warning, exit code 1, and the automatic choice."""
-    laptop = simulated.facts("rtx-4070-laptop")
-    choose_card(laptop, ChoiceFile(two_cards), io.StringIO(), io.StringIO())
-
-    assert 1 == main([])
-    output = capsys.readouterr().out
-    assert 1 == output.count("  warn  ")
-    assert "  warn  saved choice   NVIDIA GeForce RTX 4070 Laptop GPU" in output
-    assert "runs on cuda:1" in output
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"version": 99}'])
-def test_a_saved_choice_that_is_corrupt(capsys, two_cards, content):
-    """It is ignored."""
-    two_cards.write_text(content)
-
-    assert 0 == main([])
-    assert "runs on cuda:1" in capsys.readouterr().out
 
 
 def test_options_of_the_page():

@@ -6,7 +6,6 @@ import traceback
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from backend.config import Settings, load_settings
 from backend.errors import BadSettings
@@ -195,19 +194,6 @@ def test_caches_apart_without_keys(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setenv("ADMIN_KEYS", "ops=admin-secret")
     assert "key" == load_settings().cache_scope
-
-
-def test_the_log_level_in_small_letters(monkeypatch: pytest.MonkeyPatch):
-    """Lower case is accepted."""
-    monkeypatch.setenv("LOG_LEVEL", "debug")
-
-    assert load_settings().log_level == "DEBUG"
-
-
-def test_settings_do_not_change():
-    """Settings are frozen."""
-    with pytest.raises(ValidationError, match="frozen"):
-        load_settings().port = 1
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -11,14 +11,11 @@ from backend import errors
 from backend.errors import (
     BadInput,
     BadSettings,
-    DeadlineExceeded,
     FinanciaError,
-    Overloaded,
     SetupError,
     TokenIdsOutOfRange,
     TooLarge,
     TrainingError,
-    Unavailable,
     UnknownModel,
 )
 
@@ -85,12 +82,6 @@ def test_bad_input_is_not_worth_a_retry(cls: type[FinanciaError]):
     assert 400 <= cls.status < 500
 
 
-@pytest.mark.parametrize("cls", [cls for cls in IN_ANSWERS if cls.retryable])
-def test_what_may_be_retried(cls: type[FinanciaError]):
-    """Only overload, unavailability and timeouts pass by themselves."""
-    assert cls.status in {408, 429, 503, 504}
-
-
 def test_too_large_names_the_setting():
     """The message has the value, the limit and the setting that raises it."""
     error = TooLarge("pages", 300, 200, "LIMIT_PAGES", advice="Split the file.", param="file")
@@ -116,20 +107,6 @@ def test_unknown_model_lists_the_known():
         "model: 'gpt-4' is not loaded here; loaded are bundled, sentence-transformers/all-MiniLM-L6-v2"
     )
     assert error.param == "model"
-
-
-def test_overloaded_has_retry_after():
-    """The API sends it as Retry-After."""
-    error = Overloaded(queued_tokens=12, limit_tokens=10, retry_after_s=2.5)
-
-    assert error.retry_after_s == 2.5
-    assert "LIMIT_QUEUE_TOKENS" in str(error)
-
-
-def test_unavailable_and_late():
-    """Both are retryable; the second names its setting."""
-    assert Unavailable("draining", retry_after_s=3.0).retry_after_s == 3.0
-    assert "0.5 s (LIMIT_REQUEST_S" in str(DeadlineExceeded(0.5))
 
 
 def test_bad_settings_keep_every_fault():

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.app import ROUTES, create_app
+from backend.api.app import ROUTES
 from backend.api.dependencies import ApiOptions
 from backend.api.routes.files import FILE_ID
 from backend.api.routes.vector_stores import STORE_ID
@@ -172,10 +172,3 @@ def test_every_reference_is_defined(document: dict[str, Any]) -> None:
 
     assert set(references(document)) <= defined
     assert "securitySchemes" not in document["components"]
-
-
-def test_the_document_says_that_a_key_is_needed() -> None:
-    """With API_KEYS the document says that a key is needed."""
-    guarded = create_app(fake_services(), ApiOptions(api_keys=("key",))).openapi()
-
-    assert [{"key": []}] == guarded["security"]

@@ -128,23 +128,6 @@ async def test_other_methods(client: httpx.AsyncClient) -> None:
     assert "GET" == collection.headers["allow"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", URL), ("GET", f"{URL}/a"), ("PUT", f"{URL}/a"), ("DELETE", f"{URL}/a")]
-)
-async def test_a_key_is_needed(services: FakeServices, method: str, path: str) -> None:
-    """These routes need a key, like every route but the probes."""
-    async with connect(services, ApiOptions(api_keys=("secret",))) as client:
-        problem(await client.request(method, path), 401, "unauthorized")
-
-
-async def test_cors_preflight(services: FakeServices) -> None:
-    """A browser's preflight is answered for both methods."""
-    async with connect(services, ApiOptions(cors_origins=("https://page",))) as client:
-        for method in ("PUT", "DELETE"):
-            headers = {"Origin": "https://page", "Access-Control-Request-Method": method}
-            assert 200 == (await client.options(f"{URL}/a", headers=headers)).status_code
-
-
 async def test_who_asks_is_told(services: FakeServices) -> None:
     """The service decides by the caller who may replace and delete; its refusal is a 403."""
     options = ApiOptions(api_keys=("team=one",), admin_keys=("ops=two",))

@@ -133,17 +133,6 @@ async def test_truncated_texts_are_told(client: httpx.AsyncClient, services: Fak
     require_schema(CohereByType, body)
 
 
-async def test_a_large_answer_is_complete(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Texts that are written on a thread come back as they were sent."""
-    services.limits = ApiLimits(body_bytes=1_000_000)
-    texts = [f'{index} "ñ" \\ ' * 20 for index in range(1500)]
-
-    body = (await client.post("/v1/embed", json={"texts": texts})).json()
-
-    assert texts == body["texts"]
-    assert 1500 == len(body["embeddings"])
-
-
 async def test_the_caller_pays_for_tokens(client: httpx.AsyncClient) -> None:
     """As on every route that embeds; the times are told, too."""
     response = await client.post("/v2/embed", json={"texts": TEXTS})

@@ -58,14 +58,6 @@ def test_foreign_files_are_unchanged(name: str) -> None:
     assert "SmartBear" in (FOLDER / "NOTICE").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", ["/docs/LICENSE", "/docs/index.html", "/docs/..%2Fapp.py", "/docs/"])
-async def test_no_other_file_is_served(client: httpx.AsyncClient, path: str) -> None:
-    """Only the files of the page are served."""
-    response = await client.get(path)
-
-    assert (404, "not_found") == (response.status_code, response.json()["code"])
-
-
 async def test_the_documentation_needs_no_key(services: FakeServices) -> None:
     """It is public, like /health; its files count as one route, and are no operations of the API."""
     async with connect(services, ApiOptions(api_keys=("secret",))) as client:

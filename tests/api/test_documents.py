@@ -295,29 +295,6 @@ async def test_a_content_length_over_the_limit_is_refused_at_once(
     assert not services.documents.calls
 
 
-async def test_a_disconnect_cancels_the_work(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Processing stops when the client disconnects."""
-    services.documents.gate = asyncio.Event()
-    task = asyncio.create_task(client.post("/v1/documents", files=FILE))
-    await services.documents.entered.wait()
-
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-    assert 1 == services.documents.cancelled
-
-
-async def test_a_request_that_takes_too_long(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """It is answered with 504 and its work is cancelled."""
-    services.documents.gate = asyncio.Event()
-
-    answer = await client.post("/v1/documents", files=FILE, headers={"x-request-timeout-s": "0.05"})
-
-    assert 504 == answer.status_code
-    assert 1 == services.documents.cancelled
-
-
 async def test_one_deadline_for_reading_and_writing(client: httpx.AsyncClient, services: FakeServices) -> None:
     """The searchable PDF is written in what reading has left of LIMIT_REQUEST_S, not in as much again."""
     answer = await client.post("/v1/documents", files=FILE, headers={"Accept": "application/pdf"})

@@ -14,7 +14,7 @@ from backend.api.json_answers import VECTOR_ENCODINGS
 from backend.api.routes.embeddings import EmbeddingsAnswer
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
-from tests.api.fakes import TIMING, FakeServices, vector
+from tests.api.fakes import FakeServices, vector
 
 URL = "/v1/embeddings"
 
@@ -61,19 +61,6 @@ async def test_base64_equals_float(client: httpx.AsyncClient, count: int) -> Non
         decoded = np.frombuffer(base64.b64decode(coded["embedding"], validate=True), "<f4")
         np.testing.assert_array_equal(np.float32(number["embedding"]), decoded)
     assert as_float["usage"] == as_base64["usage"]
-
-
-async def test_a_large_answer_is_complete(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """An answer written in slices equals one written at once."""
-    services.embeddings.width = 2048
-    texts = [f"text {index}" for index in range(70)]  # two slices of 32 rows and a partial one
-
-    body = (await client.post(URL, json={"input": texts})).json()
-
-    assert 70 == len(body["data"])
-    np.testing.assert_array_equal(
-        np.stack([vector(text, 2048) for text in texts]), np.float32([item["embedding"] for item in body["data"]])
-    )
 
 
 @pytest.mark.parametrize(
@@ -199,26 +186,6 @@ async def test_unknown_model(client: httpx.AsyncClient) -> None:
 
     body = problem(response, 404, "model_not_found", "text-embedding-3-small", "fake-model", "bundled")
     assert "model" == body["error"]["param"]
-
-
-@pytest.mark.parametrize("name", ["fake-model", "bundled", "alias/with-slash"])
-async def test_every_name_of_a_model(client: httpx.AsyncClient, services: FakeServices, name: str) -> None:
-    """The served name, the source and an alias all reach the service."""
-    response = await client.post(URL, json={"input": "a", "model": name})
-
-    assert 200 == response.status_code
-    assert name == services.embeddings.calls[0][2]["model"]
-
-
-async def test_server_timing(client: httpx.AsyncClient) -> None:
-    """The Server-Timing header holds each stage and the total, in milliseconds."""
-    header = (await client.post(URL, json={"input": "a"})).headers["server-timing"]
-
-    stages = {part.split(";dur=")[0]: float(part.split(";dur=")[1]) for part in header.split(", ")}
-    assert ["cache", "tokenize", "queue", "inference", "total"] == list(stages)
-    assert TIMING.queue_s * 1e3 == stages["queue"]
-    assert TIMING.inference_s * 1e3 == stages["inference"]
-    assert stages["total"] > 0
 
 
 async def test_whole_numbers_as_json_has_them(client: httpx.AsyncClient) -> None:

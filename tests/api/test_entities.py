@@ -46,15 +46,6 @@ async def test_one_text(client: httpx.AsyncClient) -> None:
     require_schema(EntitiesAnswer, response.json())
 
 
-async def test_order_is_kept(client: httpx.AsyncClient) -> None:
-    """Items keep the order of the inputs, texts without entities and empty texts included."""
-    body = (await client.post(URL, json={"input": ["Juan", "", "sin nombres", "a Juan"]})).json()
-
-    assert [0, 1, 2, 3] == [item["index"] for item in body["data"]]
-    assert [1, 0, 0, 1] == [len(item["entities"]) for item in body["data"]]
-    assert body["usage"]["total_tokens"] == 4 + 0 + 11 + 6 + 4 * 2
-
-
 async def test_options_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
     """Absent and null fields leave the choice to the service."""
     options = {"types": ["PER"], "min_score": 0.5, "model": "ner", "sources": ["pattern"]}
@@ -122,12 +113,3 @@ async def test_the_example_is_a_valid_answer() -> None:
     require_schema(EntitiesAnswer, example)
     for entity in example["data"][0]["entities"]:
         assert entity["text"] == text[entity["start"] : entity["end"]]
-
-
-async def test_openapi_describes_it(client: httpx.AsyncClient) -> None:
-    """The document has the schemas of request and answer."""
-    document = (await client.get("/openapi.json")).json()
-
-    content = document["paths"][URL]["post"]["requestBody"]["content"]["application/json"]
-    assert "#/components/schemas/EntitiesRequest" == content["schema"]["$ref"]
-    assert {"EntitiesRequest", "EntitiesAnswer"} <= document["components"]["schemas"].keys()

@@ -183,14 +183,6 @@ def test_bodies(method: str, path: str, body: bytes) -> None:
     _check(response)
 
 
-@pytest.mark.parametrize(("method", "path"), VALID)
-def test_valid_bodies(method: str, path: str) -> None:
-    """The bodies that are changed are valid."""
-    body = json.dumps(VALID[method, path]).encode()
-
-    assert 200 == asyncio.run(_send(method, path, body, {"Content-Type": "application/json"})).status_code
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     headers=st.dictionaries(

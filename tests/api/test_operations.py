@@ -8,10 +8,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.api.app import create_app
-from backend.device.choice.selection import DeviceRequest
-from backend.device.facts.simulated import MACHINES, facts, simulated
-from backend.device.plan.placement import place
-from backend.device.watch.monitor import DeviceMonitor
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 
@@ -118,48 +114,3 @@ async def test_gpu_metrics(client: httpx.AsyncClient, accept: str, expected: str
         assert ("cpu", False, []) == tuple(response.json()[name] for name in ("device", "available", "gpus"))
     else:
         assert 'financia_gpu_available{device="cpu",uuid=""} 0.0' in response.text
-
-
-def monitor_of(name: str) -> DeviceMonitor:
-    """The monitor of a service on a simulated machine."""
-    machine, machine_facts = simulated(name), facts(name)
-    return DeviceMonitor(
-        machine_facts,
-        [place(machine_facts, DeviceRequest())],
-        driver=machine.driver_source,
-        torch_source=machine.torch_source,
-    )
-
-
-@pytest.mark.parametrize("name", MACHINES)
-async def test_gpu_metrics_of_every_machine(client: httpx.AsyncClient, services: FakeServices, name: str) -> None:
-    """The monitor's report is answered as JSON, and as text that Prometheus' own parser reads."""
-    services.health.gpu = monitor_of(name).report  # type: ignore[method-assign]
-
-    body = (await client.get("/metrics/gpu")).json()
-    text = await client.get("/metrics/gpu", headers={"Accept": PROMETHEUS_ACCEPT})
-
-    families = {family.name: family for family in text_string_to_metric_families(text.text)}
-    assert CONTENT_TYPE_LATEST == text.headers["content-type"]
-    [available] = families["financia_gpu_available"].samples
-    assert (body["device"], float(body["available"])) == (available.labels["device"], available.value)
-    text_uuids = {sample.labels["uuid"] for sample in families["financia_gpu_info"].samples} if body["gpus"] else set()
-    assert {card["uuid"] for card in body["gpus"]} == text_uuids
-
-
-async def test_gpu_metrics_of_two_cards(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Every card has its series; names are in one info series, which the others join by uuid."""
-    services.health.gpu = monitor_of("ada-and-blackwell").report  # type: ignore[method-assign]
-
-    body = (await client.get("/metrics/gpu")).json()
-    text = (await client.get("/metrics/gpu", headers={"Accept": "text/plain"})).text
-
-    families = {family.name: family for family in text_string_to_metric_families(text)}
-    used = {sample.labels["uuid"]: sample for sample in families["financia_gpu_memory_used_bytes"].samples}
-    names = {sample.labels["uuid"]: sample.labels["name"] for sample in families["financia_gpu_info"].samples}
-    assert 2 == len(body["gpus"])
-    for card in body["gpus"]:
-        assert card["memory"]["used_bytes"] == used[card["uuid"]].value
-        assert {"gpu": str(card["index"]), "uuid": card["uuid"]} == used[card["uuid"]].labels
-        assert card["name"] == names[card["uuid"]]
-    assert "counter" == families["financia_gpu_energy_joules"].type

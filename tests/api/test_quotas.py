@@ -216,15 +216,6 @@ async def test_metrics_by_name(services: FakeServices) -> None:
     assert not any(f'"{key}"' in metrics for key in ("mine", "yours", "root", "wrong"))
 
 
-async def test_two_keys_of_one_name_share_a_quota(services: FakeServices) -> None:
-    """Who exchanges a key gets no second quota."""
-    quotas = ApiOptions(api_keys=("team=old", "team=new"), quotas=Quotas(requests_per_minute=1))
-    async with connect(services, quotas) as client:
-        answers = [await client.get("/v1/models", headers={"Authorization": f"Bearer {key}"}) for key in ("old", "new")]
-
-    assert [200, 429] == [answer.status_code for answer in answers]
-
-
 async def test_without_keys_nobody_is_metered(client: httpx.AsyncClient, services: FakeServices) -> None:
     """No series of callers, no headers of quotas."""
     answer = await client.post(TEXTS, json={"input": "a"}, headers=MINE)

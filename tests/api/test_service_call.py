@@ -11,7 +11,7 @@ import pytest
 
 from backend.api.dependencies import ApiLimits
 from backend.api.service_call import run_until_disconnect
-from backend.errors import CallerGone, DeadlineExceeded
+from backend.errors import DeadlineExceeded
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices, fake_services
@@ -32,26 +32,6 @@ async def test_a_disconnect_cancels_the_work(services: FakeServices) -> None:
     problem(response, 499, "caller_gone")
     assert 1 == services.embeddings.cancelled
     assert b'requests_total{route="/v1/embeddings",status="499"} 1.0' in services.telemetry.render()
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        pytest.param("/embed", b'{"inputs": "a"}', id="embed"),
-        pytest.param("/similarity", b'{"inputs": {"source_sentence": "a", "sentences": ["b"]}}', id="similarity"),
-    ],
-)
-async def test_tei_routes_are_cancelled_too(services: FakeServices, path: str, body: bytes) -> None:
-    """A disconnect cancels the work of TEI's routes as well."""
-    services.embeddings.gate = asyncio.Event()
-    call = Call(services, path, [body])
-    running = asyncio.create_task(call.run())
-    await services.embeddings.entered.wait()
-
-    call.disconnect()
-
-    problem(await running, 499)
-    assert 1 == services.embeddings.cancelled
 
 
 async def test_the_time_limit() -> None:
@@ -146,19 +126,6 @@ async def test_no_task_is_left_behind() -> None:
     assert 1 == len(asyncio.all_tasks())
 
 
-async def test_disconnect_and_timeout_differ() -> None:
-    """A disconnect and a timeout raise different errors."""
-    client = CountingClient()
-    client.gone.set()
-
-    with pytest.raises(CallerGone):
-        await run_until_disconnect(_forever(), client, 60.0)
-    with pytest.raises(DeadlineExceeded):
-        await run_until_disconnect(_forever(), CountingClient(), 0.01)
-    with pytest.raises(DeadlineExceeded):
-        await run_until_disconnect(_forever(), None, 0.01)
-
-
 async def test_cancelled_from_outside() -> None:
     """When the server cancels a request at shutdown, the cancellation is raised, not an error of ours."""
     task = asyncio.create_task(run_until_disconnect(_forever(), CountingClient(), 60.0))
@@ -169,17 +136,6 @@ async def test_cancelled_from_outside() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_errors_of_the_work_pass_through() -> None:
-    """The route gets the error that the work raises."""
-
-    async def work() -> None:
-        await asyncio.sleep(0)
-        raise ValueError("of the work")
-
-    with pytest.raises(ValueError, match="of the work"):
-        await run_until_disconnect(work(), CountingClient(), 60.0)
 
 
 async def _forever() -> None:

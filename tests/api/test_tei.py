@@ -10,7 +10,6 @@ import pytest
 
 from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits
-from backend.api.routes.tei import tei_headers
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.telemetry import Telemetry
@@ -89,14 +88,6 @@ async def test_truncated_inputs_are_listed_in_a_header(client: httpx.AsyncClient
     assert ("1", "1") == (response.headers["x-truncated"], response.headers["x-truncated-count"])
     described = (await client.get("/openapi.json")).json()["paths"]["/embed"]["post"]["responses"]["200"]["headers"]
     assert {"X-Compute-Tokens", "X-Truncated", "X-Truncated-Count"} <= set(described)
-
-
-def test_many_truncated_inputs_fit_into_headers() -> None:
-    """Proxies refuse answers whose headers are over 4 KB: every other of 2,048 inputs took 5 KB, all of them 9 KB."""
-    headers = tei_headers(10**9, range(0, 2048, 2))
-
-    assert "1024" == headers["X-Truncated-Count"]
-    assert sum(len(f"{name}: {value}\r\n") for name, value in headers.items()) < 1024
 
 
 @pytest.mark.parametrize(

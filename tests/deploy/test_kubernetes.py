@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -29,7 +27,6 @@ from tests.deploy.manifests import (
     faults_of,
     identity,
     load,
-    merged,
     ours,
     pod,
     the,
@@ -47,18 +44,6 @@ def test_manifests_are_valid(build: Callable[[Path], list[Manifest]], choice: st
 
     assert len(manifests) >= (1 if choice in {"hpa", "hub"} else 5)
     assert [""] * len(manifests) == [faults_of(manifest, version) for manifest in manifests]
-
-
-@pytest.mark.slow
-def test_the_validator_has_eyes():
-    """A misspelt field and a wrong type are seen, deep inside."""
-    deployment = the(ours(FOLDER / "base"), "Deployment")
-    misspelt, mistyped = copy.deepcopy(deployment), copy.deepcopy(deployment)
-    misspelt["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFileSystem"] = True
-    mistyped["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = "75"
-
-    assert "readOnlyRootFileSystem" in faults_of(misspelt, NEWEST)
-    assert "75" in faults_of(mistyped, NEWEST)
 
 
 @BUILT
@@ -328,18 +313,3 @@ def test_the_alerts_become_an_object_of_the_operator():
 
     assert ("PrometheusRule", "financia") == identity(rule)
     assert load(DEPLOY / "prometheus" / "alerts.yml")[0] == rule["spec"]
-
-
-def test_merging_as_kubernetes_does():
-    """Maps by key, named things by name in their place, other lists whole; what was there is not touched."""
-    base = {"a": 1, "list": [1, 2], "things": [{"name": "x", "k": {"p": 1}}, {"name": "y"}]}
-    before = json.dumps(base)
-
-    after = merged(base, {"list": [3], "things": [{"name": "x", "k": {"q": 2}}, {"name": "z"}]})
-
-    assert {
-        "a": 1,
-        "list": [3],
-        "things": [{"name": "x", "k": {"p": 1, "q": 2}}, {"name": "y"}, {"name": "z"}],
-    } == after
-    assert before == json.dumps(base)

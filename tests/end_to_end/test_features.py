@@ -117,16 +117,6 @@ def test_the_vector_is_that_of_the_text(case: Case, client: httpx.Client) -> Non
     assert 1.0 == pytest.approx(float(np.linalg.norm(vector_of(case.document["vector"]))), abs=1e-4)
 
 
-def test_timings(case: Case, client: httpx.Client) -> None:
-    """Of every stage, in the answer and in the header."""
-    timings = case.document["timings"]
-
-    assert {"open_s", "read_s", "ocr_s", "understand_s", "total_s"} == set(timings)
-    assert timings["total_s"] >= timings["read_s"] > 0
-    header = send(client, case.invoice.digital).headers["server-timing"]
-    assert ["open", "read", "understand", "total"] == [part.split(";")[0].strip() for part in header.split(",")]
-
-
 def test_a_document_of_many_pages(client: httpx.Client) -> None:
     """Chunks together are the text, each with the vector of `/v1/embeddings`, bit for bit; places are on their page."""
     document = answer_of(client, pages_of(SPANISH, ENGLISH, SPANISH, ENGLISH), encoding_format="base64")
@@ -144,15 +134,6 @@ def test_a_document_of_many_pages(client: httpx.Client) -> None:
         assert language == page["language"]
     ibans = [(iban["places"][0]["page"], iban["value"][:2]) for iban in document["entities"] if iban["type"] == "IBAN"]
     assert [(1, "ES"), (2, "GB"), (3, "ES"), (4, "GB")] == ibans
-
-
-def test_only_requested_features(client: httpx.Client) -> None:
-    document = answer_of(client, ENGLISH.digital, features="language,classes", labels="invoice, love letter")
-
-    assert {"invoice", "love letter"} == {prediction["label"] for prediction in document["classes"]["predictions"]}
-    assert "invoice" == document["classes"]["prediction"]
-    assert not {"text", "entities", "coverage", "vector", "chunks", "key_phrases", "key_sentences"} & set(document)
-    assert not {"text", "words"} & set(document["pages"][0])
 
 
 def test_ocr_route(client: httpx.Client) -> None:

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from PIL import Image
 
 from tests.end_to_end.client import MARKS, answer_of, problem_of, send
-from tests.end_to_end.invoices import ENGLISH, SCAN_DPI, SPANISH, drawn, pages_of, scanned
+from tests.end_to_end.invoices import ENGLISH, SCAN_DPI, SPANISH, drawn, pages_of
 from tests.files.pdfs import encoded
 from tests.files.programs import pdftotext
 
@@ -159,25 +159,6 @@ def test_an_encrypted_pdf(client: httpx.Client) -> None:
     assert "WEST" in pdftotext(send(client, locked, password="geheim ñ", format="pdf").content, "-upw", "geheim ñ")
     assert (422, "password_required") == problem_of(send(client, locked))
     assert (422, "wrong_password") == problem_of(send(client, locked, password="secret"))
-
-
-@pytest.mark.parametrize("engine", ["tesseract", "pytesseract", "rapidocr"])
-def test_a_requested_engine(client: httpx.Client, engine: str) -> None:
-    document = answer_of(client, encoded(SPANISH.strip, "PNG"), engine=engine)
-
-    assert "ES9121000418450200051332" == iban(document)
-    assert engine.removeprefix("py") in document["pages"][0]["engine"]
-
-
-def test_a_file_as_the_body(client: httpx.Client) -> None:
-    answer = client.post(
-        "/v1/documents?features=text&pages=1&source=ocr",
-        content=scanned([ENGLISH.scan]),
-        headers={"Content-Type": "application/pdf"},
-    )
-
-    assert ENGLISH.text.split() == answer.json()["text"].split()
-    assert "language" not in answer.json()
 
 
 def _require_place(document: dict[str, Any]) -> None:

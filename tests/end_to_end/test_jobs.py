@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.end_to_end.client import MARKS, answer_of, events, metric, send
-from tests.end_to_end.invoices import ENGLISH, SPANISH, pages_of, scanned
-from tests.files.programs import pdftotext
+from tests.end_to_end.invoices import ENGLISH, SPANISH, scanned
 
 pytestmark = MARKS
 
@@ -71,33 +70,6 @@ def test_cancelling_in_the_middle_of_a_long_scan(client: httpx.Client) -> None:
     assert ("cancelled", True) == (kept["status"], kept["result"]["partial"])
     assert 1 <= len(kept["result"]["pages"]) < 60
     assert kept["progress"]["pages_done"] == len(kept["result"]["pages"])
-
-
-def test_the_same_file_twice_is_one_job(client: httpx.Client) -> None:
-    """Whatever its name; with other options it is another job."""
-    file = pages_of(ENGLISH, SPANISH)
-    first = send(client, file, "/v1/jobs", name="a.pdf")
-    again = send(client, file, "/v1/jobs", name="b.pdf")
-    other = send(client, file, "/v1/jobs", pages="1")
-
-    assert (202, 200, 202) == (first.status_code, again.status_code, other.status_code)
-    assert "true" == again.headers["idempotent-replay"]
-    assert job_of(first)["id"] == job_of(again)["id"] != job_of(other)["id"]
-    assert "succeeded" == ended(client, job_of(first))["status"]
-    assert "succeeded" == ended(client, job_of(other))["status"]
-
-
-def test_results_in_other_formats(client: httpx.Client) -> None:
-    """Of one job, as often as requested, until it is deleted."""
-    job = job_of(send(client, ENGLISH.scanned_pdf, "/v1/jobs"))
-    ended(client, job)
-    result = f"/v1/jobs/{job['id']}/result"
-
-    assert ENGLISH.text.split() == client.get(result, params={"format": "text"}).text.split()
-    assert ENGLISH.text.split() == client.get(result).json()["text"].split()
-    assert "GB82 WEST" in pdftotext(client.get(result, headers={"Accept": "application/pdf"}).content)
-    assert 204 == client.delete(f"/v1/jobs/{job['id']}").status_code
-    assert 404 == client.get(result).status_code
 
 
 def test_the_image_of_a_page_fits_its_words(client: httpx.Client) -> None:

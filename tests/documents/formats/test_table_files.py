@@ -121,12 +121,6 @@ def test_markdown_tables(invoice: Document) -> None:
     assert any("goods \\| as agreed" in text for text in shown)
 
 
-@pytest.mark.parametrize("write", [stream_csv, stream_workbook, stream_html, stream_markdown])
-def test_an_empty_document(write) -> None:  # type: ignore[no-untyped-def]
-    """Every format can be made of a document without words."""
-    b"".join(write(document_of_text("")))
-
-
 def test_cells_that_span_others_in_html(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell once, where it begins; empty cells only where no other reaches."""
     cells = (
