@@ -53,6 +53,7 @@ LIBRARY_PACKAGES: Mapping[str, frozenset[str]] = {  # library -> the wings that 
     "PIL": frozenset({"files", "training"}),
     "zxingcpp": frozenset({"files"}),
     "defusedxml": frozenset({"files"}),
+    "lxml": frozenset({"files"}),
     "xlsxwriter": frozenset({"documents"}),
     "scipy": frozenset({"models"}),
     "av": frozenset({"files"}),

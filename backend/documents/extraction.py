@@ -394,6 +394,7 @@ class DocumentExtractor:
             page = layer.page(number, chosen.why)
         else:
             page = await self._ocr_page(extraction, number, layer, chosen)
+        page = replace(page, part=extraction.file.info.part(number).name)
         page, packed = await self._threads.run(partial(_with_language, page))
         if not page.incomplete:  # it may be read to its end another time
             self._cache.put(key, packed)
@@ -419,7 +420,7 @@ class DocumentExtractor:
             result = await recognize_in_its_language(self._ocr, image, listed, options.engine, urgency)
             traced.set("financia.ocr.engine", result.engine)
         extraction.ocr_s += time.perf_counter() - started_s
-        return page_of(raster, result, number, file.kind, chosen)
+        return page_of(raster, result, number, file.page_kind(number), chosen)
 
     async def _beside(self, extraction: _Extraction) -> EInvoice | None:
         """What XML beside the file says."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from backend.documents.recordings import is_recording
 from backend.documents.records import ClassParts, DocumentOptions
 from backend.errors import InferenceFailed, TooLarge, Unavailable, UnreadableFile
-from backend.files.file_types import FileType
-from backend.files.pages import Document
+from backend.files.pages import SET, Document
 from backend.files.stored_file import StoredFile
 from backend.images.classification import ClassifiedPage, ImageClassificationService, PageChoice
 from backend.lanes.inference import Urgency
@@ -138,11 +137,11 @@ class DocumentImages:
     upload: StoredFile
 
     async def look(self, document: Document, options: DocumentOptions, urgency: Urgency) -> ImagePart | None:
-        """The classes of the first page that was read; None for what is no paper: an invoice in XML has no picture.
+        """The classes of the first page that was read; None for what is no paper: a page that was set here.
 
         Raises: Overloaded, DeadlineExceeded; what concerns this page alone is told in the result.
         """
-        if not document.pages or document.kind == FileType.XML:
+        if not document.pages or document.pages[0].engine == SET:
             return None
         engines, first = self.service.require(), document.pages[0]
         choice = PageChoice(str(first.number), options.password, first.rotation)

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar, cast
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField, WrongMediaType
 from backend.files import worker_messages
 from backend.files.einvoice.records import EInvoice
-from backend.files.file_types import FileType, sniff
+from backend.files.file_types import IMAGES, FileType, sniff
 from backend.files.frames import MAX_HEADER_BYTES, BadFrame, Frame
 from backend.files.limits import FileLimits
 from backend.files.page_codec import pack_document
@@ -67,6 +67,10 @@ class OpenFile:
     @info.setter
     def info(self, info: FileInfo) -> None:
         self._info = info
+
+    def page_kind(self, number: int) -> FileType:
+        """What a page (from 1) is read as: in a file of several parts they differ."""
+        return FileType(self.info.part(number).kind)
 
     @contextmanager
     def descriptor(self) -> Iterator[int]:
@@ -183,7 +187,7 @@ class FileReaders:
 
     def einvoice(self, file: OpenFile, *, until: float | None = None) -> EInvoice | None:
         """The electronic invoice that a file is or has attached; None where there is none. Images need no worker."""
-        if file.kind is not FileType.XML and not file.info.attachments:
+        if not file.info.attachments:
             return None
         request = WorkerRequest({"call": "einvoice"}, until, MAX_HEADER_BYTES)
         return self._call(file, request, worker_messages.einvoice)
@@ -191,7 +195,7 @@ class FileReaders:
     def page_text(self, file: OpenFile, number: int, *, until: float | None = None) -> TextLayer:
         """The text layer of a page (from 1) with statistics about it; an image's is empty and needs no worker."""
         _check_page(file, number)
-        if file.kind not in (FileType.PDF, FileType.XML):  # an image: a recording has no pages
+        if file.page_kind(number) in IMAGES:
             size = file.info.size(number)
             return TextLayer(size.width, size.height, 0, (), _IMAGE_STATS)
         fields = {"call": "text_layer", "page": number}
@@ -294,7 +298,9 @@ class FileReaders:
         self, call: str, file: OpenFile, number: int, turn: int, resolution: Resolution | None, *, color: bool
     ) -> tuple[dict[str, Any], Resolution | None]:
         _check_page(file, number)
-        used = self._within_budget(file, number, resolution or DEFAULT) if file.kind is FileType.PDF else None
+        used = (
+            self._within_budget(file, number, resolution or DEFAULT) if file.page_kind(number) is FileType.PDF else None
+        )
         fields = {"call": call, "page": number, "turn": turn % 360, "color": color}
         return {**fields, "most_pixels": self.limits.render_pixels, "dpi": used.dpi if used else None}, used
 

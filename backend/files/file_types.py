@@ -22,11 +22,17 @@ class FileType(StrEnum):
     HEIC = "heic"
     XML = "xml"  # of an electronic invoice
     AUDIO = "audio"  # a recording, or a video of which the sound is heard
+    DOCX = "docx"
+    XLSX = "xlsx"
+    ZIP = "zip"  # of files that are read each; and any of the above whose names begin later
 
 
+IMAGES = frozenset(
+    {FileType.PNG, FileType.JPEG, FileType.TIFF, FileType.WEBP, FileType.BMP, FileType.GIF, FileType.HEIC}
+)
 ACCEPTED = (
-    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, electronic invoices (Factur-X, UBL, Facturae XML) and recordings "
-    "(WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
+    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx), electronic invoices (Factur-X, UBL, "
+    "Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
 )
 _PDF_HEADER_WITHIN = 1024  # bytes before %PDF that PDF readers accept: ISO 32000-1, implementation note 13
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
@@ -71,9 +77,8 @@ _OTHER_SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"FLV\x01", "a video (flv)"),
 )
 # Names inside a zip that tell the type of document, in the order they are tried.
+_ZIP_KINDS: tuple[tuple[bytes, FileType], ...] = ((b"word/", FileType.DOCX), (b"xl/", FileType.XLSX))
 _ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = (
-    (b"word/", "a Word document (docx)"),
-    (b"xl/", "an Excel workbook (xlsx)"),
     (b"ppt/", "a PowerPoint presentation (pptx)"),
     (b"application/epub+zip", "an e-book (epub)"),
     (b"application/vnd.oasis.opendocument", "an OpenDocument file (odt, ods or odp)"),
@@ -81,6 +86,7 @@ _ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = (
 _INVOICE_ROOT = re.compile(
     rb"<(?:[\w.-]{1,60}:)?(?:CrossIndustryInvoice|CrossIndustryDocument|Invoice|CreditNote|Facturae)[\s>]"
 )
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _EXPORT = "Export it as PDF."
 
 
@@ -115,11 +121,19 @@ def _kind(head: bytes) -> FileType | None:
         return FileType.BMP
     if sound_demuxer(head) is not None:
         return FileType.AUDIO
+    if head.startswith(_ZIP):
+        return _zip_kind(head)
     if b"%PDF" in head[: _PDF_HEADER_WITHIN + 4]:
         return FileType.PDF
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and _INVOICE_ROOT.search(head):
         return FileType.XML
     return None
+
+
+def _zip_kind(head: bytes) -> FileType | None:
+    if any(entry in head for entry, _ in _ZIP_ENTRIES):
+        return None
+    return next((kind for entry, kind in _ZIP_KINDS if entry in head), FileType.ZIP)
 
 
 def _brands(head: bytes) -> tuple[bytes, ...]:
@@ -135,7 +149,7 @@ def _description(head: bytes) -> str:
         return "an AVIF image" if b"avif" in _brands(head) else "an image of a camera's own format"
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         return "a video (avi)"
-    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+    if head.startswith(_ZIP):
         return next((description for entry, description in _ZIP_ENTRIES if entry in head), "a zip archive")
     return _text_description(head)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from backend.files.einvoice.records import EInvoice
-from backend.files.pages import Box, Document, Page, Ruling, Word
+from backend.files.pages import Box, Document, Grid, GridCell, Page, Ruling, Word
 
 _FAST = 1  # zlib's level: 20 KB in under a millisecond, to a fifth of the size
 
@@ -46,11 +47,24 @@ def unpack_document(blob: bytes) -> Document:
     return Document(**{**fields, "pages": (*earlier, *pages), "einvoice": einvoice})
 
 
+def grids_of(fields: Sequence[Any]) -> tuple[Grid, ...]:
+    """Tables whose fields came through JSON. Raises: TypeError, ValueError for what are none."""
+    return tuple(
+        Grid(int(rows), int(columns), int(header_rows), tuple(GridCell(*map(int, cell)) for cell in cells))
+        for rows, columns, header_rows, cells in fields
+    )
+
+
+def grid_fields(grids: Sequence[Grid] | None) -> list[Any] | None:
+    """Tables as fields for JSON, which knows no named tuples."""
+    return None if grids is None else [[*grid[:3], [list(cell) for cell in grid.cells]] for grid in grids]
+
+
 _FIELDS = (
     "number", "width", "height", "units_per_inch", "rotation", "text", "source", "why", "engine", "confidence",
     "language",
 )  # fmt: skip
-_LATER_FIELDS = ("incomplete", "rulings")  # which pages of earlier releases lack
+_LATER_FIELDS = ("incomplete", "rulings", "part", "grids")  # which pages of earlier releases lack
 
 
 def _to_fields(page: Page) -> dict[str, Any]:
@@ -59,7 +73,7 @@ def _to_fields(page: Page) -> dict[str, Any]:
     ]
     rulings = [list(ruling) for ruling in page.rulings]
     fields = {name: getattr(page, name) for name in (*_FIELDS, *_LATER_FIELDS)}
-    return fields | {"words": words, "rulings": rulings}
+    return fields | {"words": words, "rulings": rulings, "grids": grid_fields(page.grids)}
 
 
 def _from_fields(fields: dict[str, Any]) -> Page:
@@ -67,4 +81,6 @@ def _from_fields(fields: dict[str, Any]) -> Page:
     later = {name: fields[name] for name in _LATER_FIELDS if name in fields}
     if "rulings" in later:
         later["rulings"] = tuple(Ruling(*ends) for ends in later["rulings"])
+    if later.get("grids") is not None:
+        later["grids"] = grids_of(later["grids"])
     return Page(**{name: fields[name] for name in _FIELDS}, **later, words=words)

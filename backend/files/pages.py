@@ -67,6 +67,29 @@ class Ruling(NamedTuple):
     y1: float
 
 
+class GridCell(NamedTuple):
+    """A cell of a `Grid`: its place, and its words as a range of the page's."""
+
+    row: int  # from 0
+    column: int  # from 0
+    rowspan: int
+    colspan: int
+    first: int
+    past: int
+
+
+class Grid(NamedTuple):
+    """A table as a file itself has it."""
+
+    rows: int
+    columns: int
+    header_rows: int
+    cells: tuple[GridCell, ...]  # those with words, by row and column
+
+
+SET = "typeset"  # the engine of pages that were set here, of a file that has none: boxes are as the page is drawn
+
+
 class RawWord(NamedTuple):
     """A word from an OCR engine or a text layer, without a span in a text yet."""
 
@@ -107,13 +130,15 @@ class Page:
     language: str | None = None  # ISO 639-1 of the text, or None
     incomplete: bool = False  # a part of it could not be read, as ``why`` says
     rulings: tuple[Ruling, ...] = ()  # the lines of tables, boxes and forms, as drawn or as seen in the image
+    part: str = ""  # of the file: a sheet, a slide, a chapter, an attachment; empty where it has none
+    grids: tuple[Grid, ...] | None = None  # its tables where the file has them as such; None: they are to be found
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """One file. ``page_count`` is the file's, even if fewer pages were read."""
 
-    kind: str  # "pdf", "png", "jpeg", "tiff", "webp", "bmp", "gif", "heic"
+    kind: str  # "pdf", "png", "docx", "eml", …: of `FileType`
     pages: tuple[Page, ...]
     page_count: int
     sha256: str  # of the file's bytes, hexadecimal
@@ -246,5 +271,17 @@ def locate(document: Document, start: int, end: int) -> list[TextLocation]:
 def _on_page(page: Page, start: int, end: int) -> Iterator[TextLocation]:
     first = bisect_right(page.words, start, key=attrgetter("end"))
     last = bisect_left(page.words, end, lo=first, key=attrgetter("start"))
-    for _, words in groupby(page.words[first:last], attrgetter("line")):
-        yield TextLocation(page.number, bounding_box(word.box for word in words))
+    for row in printed_rows(page.words[first:last]):
+        yield TextLocation(page.number, bounding_box(word.box for word in row))
+
+
+def printed_rows(words: Iterable[Word]) -> Iterator[list[Word]]:
+    """The words of each line; a line that was wrapped where the page was set is several."""
+    row: list[Word] = []
+    for word in words:
+        if row and (word.line != row[-1].line or word.box.top >= row[-1].box.bottom):
+            yield row
+            row = []
+        row.append(word)
+    if row:
+        yield row

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from backend.files.pages import Page, RawWord, Ruling, make_page
+from backend.files.pages import SET, Grid, Page, RawWord, Ruling, make_page
 from backend.files.speech_records import AudioInfo
 
 if TYPE_CHECKING:
@@ -26,16 +26,34 @@ class PageSize:
 
 
 @dataclass(frozen=True, slots=True)
+class FilePart:
+    """Pages that follow each other in a file of several parts."""
+
+    name: str
+    kind: str  # of `FileType`
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     """What opening a file tells, before any page is rendered or decoded."""
 
-    kind: str  # "pdf", "png", "jpeg", "tiff", "webp", "bmp", "gif", "heic"
+    kind: str  # of `FileType`
     page_count: int
     sizes: tuple[PageSize, ...]  # of the first MAX_SIZES pages
     metadata: Mapping[str, str]  # as the file says: "title", "author", "producer", "created", "frames", …
     sha256: str  # hexadecimal
-    attachments: int = 0  # of a PDF
+    attachments: int = 0  # that may hold an electronic invoice
     audio: AudioInfo | None = None  # of a recording, which has no pages yet: page_count is 0
+    parts: tuple[FilePart, ...] = ()  # of all pages, in order; empty where the file is its only part
+
+    def part(self, number: int) -> FilePart:
+        """The part that a page (from 1) is of."""
+        for part in self.parts:
+            if number <= part.pages:
+                return part
+            number -= part.pages
+        return FilePart("", self.kind, self.page_count)
 
     def size(self, number: int) -> PageSize:
         """Size of a page (from 1); zero where it is unknown: the page is broken or beyond MAX_SIZES."""
@@ -62,6 +80,7 @@ class LayerStats:
     drawings: int = 0  # of these, all but text
     image_ratio: float = 0.0  # share of the page's area covered by images, 0 to 1
     image_dpi: float | None = None  # of the largest image, on its coarser axis
+    is_set: bool = False  # the page was set here, of a file that has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +93,22 @@ class TextLayer:
     blocks: tuple[tuple[tuple[RawWord, ...], ...], ...]
     stats: LayerStats
     rulings: tuple[Ruling, ...] = ()  # drawn lines, after the turn
+    grids: tuple[Grid, ...] | None = None  # as `Page.grids`
 
     def page(self, number: int, why: str) -> Page:
         """The layer as a `Page`."""
-        return make_page(
+        page = make_page(
             self.blocks,
             number=number,
             width=self.width,
             height=self.height,
             source="text_layer",
             why=why,
-            engine="pdfium",
+            engine=SET if self.stats.is_set else "pdfium",
             rotation=self.turn,
             rulings=self.rulings,
         )
+        return replace(page, grids=self.grids)
 
     @property
     def text(self) -> str:

@@ -106,8 +106,11 @@ class TextQuality:
 def choose_source(layer: TextLayer, requested: RequestedSource = "auto") -> ChosenSource:
     """The page's own text where it can be trusted, else OCR. An explicit request is always followed.
 
+    A page that was set here has nothing to recognise, whatever was asked for.
     The invisible text that earlier OCR left over a scan is checked like any other.
     """
+    if layer.stats.is_set:
+        return ChosenSource("text_layer", "the file's own text; it has no pages, so it was set on pages here")
     if requested != "auto":
         return ChosenSource(requested, "asked for")
     return _by_content(layer.stats) or _by_glyphs(layer.stats) or _by_language(layer)

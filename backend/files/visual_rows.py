@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from backend.files.pages import Box, Document, Page, Word, bounding_box
+from backend.files.pages import Box, Document, Page, Word, bounding_box, printed_rows
 
 _FARTHEST = 1e6  # page units; the longest PDF page has 14,400, the longest JPEG 65,500
 _SAME_ROW = 0.5  # of the lower word's height: vertical distance of middles at most
@@ -143,11 +143,7 @@ def _slope(words: Sequence[Word]) -> float:
 
 
 def _line_ends(words: Sequence[Word]) -> list[tuple[Word, Word]]:
-    ends: dict[int, tuple[Word, Word]] = {}
-    for word in words:
-        first, _ = ends.get(word.line, (word, word))
-        ends[word.line] = (first, word)
-    return list(ends.values())
+    return [(row[0], row[-1]) for row in printed_rows(words)]
 
 
 def _rows(level: Sequence[tuple[Word, Box]]) -> list[list[tuple[Word, Box]]]:

@@ -31,18 +31,19 @@ from PIL import Image
 
 from backend.errors import BadInput, NotInstalled, PasswordRequired, TooLarge, UnreadableFile, WrongPassword
 from backend.files import frames
-from backend.files.file_types import FileType
+from backend.files.file_types import IMAGES, FileType
 from backend.files.image_file import ImageFile, framed
 from backend.files.limits import MAX_OPEN_FILES, MAX_OPEN_STREAMS, WALL_RATIO, FileLimits
-from backend.files.page_codec import unpack_document
+from backend.files.page_codec import grid_fields, unpack_document
 from backend.files.pages import POINTS_PER_INCH
 from backend.files.pdf_file import PdfFile
 from backend.files.records import Framing
 from backend.files.sandbox import confine
-from backend.files.xml_file import XmlFile
+from backend.files.set_pages import SetFile
 
 if TYPE_CHECKING:
     from backend.files.audio_file import AudioFile
+    from backend.files.office.container import ContainerFile, PageFile
 
 
 Sides = tuple[float, float, float, float]
@@ -70,9 +71,10 @@ _STATM = Path("/proc/self/statm")
 _DATA_AT_START_BYTES = 256 * 2**20  # where nothing tells it
 _LIBRARIES_BYTES = 512 * 2**20  # of address space, for those that are loaded with the first file that needs them
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_DPI_OF_PARTS = 150.0  # of a PDF's page in a searchable PDF of a file of several parts
 _PNG_COMPRESSION = 1  # of zlib: a page in 30 ms; the image is shown once, not stored
 
-ReadableFile: TypeAlias = "PdfFile | ImageFile | XmlFile | AudioFile"
+ReadableFile: TypeAlias = "PdfFile | ImageFile | ContainerFile | AudioFile"
 Answer = tuple[dict[str, Any], bytes | memoryview]  # header and payload
 
 
@@ -128,14 +130,13 @@ class Worker:
         return info, b""
 
     def _einvoice(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
-        file = self._files[header["file"]]
-        assert isinstance(file, PdfFile | XmlFile)
+        file = cast("PdfFile | ContainerFile", self._files[header["file"]])
         return {}, orjson.dumps(file.invoice)
 
     def _text_layer(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
-        file = self._files[header["file"]]
-        assert isinstance(file, PdfFile | XmlFile)
-        words, stats, size, rulings = file.text_layer(header["page"])
+        file, page = _page_of(self._files[header["file"]], header["page"])
+        assert isinstance(file, PdfFile | SetFile)
+        words, stats, size, rulings = file.text_layer(page)
         indexes = np.concatenate([words.lines, words.blocks])
         payload = words.boxes.tobytes() + indexes.tobytes() + rulings.tobytes()
         answer = {
@@ -145,6 +146,7 @@ class Worker:
             "stats": asdict(stats),
             "width": size.width,
             "height": size.height,
+            "grids": grid_fields(file.grids(page)) if isinstance(file, SetFile) else None,
         }
         return answer, payload
 
@@ -154,12 +156,12 @@ class Worker:
         return answer, pixels.data.cast("B")
 
     def _rendered(self, header: dict[str, Any]) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        file, page, turn = self._files[header["file"]], header["page"], header["turn"]
+        file, page = _page_of(self._files[header["file"]], header["page"])
+        turn = header["turn"]
         color, most_pixels = header["color"], header["most_pixels"]
         if isinstance(file, PdfFile):
             pixels, size = file.render(page, header["dpi"], turn, color=color, most_pixels=most_pixels)
             return pixels, {"width": size.width, "height": size.height}
-        assert isinstance(file, ImageFile | XmlFile)
         answer = file.render(page, turn, color=color, most_pixels=most_pixels)
         return answer.pop("pixels"), answer
 
@@ -173,9 +175,10 @@ class Worker:
         return {}, _png(pixels)
 
     def _model_page(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
-        file, incomplete = self._files[header["file"]], ""
+        file, number = _page_of(self._files[header["file"]], header["page"])
+        incomplete = ""
         if isinstance(file, ImageFile):
-            page, incomplete = file.upright(header["page"], header["turn"])
+            page, incomplete = file.upright(number, header["turn"])
         else:
             page = Image.fromarray(self._rendered(header)[0])
         pixels = framed(page, Framing.of(header["framing"]), self._limits, header["page"])
@@ -210,7 +213,18 @@ def _opened(data: mmap.mmap, kind: FileType, password: str | None, limits: FileL
         return PdfFile(data, password)
     if kind is FileType.AUDIO:
         return _recording(data, limits)
-    return XmlFile(data) if kind is FileType.XML else ImageFile(data, kind, limits)
+    if kind in IMAGES:
+        return ImageFile(data, kind, limits)
+    from backend.files.office.container import open_container  # lxml: 5 MB that PDFs and images never need
+
+    return open_container(data, kind, password, limits)
+
+
+def _page_of(file: ReadableFile, number: int) -> tuple[PageFile, int]:
+    """The file that a page (from 1) is read from, and its number there: those of a container's part."""
+    if isinstance(file, PdfFile | ImageFile):
+        return file, number
+    return cast("ContainerFile", file).at(number)
 
 
 def _recording(data: mmap.mmap, limits: FileLimits) -> AudioFile:
@@ -253,11 +267,14 @@ def _searchable_pdf(
     if isinstance(file, PdfFile):
         return searchable_pdf(document, data[:], password=password)
 
-    if not isinstance(file, ImageFile | XmlFile):
+    if document.kind == FileType.AUDIO:
         raise UnreadableFile("file: a recording has no pages that a PDF could show")
 
     def pixels_of(number: int) -> NDArray[np.uint8]:
-        pixels: NDArray[np.uint8] = file.render(number, 0, color=True, most_pixels=limits.render_pixels)["pixels"]
+        part, page = _page_of(file, number)
+        if isinstance(part, PdfFile):
+            return part.render(page, _DPI_OF_PARTS, 0, color=True, most_pixels=limits.render_pixels)[0]
+        pixels: NDArray[np.uint8] = part.render(page, 0, color=True, most_pixels=limits.render_pixels)["pixels"]
         return pixels
 
     return searchable_images(document, data[:], pixels_of)

@@ -26,8 +26,9 @@ from backend.files.einvoice.records import EInvoice
 from backend.files.file_types import FileType
 from backend.files.frames import BadFrame, Frame
 from backend.files.limits import FileLimits
+from backend.files.page_codec import grids_of
 from backend.files.pages import POINTS_PER_INCH, Box, RawWord, Ruling
-from backend.files.records import FileInfo, LayerStats, ModelPage, PageSize, Raster, TextLayer
+from backend.files.records import FileInfo, FilePart, LayerStats, ModelPage, PageSize, Raster, TextLayer
 from backend.files.resolution import Resolution
 from backend.files.speech_records import AudioInfo, AudioSlice
 from backend.files.stored_file import StoredFile
@@ -136,13 +137,17 @@ def file_info(frame: Frame, kind: FileType, sha256: str) -> FileInfo:
     """The answer to "open"."""
     header = frame.header
     return FileInfo(
-        kind=kind.value,
+        kind=FileType(header.get("kind", kind)).value,  # a container is told apart by what is in it
         page_count=int(header["page_count"]),
         sizes=tuple(PageSize(float(width), float(height)) for width, height in header["sizes"]),
         metadata={str(name): str(value) for name, value in header["metadata"].items()},
         sha256=sha256,
         attachments=int(header.get("attachments", 0)),
         audio=_audio_info(header["audio"]) if kind is FileType.AUDIO else None,
+        parts=tuple(
+            FilePart(str(name)[:_SENTENCE_CHARS], FileType(part).value, int(pages))
+            for name, part, pages in header.get("parts", ())
+        ),
     )
 
 
@@ -208,7 +213,8 @@ def text_layer(frame: Frame) -> TextLayer:
     if turn % 180:
         width, height = height, width
     drawn = tuple(Ruling(*side) for side in np.round(ends, 2).tolist())
-    return TextLayer(width, height, turn, nested, LayerStats(**header["stats"]), drawn)
+    grids = None if header.get("grids") is None else grids_of(header["grids"])
+    return TextLayer(width, height, turn, nested, LayerStats(**header["stats"]), drawn, grids)
 
 
 def model_page(frame: Frame, size: tuple[int, int]) -> ModelPage:

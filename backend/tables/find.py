@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
-from backend.files.pages import Box, Document, Page, Word, bounding_box
-from backend.files.visual_rows import Cell, rows_of
+from backend.files.pages import Box, Document, Grid, Page, Word, bounding_box, printed_rows
+from backend.files.visual_rows import Cell, page_rows
 from backend.tables.aligned import Stretch, lines_of, stretches
 from backend.tables.aligned_layout import aligned_layout
 from backend.tables.cell_layout import CellSpan, Layout, by_lines
@@ -119,7 +119,7 @@ def join_pages(tables: Sequence[Table], document: Document) -> list[Table]:
     joined: list[Table] = []
     for index, table in enumerate(tables):
         is_first = index == 0 or tables[index - 1].pages[-1] != table.pages[0]
-        if is_first and joined and _continues(joined[-1], table, pages):
+        if table.source != "file" and is_first and joined and _continues(joined[-1], table, pages):
             joined[-1] = _joined(joined[-1], table)
         else:
             joined.append(table)
@@ -331,9 +331,38 @@ def find_tables(document: Document) -> tuple[Table, ...]:
     """The tables of a document in the order of its pages, from top to bottom; one over several pages is one."""
     values = CellValues(document)
     tables: list[Table] = []
-    for rows in rows_of(document):
-        tables += _tables_of(level_page(rows), values, tables[-1] if tables else None)
+    for page, start in zip(document.pages, document.page_starts, strict=True):
+        if page.grids is None:
+            tables += _tables_of(level_page(page_rows(page, start)), values, tables[-1] if tables else None)
+        else:
+            tables += [table for grid in page.grids if (table := _table_of_file(grid, page, start, values)).cells]
     return tuple(join_pages(tables, document))
+
+
+def _table_of_file(grid: Grid, page: Page, start: int, values: CellValues) -> Table:
+    """A table as the file has it; without the cells whose words were cut off the page."""
+    cells = []
+    for cell in grid.cells:
+        words = page.words[cell.first : cell.past]
+        if len(words) == cell.past - cell.first > 0:
+            first, past = start + words[0].start, start + words[-1].end
+            cells.append(
+                TableCell(
+                    row=cell.row,
+                    column=cell.column,
+                    text=" ".join(word.text for word in words),
+                    rowspan=cell.rowspan,
+                    colspan=cell.colspan,
+                    header=cell.row < grid.header_rows,
+                    value=values.value(words, first, past),
+                    page=page.number,
+                    boxes=tuple(bounding_box(word.box for word in row) for row in printed_rows(words)),
+                    start=first,
+                    end=past,
+                )
+            )
+    outline = (bounding_box(box for cell in cells for box in cell.boxes),) if cells else ()
+    return Table((page.number,), outline, grid.rows, grid.columns, tuple(cells), "file", 1.0)
 
 
 def _tables_of(page: LevelPage, values: CellValues, last: Table | None) -> list[Table]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from backend.files.pages import Box
 
-TableSource = Literal["ruled", "half_ruled", "borderless"]
+TableSource = Literal["ruled", "half_ruled", "borderless", "file"]  # "file": an office file has it as a table
 
 
 @dataclass(frozen=True, slots=True)

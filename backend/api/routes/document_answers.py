@@ -22,7 +22,7 @@ from backend.invoices.records import ExtractedFields, FieldRow, Validity
 from backend.invoices.records import Field as InvoiceField
 from backend.speech.pages import KIND, seconds_of
 from backend.summaries.records import Method, Source, Summary, WrittenSentence
-from backend.tables.records import Table, TableCell
+from backend.tables.records import Table, TableCell, TableSource
 from backend.text.analysis import KeySentence
 
 Sides = tuple[float, float, float, float]
@@ -100,7 +100,7 @@ class TableAnswer(TypedDict):
     boxes: Annotated[list[Sides], Field(description="Its outline on each of its pages, in page units.")]
     rows: int
     columns: int
-    source: Literal["ruled", "half_ruled", "borderless"]
+    source: TableSource
     score: float
     cells: list[TableCellAnswer]
 
@@ -299,6 +299,9 @@ class PageAnswer(TypedDict):
     confidence: float | None
     language: Annotated[str | None, Field(description="ISO 639-1.")]
     incomplete: Annotated[bool, Field(description="A part of it was not read: `why` says what.")]
+    part: NotRequired[
+        Annotated[str, Field(description="Of a file of several: the sheet, slide, chapter, picture or attachment.")]
+    ]
     start: Annotated[int, Field(description="Where its text begins in the document's.")]
     text: NotRequired[Annotated[str, Field(description="Absent where `features` leaves it out, as words are.")]]
     words: NotRequired[list[WordAnswer]]

@@ -63,6 +63,7 @@ def page_fields(page: Page, start: int) -> dict[str, Any]:
         "confidence": None if page.confidence is None else round(page.confidence, _CONFIDENCE_DIGITS),
         "language": page.language,
         "incomplete": page.incomplete,
+        **({"part": page.part} if page.part else {}),
         "start": start,
         "text": page.text,
         "words": [word_fields(word) for word in page.words],

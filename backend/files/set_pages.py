@@ -1,0 +1,389 @@
+"""Sets text and tables onto pages, for files that have none of their own. Runs in the workers only.
+
+Every letter is as wide as every other, so a word's box follows from its place in the text. A paragraph is one line of
+the word model, however often it is wrapped: no line break stands in it that its author did not make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from backend.errors import TooLarge
+from backend.files.limits import FileLimits
+from backend.files.pages import POINTS_PER_INCH, Grid, GridCell, printable_line
+from backend.files.records import LayerStats, PageSize
+from backend.files.text_layout import LayoutWords
+
+_WIDTH, _HEIGHT = 595.0, 842.0  # A4 in points
+_MARGIN, _LETTER, _PITCH, _TALL = 48.0, 5.4, 14.0, 9.0  # points: a letter's width, a line's, a letter's height
+_COLUMNS = int((_WIDTH - 2 * _MARGIN) / _LETTER)
+_TABULATOR = 8  # letters
+_GAP = 3  # letters between columns: twice what parts two cells of a row
+_WIDEST_CELL = 60  # letters, before it is wrapped
+_NARROWEST_CELL = 12
+_DPI = 110.0
+_LONGEST_NAME = 200
+
+Sides = tuple[float, float, float, float]
+
+
+class Cell(NamedTuple):
+    """One cell of a table. Its paragraphs are parted by line breaks."""
+
+    row: int  # from 0
+    column: int  # from 0
+    text: str
+    rowspan: int = 1
+    colspan: int = 1
+
+
+@dataclass(slots=True)
+class SetPage:
+    """A page while it is being set, and afterwards."""
+
+    part: str = ""  # the sheet, slide or chapter that it is of
+    width: float = _WIDTH
+    height: float = _HEIGHT
+    texts: list[str] = field(default_factory=list)
+    boxes: list[Sides] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    grids: list[Grid] | None = field(default_factory=list)  # None: tables are found by how the words stand
+    bottom: float = _MARGIN  # where the next line begins
+    line: int = 0  # index of the next line
+    block: int = 0
+
+    def add(self, word: str, left: float, top: float, size: float = 1.0) -> None:
+        right, bottom = left + len(word) * _LETTER * size, top + _TALL * size
+        self.texts.append(word)
+        self.boxes.append((left, top, right, bottom))
+        self.lines.append(self.line)
+        self.blocks.append(self.block)
+        self.width, self.height = max(self.width, right + _MARGIN), max(self.height, bottom + _MARGIN)
+
+
+class PageSetter:
+    """Sets what a reader finds onto pages, in its order.
+
+    Raises: TooLarge, from every method that takes text, for more characters than LIMIT_DOCUMENT_CHARS.
+    """
+
+    def __init__(self, limits: FileLimits) -> None:
+        self.pages: list[SetPage] = []
+        self.has_pages = False  # the file says itself where pages end: none is ended because it is full
+        self._limits = limits
+        self._characters = 0
+        self._part = ""
+        self._list = ""  # the form of marks of the list that the last paragraph was an item of
+
+    def begin_part(self, name: str) -> None:
+        """What follows is of another sheet, slide or chapter, and begins a page."""
+        self._part = printable_line(name)[:_LONGEST_NAME]
+        self.pages.append(SetPage(self._part))
+        self._list = ""
+
+    def break_page(self) -> None:
+        """Go on on a new page, unless this one is empty."""
+        if self.pages and self.pages[-1].texts:
+            self.pages.append(SetPage(self._part))
+            self._list = ""
+
+    def paragraph(self, text: str, size: float = 1.0, *, mark: str = "") -> None:
+        """A paragraph; its line breaks and tabulators are kept. Items of a list that follow each other are one block.
+
+        Args:
+            size: of its letters, by that of the body's.
+            mark: of an item of a list: a bullet or a number.
+        """
+        rows = [printable_row(row) for row in f"{mark} {text}".split("\n")]
+        if not any(rows):
+            return
+        self._count(text)
+        page = self._page(len(rows))
+        form = mark and ("number" if mark[0].isalnum() else "bullet")
+        if not form or form != self._list:
+            page.block += bool(page.texts)
+            page.bottom += 0.5 * _PITCH if page.texts else 0.0
+        self._list = form
+        for row in rows:
+            if row:
+                page.bottom += _PITCH * size * _set_row(page, row, _MARGIN, page.bottom, columns=_COLUMNS, size=size)
+                page.line += 1
+
+    def typewritten(self, lines: Sequence[str]) -> None:
+        """Lines as a typewriter sets them, on a page of their own; see `set_typewritten`."""
+        self._count("".join(lines))
+        self.pages.append(SetPage(self._part))
+        set_typewritten(self.pages[-1], lines)
+
+    def table(self, cells: Iterable[Cell], *, header_rows: int | None = None, is_sheet: bool = False) -> None:
+        """A table, on one page however long it is. Rows and columns without a word are left out.
+
+        Args:
+            header_rows: None where the file does not tell: the first row is one that names columns of figures.
+            is_sheet: a text may run on over empty cells, and an empty row begins another table.
+        """
+        filled = []
+        for cell in cells:
+            self._count(cell.text)
+            paragraphs = [row for row in map(printable_row, cell.text.split("\n")) if row]
+            if paragraphs:
+                filled.append(_Filled(cell, paragraphs))
+        if not filled:
+            return
+        filled.sort(key=lambda one: (one.row, one.column))
+        page = self._page(len({one.row for one in filled}))
+        self._list = ""
+        page.bottom += 0.5 * _PITCH if page.texts else 0.0
+        page.block += bool(page.texts)
+        tables = list(_tables_of_sheet(filled)) if is_sheet else [filled]
+        lefts, widths = _columns(filled, runs_on=is_sheet)
+        for index, part in enumerate(tables):
+            page.block += bool(index)
+            page.bottom += _PITCH * bool(index)
+            _set_table(page, part, lefts, widths, header_rows, runs_on=is_sheet)
+
+    def placed(self, page: SetPage, text: str, box: Sides, size: float) -> None:
+        """A paragraph at a place of its own; what stands in the box already is not looked at.
+
+        Args:
+            box: left, top, right, bottom; the text goes on below it where it does not fit.
+            size: as in `paragraph`.
+        """
+        page.block += bool(page.texts)
+        self._count(text)
+        columns, top = max(4, int((box[2] - box[0]) / (_LETTER * size))), box[1]
+        for row in map(printable_row, text.split("\n")):
+            if row:
+                top += _PITCH * size * _set_row(page, row, box[0], top, columns=columns, size=size)
+                page.line += 1
+        page.bottom = max(page.bottom, top)
+
+    def _page(self, rows: int) -> SetPage:
+        """The page for so many rows, which are not parted: a new one where the last is full."""
+        if not self.pages:
+            self.pages.append(SetPage(self._part))
+        page = self.pages[-1]
+        is_full = page.bottom + rows * _PITCH > _HEIGHT - _MARGIN and bool(page.texts)
+        if is_full and not self.has_pages and page.grids is not None and len(self.pages) < self._limits.pages:
+            self.break_page()
+        return self.pages[-1]
+
+    def _count(self, text: str) -> None:
+        self._characters += len(text)
+        limit = self._limits.document_chars
+        if self._characters > limit:
+            raise TooLarge(
+                "characters of the file, at least", self._characters, limit, "LIMIT_DOCUMENT_CHARS",
+                advice="Split it.", param="file",
+            )  # fmt: skip
+
+
+def set_typewritten(page: SetPage, lines: Iterable[str]) -> None:
+    """Set lines as a typewriter does: two blanks part columns, an empty line parts blocks. Tables are to be found."""
+    page.grids = None
+    was_blank = False
+    for line in lines:
+        row = line.expandtabs(_TABULATOR)
+        column, is_blank = 0, not row.strip()
+        page.block += bool(was_blank and not is_blank and page.texts)
+        was_blank = is_blank
+        for word in row.split(" "):
+            if word and (shown := printable_line(word)):
+                page.add(shown, _MARGIN + column * _LETTER, page.bottom)
+            column += len(word) + 1
+        page.line += not is_blank
+        page.bottom += _PITCH
+
+
+def printable_row(text: str) -> str:
+    """A text on one line: blanks are one, tabulators stay."""
+    if "\t" not in text:
+        return printable_line(text)
+    return "\t".join(printable_line(part) for part in text.split("\t")).rstrip("\t")
+
+
+def _set_row(page: SetPage, text: str, left: float, top: float, *, columns: int, size: float = 1.0) -> int:
+    """Set a text on one line of the word model, wrapped after so many letters. Returns: how many rows it took."""
+    column = row = 0
+    for index, part in enumerate(text.split("\t")):
+        if index:
+            column = (column + _GAP + _TABULATOR - 1) // _TABULATOR * _TABULATOR
+        for word in part.split():
+            if column and column + len(word) > columns:
+                column, row = 0, row + 1
+            page.add(word, left + column * _LETTER * size, top + row * _PITCH * size, size)
+            column += len(word) + 1
+    return row + 1
+
+
+@dataclass(slots=True)
+class _Filled:
+    """A cell with words."""
+
+    cell: Cell
+    paragraphs: list[str]
+
+    @property
+    def row(self) -> int:
+        return self.cell.row
+
+    @property
+    def column(self) -> int:
+        return self.cell.column
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.paragraphs))
+
+
+def _tables_of_sheet(filled: Sequence[_Filled]) -> Iterator[list[_Filled]]:
+    """The cells of rows that follow each other."""
+    part: list[_Filled] = []
+    last = 0
+    for one in filled:
+        if part and one.row > last + 1:
+            yield part
+            part = []
+        part.append(one)
+        last = max(last, one.row + one.cell.rowspan - 1)
+    yield part
+
+
+def _columns(filled: Sequence[_Filled], *, runs_on: bool) -> tuple[dict[int, int], dict[int, int]]:
+    """Where each column begins and how wide it is, in letters."""
+    widths = dict.fromkeys(sorted({one.column for one in filled}), 1)
+    for index, one in enumerate(filled):
+        follows = index + 1 < len(filled) and filled[index + 1].row == one.row
+        is_last = not follows or filled[index + 1].column > one.column + one.cell.colspan
+        if one.cell.colspan == 1 and not (runs_on and is_last and one.longest > _NARROWEST_CELL):
+            widths[one.column] = max(widths[one.column], min(one.longest, _WIDEST_CELL))
+    room = _COLUMNS - _GAP * (len(widths) - 1)
+    if not runs_on and sum(widths.values()) > room:
+        narrow = max(_NARROWEST_CELL, room // len(widths))
+        spare = max(0, room - sum(min(width, narrow) for width in widths.values()))
+        wide = sum(max(0, width - narrow) for width in widths.values())
+        for column, width in widths.items():
+            if width > narrow:
+                widths[column] = narrow + spare * (width - narrow) // wide
+    lefts, left = {}, 0
+    for column, width in widths.items():
+        lefts[column] = left
+        left += width + _GAP
+    return lefts, widths
+
+
+def _set_table(
+    page: SetPage,
+    filled: Sequence[_Filled],
+    lefts: dict[int, int],
+    widths: dict[int, int],
+    header_rows: int | None,
+    *,
+    runs_on: bool,
+) -> None:
+    """The cells from left to right and top to bottom; on one line of the word model where none has two paragraphs."""
+    columns = sorted({one.column for one in filled})
+    rows = sorted({one.row for one in filled})
+    place_of = {row: index for index, row in enumerate(rows)}
+    cells: list[GridCell] = []
+    known = list(lefts)
+    for _, members in groupby(filled, key=lambda one: one.row):
+        row, tall = list(members), 1
+        is_one_line = all(len(one.paragraphs) == 1 for one in row)
+        for index, one in enumerate(row):
+            first, end = len(page.texts), one.column + one.cell.colspan
+            beyond = row[index + 1].column if index + 1 < len(row) else None
+            width = _room(one, known, lefts, widths, beyond)
+            if runs_on and beyond is None:
+                width = max(width, 2 * _WIDEST_CELL)
+            height = 0
+            for paragraph in one.paragraphs:
+                left, top = _MARGIN + lefts[one.column] * _LETTER, page.bottom + height * _PITCH
+                height += _set_row(page, paragraph, left, top, columns=width)
+                page.line += not is_one_line
+            tall = max(tall, height if one.cell.rowspan == 1 else height - one.cell.rowspan + 1)
+            across = sum(one.column <= column < end for column in columns)
+            down = sum(row in place_of for row in range(one.row, one.row + min(one.cell.rowspan, len(rows))))
+            place = (place_of[one.row], columns.index(one.column), down, across)
+            cells.append(GridCell(*place, first, len(page.texts)))
+        page.line += is_one_line
+        page.bottom += tall * _PITCH
+    page.block += 1
+    if len(rows) > 1 and len(columns) > 1 and page.grids is not None:
+        header = _header_rows(page, cells) if header_rows is None else min(header_rows, len(rows))
+        page.grids.append(Grid(len(rows), len(columns), header, tuple(cells)))
+
+
+def _room(one: _Filled, known: Sequence[int], lefts: dict[int, int], widths: dict[int, int], beyond: int | None) -> int:
+    """Letters that fit a cell before the next one of its row."""
+    if beyond is None:
+        last = [column for column in known if one.column <= column < one.column + one.cell.colspan][-1]
+        return lefts[last] + widths[last] - lefts[one.column]
+    return max(widths[one.column], lefts[beyond] - lefts[one.column] - _GAP)
+
+
+def _header_rows(page: SetPage, cells: Sequence[GridCell]) -> int:
+    """1 where the first row is full of words and figures stand below it, else 0."""
+
+    def has_figure(cell: GridCell) -> bool:
+        return any(character.isdigit() for text in page.texts[cell.first : cell.past] for character in text)
+
+    first = [cell for cell in cells if cell.row == 0]
+    columns = max(cell.column + cell.colspan for cell in cells)
+    is_full = sum(cell.colspan for cell in first) >= columns and not any(map(has_figure, first))
+    return int(is_full and any(has_figure(cell) for cell in cells if cell.row))
+
+
+class SetFile:
+    """A file whose pages were set here."""
+
+    def __init__(self, pages: Sequence[SetPage], metadata: dict[str, str]) -> None:
+        self.pages = list(pages) or [SetPage()]
+        self.metadata = metadata
+
+    def info(self) -> dict[str, Any]:
+        """Page count, sizes, metadata."""
+        sizes = [(page.width, page.height) for page in self.pages]
+        return {"page_count": len(self.pages), "sizes": sizes, "metadata": self.metadata}
+
+    def grids(self, number: int) -> list[Grid] | None:
+        """The tables of a page (from 1) as the file has them; None where they are to be found."""
+        return self.pages[number - 1].grids
+
+    def text_layer(self, number: int) -> tuple[LayoutWords, LayerStats, PageSize, NDArray[np.float32]]:
+        """The words of a page (from 1), statistics, its size, and no lines."""
+        page = self.pages[number - 1]
+        boxes = np.array(page.boxes, np.float32).reshape(-1, 4)
+        words = LayoutWords(page.texts, boxes, np.array(page.lines, np.int32), np.array(page.blocks, np.int32), 0)
+        stats = LayerStats(characters=sum(map(len, page.texts)), objects=len(page.texts), is_set=True)
+        return words, stats, PageSize(page.width, page.height), np.empty((0, 4), np.float32)
+
+    def render(self, number: int, turn: int, *, color: bool, most_pixels: int) -> dict[str, Any]:
+        """A page (from 1) as `ImageFile.render` gives it: dark letters on white."""
+        page = self.pages[number - 1]
+        scale = min(_DPI / POINTS_PER_INCH, (most_pixels / (page.width * page.height)) ** 0.5)
+        size = (max(1, int(page.width * scale)), max(1, int(page.height * scale)))
+        image = Image.new("RGB" if color else "L", size, "white")
+        draw = ImageDraw.Draw(image)
+        fonts: dict[int, Any] = {}
+        for text, (left, top, _, bottom) in zip(page.texts, page.boxes, strict=True):
+            pixels = max(1, round((bottom - top) * scale))
+            font = fonts.get(pixels) or fonts.setdefault(pixels, ImageFont.load_default(pixels))
+            draw.text((left * scale, top * scale), text, fill="black", font=font)
+        turned = np.ascontiguousarray(np.rot90(np.asarray(image), -turn // 90))
+        sides = (page.width, page.height) if turn % 180 == 0 else (page.height, page.width)
+        return {
+            "pixels": turned, "width": sides[0], "height": sides[1], "scale_x": scale, "scale_y": scale,
+            "dpi": scale * POINTS_PER_INCH, "incomplete": "",
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing is held open between calls."""

@@ -1,0 +1,97 @@
+"""Files that LibreOffice, pandoc and others wrote, read through real worker processes.
+
+How they were made: `soffice --convert-to` and `pandoc`, of sources of a page each.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.documents.formats.markdown import stream_markdown
+from backend.files.file_readers import FileReaders
+from backend.invoices.structure import fields_of, tables_of
+from tests.files.office.office_files import SAMPLES, document_of
+
+_LETTER = (
+    "# Contrato de suministro",
+    "## Precio y plazo",
+    "Juan Pérez García",
+    "se acuerda el nuevo suministro de tornillos.",
+    "- El precio es de 1.284,50 €.\n- El pago vence el 12 de marzo de 2024.",
+    "1. Entrega en Vitoria\n2. Pago a treinta días",
+    "| Concepto | Cantidad | Importe |\n| --- | --- | --- |\n| Tornillos M8 | 100 | 125,00 |",
+    "Con domicilio en Vitoria.",
+    "Luis Gil",
+    "Revisar el plazo",
+    "Segunda página: firmado en Bilbao.",
+    "Aceros del Norte, S.A. · Bilbao",
+    "Inscrita en el Registro Mercantil de Bizkaia",
+)
+_CONTRACT = (
+    "# Contrato de suministro",
+    "## Precio",
+    "Entre Aceros del Norte, S.A. y Juan Pérez se acuerda lo siguiente.",
+    "- El precio es de 1.284,50 €.\n- Vence el 12 de marzo de 2024.",
+    "1. Primero\n2. Segundo",
+    "| Concepto | Cantidad | Precio |\n| --- | --- | --- |\n| Tornillos | 100 | 12,50 |",
+    "La nota al pie.",
+)
+_INVOICE = ("| Tornillos M8 | 100 |", "Total factura", "Aceros del Norte, S.A.", "Nota interna", "21%")
+_DELETED = "borrador anulado"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("writer_letter.docx", _LETTER, id="docx-of-writer"),
+        pytest.param("pandoc_contract.docx", _CONTRACT, id="docx-of-pandoc"),
+        pytest.param("calc_invoice.xlsx", _INVOICE, id="xlsx-of-calc"),
+    ],
+)
+def test_what_a_file_says(readers: FileReaders, name: str, expected: tuple[str, ...]):
+    """Headings, lists, tables, notes and comments; insertions are there, deletions are not."""
+    document = document_of(readers, SAMPLES / name)
+    text = b"".join(stream_markdown(document)).decode()
+
+    assert [] == [part for part in expected if part not in text]
+    assert _DELETED not in text
+    assert all(page.text[word.start : word.end] == word.text for page in document.pages for word in page.words)
+
+
+@pytest.mark.parametrize("name", ["calc_invoice.xlsx"])
+def test_an_invoice_as_a_workbook(readers: FileReaders, name: str):
+    """Fields, parties and lines of goods as of a printed invoice."""
+    document = document_of(readers, SAMPLES / name)
+    fields = fields_of(document)
+    values = {field.name: field.value for field in fields.fields}
+    goods = next(field for field in fields.fields if field.name == "Items")
+
+    expected = {
+        "VendorName": "Aceros del Norte, S.A.",
+        "VendorTaxId": "A58818501",
+        "CustomerName": "Juan Pérez García",
+        "CustomerTaxId": "12345678Z",
+        "InvoiceId": "2024/017",
+        "InvoiceDate": "2024-02-12",
+        "DueDate": "2024-03-12",
+        "SubTotal": "270.00",
+        "TotalTax": "56.70",
+        "InvoiceTotal": "326.70",
+        "IBAN": "ES9121000418450200051332",
+    }
+    assert expected == {name: values.get(name) for name in expected}
+    assert fields.validity.totals
+    assert ["125.00", "125.00", "20.00"] == [
+        next(cell.value for cell in row.fields if cell.name == "Amount") for row in goods.rows
+    ]
+
+
+def test_tables_are_those_of_the_file(readers: FileReaders):
+    """Cells that span columns, and the header that the file names."""
+    (table,) = tables_of(document_of(readers, SAMPLES / "writer_letter.docx"))
+    total = next(cell for cell in table.cells if cell.text == "Suma de todo")
+
+    assert ("file", 4, 3) == (table.source, table.rows, table.columns)
+    assert 2 == total.colspan
+    assert ["Concepto", "Cantidad", "Importe"] == [cell.text for cell in table.cells if cell.header]
+    assert "1284.50" == table.cells[-1].value
