@@ -20,7 +20,7 @@ from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.documents.extraction import DocumentExtractor
 from backend.documents.ocr import REST_S, OcrService
-from backend.documents.ocr_engines import RapidOcrPlace, check_default_languages, load_ocr_engines
+from backend.documents.ocr_engines import RapidOcrPlacement, check_default_languages, load_ocr_engines
 from backend.documents.recordings import RecordingExtractor
 from backend.documents.service import DocumentService
 from backend.documents.understanding import TextServices
@@ -158,11 +158,11 @@ def _ocr(shared: Shared) -> OcrService:
     """The engines that are installed, on the page lanes; RapidOCR where the models are."""
     settings, context, placement = shared.settings, shared.context, shared.context.placements[0]
     tessdata = None if settings.tessdata_prefix is None else str(settings.tessdata_prefix)
-    place = _rapidocr_place(context, placement)
-    engines = load_ocr_engines(settings.ocr_engine, tessdata, place, keep_in=context.models_dir)
+    rapidocr = _rapidocr_placement(context, placement)
+    engines = load_ocr_engines(settings.ocr_engine, tessdata, rapidocr, keep_in=context.models_dir)
     check_default_languages(settings.ocr_languages, engines)
     if engines.rapidocr is not None and engines.rapidocr.on_device:  # torch's ceiling does not bind ONNX Runtime
-        apply_ceiling(placement.device, placement.process_bytes - place.device_bytes)
+        apply_ceiling(placement.device, placement.process_bytes - rapidocr.device_bytes)
     all_there = engines.default != "auto" or engines.any_tesseract is not None
     log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
     rapidocr_lanes = shared.page_lanes if placement.type is DeviceType.CPU else shared.model_lanes
@@ -175,12 +175,12 @@ def _fingerprints(catalog: Catalog, images: ImageClassificationService) -> str:
     return f"{catalog.fingerprints()} {images.fingerprint}".rstrip()
 
 
-def _rapidocr_place(context: LoadContext, placement: Placement) -> RapidOcrPlace:
+def _rapidocr_placement(context: LoadContext, placement: Placement) -> RapidOcrPlacement:
     """On the device of the models, with a part of their memory; on the CPU with a thread of each page lane."""
     cores = LaneThreads(threads=1, lanes=context.facts.cores)
     device_bytes = min(_DEVICE_BYTES, int(_DEVICE_RATIO * placement.memory_bytes))
     selector = RuntimeSelector(context.facts, cores, context.tuned)
-    return RapidOcrPlace(placement.device, device_bytes, cores.threads, cores.lanes, selector)
+    return RapidOcrPlacement(placement.device, device_bytes, cores.threads, cores.lanes, selector)
 
 
 def start_page_lanes(settings: Settings, context: LoadContext) -> Batcher:

@@ -56,7 +56,7 @@ class RapidOcrEngines:
 
 
 @dataclass(frozen=True, slots=True)
-class RapidOcrPlace:
+class RapidOcrPlacement:
     """Where RapidOCR's networks may run."""
 
     device: str = "cpu"  # torch device string of the placement
@@ -136,7 +136,7 @@ def check_default_languages(languages: Sequence[str], engines: OcrEngines) -> No
 def load_ocr_engines(
     default: OcrEngineName,
     tessdata_folder: str | None = None,
-    place: RapidOcrPlace | None = None,
+    placement: RapidOcrPlacement | None = None,
     *,
     keep_in: Path | None = None,
 ) -> OcrEngines:
@@ -145,7 +145,7 @@ def load_ocr_engines(
     Args:
         default: OCR_ENGINE. An engine named here must be usable; ``auto`` takes what there is.
         tessdata_folder: TESSDATA_PREFIX; None uses the data that come with the service, and the machine's.
-        place: where RapidOCR may run; None: on the CPU.
+        placement: where RapidOCR may run; None: on the CPU.
         keep_in: where language data are unpacked that the installation has not; None for the installation itself.
 
     Raises: SetupError when the named engine cannot be used, or TESSDATA_PREFIX has no data.
@@ -158,7 +158,7 @@ def load_ocr_engines(
     else:
         tesseract = _start_tesseract(partial(start_tesseract, data), data, absent)
         program = _start_tesseract(partial(start_tesseract_program, data), data, absent)
-    rapidocr = _start_rapidocr(place or RapidOcrPlace(), absent)
+    rapidocr = _start_rapidocr(placement or RapidOcrPlacement(), absent)
     digest = "" if data is None else data.digest()
     engines = OcrEngines(tesseract, program, rapidocr, default, tuple(absent), digest)
     if default != "auto" and default not in engines.names:
@@ -185,14 +185,16 @@ def _start_tesseract(start: partial[TesseractEngine], data: Tessdata, absent: li
     )
 
 
-def _start_rapidocr(place: RapidOcrPlace, absent: list[str]) -> RapidOcrEngines | None:
+def _start_rapidocr(placement: RapidOcrPlacement, absent: list[str]) -> RapidOcrEngines | None:
     version = rapidocr_version()
     if not version:
         absent.append("rapidocr, or its models, OpenCV or ONNX Runtime, is not installed")
         return None
-    models = RapidOcrModels(place.device, place.threads, lanes=place.lanes, device_bytes=place.device_bytes)
-    on_device = place.device.startswith("cuda") and models.provider.is_cuda
-    tuned = TunedModels(models, None if on_device else place.selector)
+    models = RapidOcrModels(
+        placement.device, placement.threads, lanes=placement.lanes, device_bytes=placement.device_bytes
+    )
+    on_device = placement.device.startswith("cuda") and models.provider.is_cuda
+    tuned = TunedModels(models, None if on_device else placement.selector)
     return RapidOcrEngines(
         version=f"rapidocr {version}",
         detect=DetectionEngine(models),

@@ -348,7 +348,7 @@ class _Accumulation:
         self._limit_chunks()
         state.notify(
             "out_of_memory",
-            {"micro_batch": size.limit, "before": before, "misses": size.retries},
+            {"micro_batch": size.limit, "before": before, "retries": size.retries},
             f"memory ran out in a micro-batch of {max(failed.out_of_memory)} ({failed.message}): {size.limit} at once "
             "from now on, the same effective batch runs again",
         )

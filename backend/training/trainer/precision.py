@@ -130,11 +130,11 @@ class MixedPrecision:
 
     def state_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"rung": self.name, "scaler": None if self.scaler is None else self.scaler.state_dict()}
+        return {"precision": self.name, "scaler": None if self.scaler is None else self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it; the caller replaces a precision that this machine does not have (``switch_to``)."""
-        self.switch_to(state["rung"])
+        self.switch_to(state["precision"] if "precision" in state else state["rung"])  # its name before 2026-11-27
         if self.scaler is not None and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
 
@@ -369,9 +369,9 @@ class PrecisionFallback:
         """Ready for JSON."""
         strikes = {str(index): count for index, count in self._strikes.items()}
         return {
-            "rung": self.precision,
+            "precision": self.precision,
             "drops": self._drops,
-            "at_bottom": self._last_failures,
+            "failures_in_last": self._last_failures,
             "strikes": strikes,
             "clean_steps": self._clean_steps,
             "falls_after_recovery": self._falls_after_recovery,
@@ -382,9 +382,11 @@ class PrecisionFallback:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``; a precision that this machine does not have leaves the run at its best one."""
-        if state["rung"] in self._precisions:
-            self._index = self._precisions.index(state["rung"])
-        self._drops, self._last_failures = int(state["drops"]), int(state["at_bottom"])
+        old = {"rung": "precision", "at_bottom": "failures_in_last"}  # names before 2026-11-27
+        state = {old.get(name, name): value for name, value in state.items()}
+        if state["precision"] in self._precisions:
+            self._index = self._precisions.index(state["precision"])
+        self._drops, self._last_failures = int(state["drops"]), int(state["failures_in_last"])
         self._strikes = Counter({int(index): int(count) for index, count in state["strikes"].items()})
         self._clean_steps = int(state.get("clean_steps", 0))  # of here on: absent in checkpoints before 2026-11-23
         self._falls_after_recovery = int(state.get("falls_after_recovery", 0))

@@ -128,11 +128,12 @@ class MicroBatchSize:
 
     def state_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"limit": self.limit, "misses": self.retries}
+        return {"limit": self.limit, "retries": self.retries}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it; a smaller limit that this run was started with stays."""
-        self.limit, self.retries = min(self.limit, int(state["limit"])), int(state["misses"])
+        retries = state["retries"] if "retries" in state else state["misses"]  # its name before 2026-11-27
+        self.limit, self.retries = min(self.limit, int(state["limit"])), int(retries)
 
 
 class ThrashDetector:

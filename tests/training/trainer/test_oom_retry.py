@@ -120,6 +120,8 @@ def test_a_checkpoint_does_not_raise_the_limit() -> None:
     smaller.load_state_dict(before.state_dict())
 
     assert [16, 4] == [after.limit, smaller.limit]
+    after.load_state_dict({"limit": 8, "misses": 1})  # as an earlier release wrote it
+    assert (8, 1) == (after.limit, after.retries)
 
 
 @pytest.mark.parametrize(

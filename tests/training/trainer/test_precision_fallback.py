@@ -124,7 +124,7 @@ def test_exclusions_end() -> None:
     with pytest.raises(TrainingFailed, match="and 12 more"):
         fallback.fall_back(NumericFailure("x", tuple(range(20, 40))))
 
-    assert {"rung": "fp32", "at_bottom": 2, "drops": 0}.items() <= state.items()
+    assert {"precision": "fp32", "failures_in_last": 2, "drops": 0}.items() <= state.items()
 
 
 def test_state_comes_back() -> None:

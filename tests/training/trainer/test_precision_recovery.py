@@ -140,7 +140,8 @@ def test_the_counts_come_back() -> None:
     state = json.loads(json.dumps(first.state_dict()))
     second, old = PrecisionFallback(("bf16", "fp32"), 3), PrecisionFallback(("bf16", "fp32"), 3)
     second.load_state_dict(state)
-    old.load_state_dict({name: state[name] for name in ("rung", "drops", "at_bottom", "strikes")})
+    former = {"rung": "precision", "drops": "drops", "at_bottom": "failures_in_last", "strikes": "strikes"}
+    old.load_state_dict({name: state[today] for name, today in former.items()})
 
     assert first.state_dict() == second.state_dict()
     assert clean(first, 9) == clean(second, 9)
