@@ -9,7 +9,7 @@ from typing import Any
 from backend.config import Settings
 from backend.device.records import DeviceType
 from backend.lanes.batcher import Batcher
-from backend.lanes.inference import Inference, Usage
+from backend.lanes.inference import Inference, UsageCounter
 from backend.lanes.policy import QueueLimits
 from backend.serving.engines.generation import TASK
 from backend.serving.loading import LoadContext
@@ -53,6 +53,6 @@ def build_summaries(
     chat = None
     if settings.summary_url:
         api = ChatApi(settings.summary_url, settings.summary_url_model, settings.summary_url_key)
-        chat = ChatWriter(api, catalog, Usage(telemetry, TASK))
-    writers = Writers(catalog, lanes, inference.text_work, Usage(telemetry, TASK), chat)
+        chat = ChatWriter(api, catalog, UsageCounter(telemetry, TASK))
+    writers = Writers(catalog, lanes, inference.text_work, UsageCounter(telemetry, TASK), chat)
     return SummaryRuntime(SummaryService(analysis, writers, support), lanes, chat)

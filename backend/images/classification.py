@@ -23,7 +23,7 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.file_threads import FileThreads
 from backend.lanes.idle_trim import IdleTrim
-from backend.lanes.inference import Timing, Urgency, Usage, run_one
+from backend.lanes.inference import Timing, Urgency, UsageCounter, run_one
 from backend.lanes.shared_calls import SharedCalls
 from backend.models.fingerprint import arithmetic_key
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
@@ -124,7 +124,7 @@ class ImageClassificationService:
         self._readers, self._engines, self._cache = readers, engines, cache
         self._why_none, self._pending = why_none, pending or PendingModels()
         self._idle_trim = idle_trim or IdleTrim()
-        self._usage = Usage(telemetry, TASK)
+        self._usage = UsageCounter(telemetry, TASK)
         self._shared = SharedCalls[_ScoredFile, None](telemetry)
         self._threads = FileThreads(readers, threads, name="frame")
 

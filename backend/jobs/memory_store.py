@@ -12,7 +12,7 @@ from typing import Any
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.jobs.codec import pack_progress
-from backend.jobs.records import Claim, EventKind, Job, JobEvent, JobQuota, PageRecord, Progress
+from backend.jobs.records import EventKind, Job, JobClaim, JobEvent, JobQuota, PageRecord, Progress
 from backend.jobs.states import check_quota, same_job, too_many
 from backend.jobs.store import Renewal, Swap
 
@@ -123,7 +123,7 @@ class MemoryJobStore:
     async def page(self, job_id: str, number: int) -> bytes | None:
         return (await self.pages(job_id)).get(number)
 
-    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: Claim | None = None) -> Swap:
+    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: JobClaim | None = None) -> Swap:
         """See `JobStore.swap`. No other process takes jobs, so that a ``claim`` is never lost."""
         del claim
         entry = self._jobs.get(old.id)
@@ -169,15 +169,15 @@ class MemoryJobStore:
         self._drop(job.id)
         self._deleted.append(job.id)
 
-    async def take(self) -> Claim:
+    async def take(self) -> JobClaim:
         while not self._queue:
             self._queued.clear()
             await self._queued.wait()
         job_id = next(iter(self._queue))
         del self._queue[job_id]
-        return Claim(job_id, _PLACE)
+        return JobClaim(job_id, _PLACE)
 
-    async def renew(self, claim: Claim, job: Job | None) -> Renewal:
+    async def renew(self, claim: JobClaim, job: Job | None) -> Renewal:
         """Whether the job is still there and unchanged: no other process takes jobs."""
         entry = self._jobs.get(claim.job_id)
         if entry is None:
@@ -187,12 +187,12 @@ class MemoryJobStore:
     async def renew_waiting(self) -> None:
         """No other process takes jobs: nothing to renew."""
 
-    async def settle(self, claim: Claim) -> None:
+    async def settle(self, claim: JobClaim) -> None:
         """`take` has already removed the job from the queue."""
 
-    async def held(self) -> list[Claim]:
+    async def held(self) -> list[JobClaim]:
         """Every live job: no other process can run it."""
-        return [Claim(job_id, _PLACE) for job_id in self._live]
+        return [JobClaim(job_id, _PLACE) for job_id in self._live]
 
     async def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
         told = int(after.partition("-")[0] or 0)  # ids are places, from 1; a part behind "-" is of a job in Redis

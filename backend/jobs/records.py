@@ -106,7 +106,7 @@ class JobQuota(NamedTuple):
     setting: str = "QUOTA_JOBS"  # or where else the operator has set it, for messages
 
 
-class Claim(NamedTuple):
+class JobClaim(NamedTuple):
     """The right to work on a job for as long as it is renewed."""
 
     job_id: str

@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 from redis.exceptions import ResponseError
 
 from backend.errors import Unavailable
-from backend.jobs.records import Claim, Job
+from backend.jobs.records import Job, JobClaim
 from backend.jobs.redis_connections import RedisConnections, stream_entries, stream_entry
 from backend.jobs.redis_scripts import RENEW, SETTLE
 from backend.jobs.store import Renewal
@@ -39,7 +39,7 @@ class RedisQueue:
         self.consumer = os.urandom(8).hex()
         self.unfinished = 0  # entries of both streams, at the last count
         self._redis, self._lease_s, self._monotonic = redis, lease_s, monotonic
-        self._pinned_claims: deque[Claim] = deque()  # entries of ``pinned`` that no worker has taken yet
+        self._pinned_claims: deque[JobClaim] = deque()  # entries of ``pinned`` that no worker has taken yet
         self._pinned_added = asyncio.Event()
         self._read_task: asyncio.Task[_StreamEntries] | None = None  # outlives a `take` that returned another claim
         self._taking = False  # whether a worker waits in `take`
@@ -61,12 +61,12 @@ class RedisQueue:
                 await self._release_read()
         await self._end_read()
 
-    def add_pinned(self, claim: Claim) -> None:
+    def add_pinned(self, claim: JobClaim) -> None:
         """Queue an entry of ``pinned`` that this replica added."""
         self._pinned_claims.append(claim)
         self._pinned_added.set()
 
-    async def take(self) -> Claim:
+    async def take(self) -> JobClaim:
         """The next job; waits for one, through all faults of Redis."""
         faults, self._taking = 0, True
         try:
@@ -81,7 +81,7 @@ class RedisQueue:
         finally:
             self._taking = False
 
-    async def renew(self, claim: Claim, job_key: str, job: Job | None) -> Renewal:
+    async def renew(self, claim: JobClaim, job_key: str, job: Job | None) -> Renewal:
         """Extend the lease of a claim, of a running ``job`` by the place that Redis has of it."""
         version = "" if job is None else str(job.version)
         reply = await self._redis.run(RENEW, (job_key,), {**self._us, "version": version, "claimed": place_of(claim)})
@@ -100,12 +100,12 @@ class RedisQueue:
             await self._release_read()
         self.unfinished = sum([await self._redis.call("XLEN", stream) for stream in self.streams])
 
-    async def settle(self, claim: Claim, job_key: str) -> None:
+    async def settle(self, claim: JobClaim, job_key: str) -> None:
         await self._redis.run(SETTLE, (job_key,), {**self._us, "claimed": place_of(claim)})
 
-    async def held(self) -> list[Claim]:
+    async def held(self) -> list[JobClaim]:
         """The entries that Redis has given to this replica, also in replies that it never read."""
-        claims: list[Claim] = []
+        claims: list[JobClaim] = []
         for stream in (self.shared, self.pinned):
             try:
                 reply = await self._redis.call("XREADGROUP", "GROUP", GROUP, self.consumer, "STREAMS", stream, "0")
@@ -127,7 +127,7 @@ class RedisQueue:
                 log_event(_log, logging.WARNING, "Redis refuses to give jobs", error=error)
         await self._redis.pause(faults)
 
-    async def _reclaim(self) -> Claim | None:
+    async def _reclaim(self) -> JobClaim | None:
         if self._monotonic() - self._reclaimed_s < self._lease_s / 2:
             return None
         lease_ms = max(1, round(self._lease_s * 1000))
@@ -144,7 +144,7 @@ class RedisQueue:
         self._reclaimed_s = self._monotonic()
         return None
 
-    async def _next(self) -> Claim | None:
+    async def _next(self) -> JobClaim | None:
         if not self._pinned_claims:
             self._pinned_added.clear()
             if self._read_task is None:
@@ -182,11 +182,11 @@ class RedisQueue:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def place_of(claim: Claim) -> tuple[str, str]:
+def place_of(claim: JobClaim) -> tuple[str, str]:
     """The queue of a claim and its entry there."""
     stream, _, entry = claim.place.rpartition(" ")
     return stream, entry
 
 
-def _claim(stream: str, entry: str, fields: dict[str, bytes]) -> Claim:
-    return Claim(fields["job"].decode(), f"{stream} {entry}")
+def _claim(stream: str, entry: str, fields: dict[str, bytes]) -> JobClaim:
+    return JobClaim(fields["job"].decode(), f"{stream} {entry}")

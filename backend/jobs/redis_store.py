@@ -21,7 +21,7 @@ from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
 from backend.jobs.event_watch import WATCHERS_MAX
-from backend.jobs.records import Claim, EventKind, Job, JobEvent, JobQuota, PageRecord, Progress
+from backend.jobs.records import EventKind, Job, JobClaim, JobEvent, JobQuota, PageRecord, Progress
 from backend.jobs.redis_chunks import RedisChunks, dropped
 from backend.jobs.redis_connections import RedisConnections, stream_entry
 from backend.jobs.redis_queue import GROUP, RedisQueue, place_of
@@ -158,7 +158,7 @@ class RedisJobStore:
         packed: bytes | None = await self._redis.call("HGET", self._part(job_id, "pages"), number)
         return packed
 
-    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: Claim | None = None) -> Swap:
+    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: JobClaim | None = None) -> Swap:
         """See `JobStore.swap`. Raises further: TooLarge for a result over the limit."""
         if result is None:
             return cast("Swap", await self._swap(old, new, claim, chunks=0))
@@ -202,10 +202,10 @@ class RedisJobStore:
         keys = (*self._files_of(job), self._part(job.id), *parts, self._result_of(job))
         await self._redis.run(FORGET, keys, arguments)
 
-    async def take(self) -> Claim:
+    async def take(self) -> JobClaim:
         return await self._queue.take()
 
-    async def renew(self, claim: Claim, job: Job | None) -> Renewal:
+    async def renew(self, claim: JobClaim, job: Job | None) -> Renewal:
         renewed = await self._queue.renew(claim, self._part(claim.job_id), job)
         if renewed == "gone" and job is not None:
             return await self._revive(job)
@@ -218,10 +218,10 @@ class RedisJobStore:
         except (Unavailable, ResponseError) as error:  # claims must be renewed all the same
             log_event(_log, logging.WARNING, "waiting jobs were not kept from expiring, trying again", why=error)
 
-    async def settle(self, claim: Claim) -> None:
+    async def settle(self, claim: JobClaim) -> None:
         await self._queue.settle(claim, self._part(claim.job_id))
 
-    async def held(self) -> list[Claim]:
+    async def held(self) -> list[JobClaim]:
         return await self._queue.held()
 
     async def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
@@ -306,10 +306,10 @@ class RedisJobStore:
         if verdict == "full":
             raise too_many("jobs that wait or run", int(entry), self._options.limit_jobs, "LIMIT_JOBS")
         if verdict == "added" and pinned and entry:
-            queue.add_pinned(Claim(job.id, f"{stream} {entry}"))
+            queue.add_pinned(JobClaim(job.id, f"{stream} {entry}"))
         return bool(verdict == "added")
 
-    async def _swap(self, old: Job, new: Job, claim: Claim | None, *, chunks: int) -> str:
+    async def _swap(self, old: Job, new: Job, claim: JobClaim | None, *, chunks: int) -> str:
         """A `Swap`; with ``chunks`` -1 nothing is changed, and "ready" says that a result may be written."""
         parts = (self._part(old.id, part) for part in ("names", "events", "file", "pages"))
         keys = (self._part(old.id), *parts, self._result_of(new), self._queue.shared, self._cancelled)

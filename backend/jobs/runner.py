@@ -24,7 +24,7 @@ from backend.errors import (
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import options_of, pack_answer
 from backend.jobs.progress_writer import ProgressWriter
-from backend.jobs.records import Claim, Failure, Job
+from backend.jobs.records import Failure, Job, JobClaim
 from backend.jobs.states import Change, move
 from backend.jobs.store import JobStore
 from backend.lanes.cache.scope import Enter, share_with_all
@@ -71,7 +71,7 @@ _Outcome = bytes | Failure | _Requeue | None  # the packed result, why it failed
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Run(LeasedRun[bytes]):
-    claim: Claim
+    claim: JobClaim
     job: Job  # as it was when it started; writes succeed while its version is current
 
 
@@ -170,7 +170,7 @@ class JobRunner:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.give_back()
 
-    async def _give_back(self, claim: Claim) -> None:
+    async def _give_back(self, claim: JobClaim) -> None:
         job = await self._store.find(claim.job_id)
         if job is None or job.ended:
             await self._store.settle(claim)
@@ -222,7 +222,7 @@ class JobRunner:
         if await self._store.renew(run.claim, run.job) == "taken":
             run.stop("lost")
 
-    async def _handle(self, claim: Claim) -> None:
+    async def _handle(self, claim: JobClaim) -> None:
         """Process a claim until its job has ended."""
         if claim.job_id in self._handled:  # our own claim, renewed late and given to us again
             return
@@ -238,7 +238,7 @@ class JobRunner:
         finally:
             self._handled.discard(claim.job_id)
 
-    async def _run_job(self, claim: Claim, job: Job) -> None:
+    async def _run_job(self, claim: JobClaim, job: Job) -> None:
         run = self._runs[job.id] = _Run(claim=claim, job=job)
         if self._closing is not None:  # it began while this process was told to stop
             run.stop("closing")
@@ -262,7 +262,7 @@ class JobRunner:
             del self._runs[job.id]
             self._telemetry.document_job_duration_seconds.observe(time.monotonic() - started_s)
 
-    async def _start_job(self, claim: Claim) -> Job | None:
+    async def _start_job(self, claim: JobClaim) -> Job | None:
         """Move the claimed job to "running"; None where it cannot run, and where `give_back` is to return it.
 
         Raises: JobOfAnotherRelease; Unavailable.

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Literal, Protocol
 
 from backend.files.stored_file import StoredFile
-from backend.jobs.records import Claim, Job, JobEvent, JobQuota, PageRecord, Progress
+from backend.jobs.records import Job, JobClaim, JobEvent, JobQuota, PageRecord, Progress
 
 Swap = Literal["done", "stale", "gone", "lost"]
 Renewal = Literal["kept", "taken", "gone"]
@@ -55,7 +55,7 @@ class JobStore(Protocol):
     async def page(self, job_id: str, number: int) -> bytes | None:
         """One page, packed; None where it was not extracted (yet)."""
 
-    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: Claim | None = None) -> Swap:
+    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: JobClaim | None = None) -> Swap:
         """Replace ``old`` by ``new`` (of `states.move`).
 
         "stale": it has changed meanwhile or was deleted. "gone": the store has lost it. "lost": ``claim``, where given,
@@ -78,13 +78,13 @@ class JobStore(Protocol):
     async def forget(self, job: Job) -> None:
         """Drop the job with everything that belongs to it."""
 
-    async def take(self) -> Claim:
+    async def take(self) -> JobClaim:
         """The next job that no worker has; waits until there is one, whatever befalls the store.
 
         One call at a time.
         """
 
-    async def renew(self, claim: Claim, job: Job | None) -> Renewal:
+    async def renew(self, claim: JobClaim, job: Job | None) -> Renewal:
         """Keep a claim, and put a running ``job`` back that the store has lost.
 
         "taken": it is no longer ours, or ``job`` has changed. "gone": the store has lost it.
@@ -93,13 +93,13 @@ class JobStore(Protocol):
     async def renew_waiting(self) -> None:
         """Keep the claims on jobs that only this process can run and no worker has taken yet."""
 
-    async def settle(self, claim: Claim) -> None:
+    async def settle(self, claim: JobClaim) -> None:
         """Give up a claim whose job is no more."""
 
     async def live(self, owner: str) -> int:
         """How many jobs of an owner are queued or running."""
 
-    async def held(self) -> list[Claim]:
+    async def held(self) -> list[JobClaim]:
         """Claims that keep jobs from other processes, of running jobs too: given to this one, or queued for it alone.
 
         Also those that `take` was given and did not return because it was cancelled.

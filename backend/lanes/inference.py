@@ -136,7 +136,7 @@ def count_started() -> Iterator[StartedWork]:
         _started_work.reset(token)
 
 
-class Usage:
+class UsageCounter:
     """Counts what a task's callers sent, as ``usage`` in answers does: cached and repeated inputs included."""
 
     def __init__(self, telemetry: Telemetry, task: str) -> None:

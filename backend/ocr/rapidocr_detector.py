@@ -16,7 +16,7 @@ from backend.ocr.records import DETECT
 from backend.ocr.text_boxes import (
     CROP_HEIGHT_PX,
     Crop,
-    Line,
+    LineShape,
     Pixels,
     crop_lines,
     find_lines,
@@ -119,7 +119,7 @@ def _upright_input(pixels: Pixels) -> Numbers:
     return padded
 
 
-def _rotate(page: Pixels, lines: list[Line], degrees: int) -> tuple[Pixels, list[Line]]:
+def _rotate(page: Pixels, lines: list[LineShape], degrees: int) -> tuple[Pixels, list[LineShape]]:
     height, width_px = page.shape[:2]
     upright = np.ascontiguousarray(np.rot90(page, k=-degrees // 90))
     return upright, [rotate_line(line, degrees, width_px, height) for line in lines]

@@ -24,7 +24,7 @@ _SPACE = 0.4  # of a piece's height: more white than between most words, less th
 _GAP_COST = 0.03  # a gap of one height costs as much as this share of a height up or down: near pieces join first
 
 
-class Piece(NamedTuple):
+class LinePart(NamedTuple):
     """A text line, or a part of one, on the levelled page."""
 
     words: tuple[OcrWord, ...]  # left to right, with their boxes on the page itself
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
     def print_right(self) -> float:
         return min(self.right, self.words[-1].box.right + self.move)
 
-    def cut_at(self, x: float) -> list[Piece]:
+    def cut_at(self, x: float) -> list[LinePart]:
         """The piece, or its parts on either side of the wide space around ``x``."""
         place = x - self.move
         around = next((space for space in self.spaces if space[0] < place < space[1]), None)
@@ -71,7 +71,7 @@ class Piece(NamedTuple):
         return [left, self._replace(words=self.words[count:], left=around_x[1], start=starts)]
 
 
-Row = list[Piece]  # left to right
+Row = list[LinePart]  # left to right
 
 
 def wide_spaces(words: Sequence[OcrWord], height: float) -> tuple[tuple[float, float], ...]:
@@ -80,7 +80,7 @@ def wide_spaces(words: Sequence[OcrWord], height: float) -> tuple[tuple[float, f
     return tuple((left, right) for left, right in ends if right - left > _SPACE * height)
 
 
-def rows_of(pieces: Sequence[Piece]) -> list[Row]:
+def rows_of(pieces: Sequence[LinePart]) -> list[Row]:
     """The rows from top to bottom.
 
     The nearest neighbours join first, compared where they meet, so that what is left of a page's curl does not add up
@@ -105,7 +105,7 @@ def _level(row: Row) -> float:
     return sum(piece.middle * width for piece, width in zip(row, widths, strict=True)) / sum(widths)
 
 
-def _neighbours(pieces: Sequence[Piece]) -> NDArray[np.int64]:
+def _neighbours(pieces: Sequence[LinePart]) -> NDArray[np.int64]:
     """(pairs, 2): indexes of pieces that may stand side by side, left one first, nearest pairs first."""
     left, right, start, end, height = np.array([piece[1:6] for piece in pieces], np.float64).reshape(-1, 5).T
     lower, higher = np.minimum.outer(height, height), np.maximum.outer(height, height)
@@ -118,7 +118,7 @@ def _neighbours(pieces: Sequence[Piece]) -> NDArray[np.int64]:
     return pairs[np.argsort(cost[beside], kind="stable")]
 
 
-def _is_beside(left: Piece, right: Piece) -> bool:
+def _is_beside(left: LinePart, right: LinePart) -> bool:
     lower, higher = sorted((left.height, right.height))
     return bool(_are_near(abs(left.end - right.start), right.left - left.right, lower, higher))
 
@@ -356,7 +356,7 @@ def _level_rows(lines: Sequence[TextLine]) -> list[Row]:
     return rows_of(_with_upright_edges(pieces, prior))
 
 
-def _level_pieces(lines: Sequence[TextLine], slopes: Slopes, prior: float, stiffness: float) -> list[Piece]:
+def _level_pieces(lines: Sequence[TextLine], slopes: Slopes, prior: float, stiffness: float) -> list[LinePart]:
     """Levelled twice: the gaps within rows, longer than most lines, show the page's slopes better."""
     flattening = fit_flattening(slopes, prior, stiffness)
     rows = rows_of([_piece(line, flattening) for line in lines])
@@ -366,7 +366,7 @@ def _level_pieces(lines: Sequence[TextLine], slopes: Slopes, prior: float, stiff
     return [_piece(line, flattening) for line in lines]
 
 
-def _with_upright_edges(pieces: list[Piece], slope: float) -> list[Piece]:
+def _with_upright_edges(pieces: list[LinePart], slope: float) -> list[LinePart]:
     """The pieces moved sideways, so that the edges of columns are upright where the whole page is rotated."""
     starts = np.array([(piece.left, piece.middle) for piece in pieces])
     slant = slant_of(starts, slope, median(piece.height for piece in pieces))
@@ -377,17 +377,17 @@ def _with_upright_edges(pieces: list[Piece], slope: float) -> list[Piece]:
     ]
 
 
-def _piece(line: TextLine, flattening: Flattening) -> Piece:
+def _piece(line: TextLine, flattening: Flattening) -> LinePart:
     """The line on the levelled page; one that runs up or down the page stands where it begins at the top."""
     across, down = np.abs(line.middle[-1] - line.middle[0])
     if down > across:
         (left, top), right = line.middle.min(axis=0), line.middle[:, 0].max()
         half = line.height / 2
-        return Piece(line.words, float(left - half), float(right + half), float(top), float(top), line.height)
+        return LinePart(line.words, float(left - half), float(right + half), float(top), float(top), line.height)
     level = flattening.level(line.middle)
     (left, start), (right, end) = level[0], level[-1]
     spaces = wide_spaces(line.words, line.height)
-    return Piece(line.words, float(left), float(right), float(start), float(end), line.height, spaces)
+    return LinePart(line.words, float(left), float(right), float(start), float(end), line.height, spaces)
 
 
 def _split_columns(rows: list[Row]) -> list[list[Row]]:

@@ -97,7 +97,7 @@ Quad = NDArray[np.float32]  # (4, 2): corners clockwise from the top left of the
 Pixels = NDArray[np.uint8]
 
 
-class Line(NamedTuple):
+class LineShape(NamedTuple):
     """The place of a text line."""
 
     quad: Quad
@@ -107,11 +107,11 @@ class Line(NamedTuple):
 class Crop(NamedTuple):
     """One line, cropped and levelled."""
 
-    line: Line  # in pixels of the page
+    line: LineShape  # in pixels of the page
     pixels: Pixels  # (48, width_px, 3)
 
 
-def find_lines(probabilities: NDArray[np.float32], scale_x: float, scale_y: float) -> list[Line]:
+def find_lines(probabilities: NDArray[np.float32], scale_x: float, scale_y: float) -> list[LineShape]:
     """Boxes around text lines.
 
     Args:
@@ -131,27 +131,27 @@ def find_lines(probabilities: NDArray[np.float32], scale_x: float, scale_y: floa
         corners = _from_top_left(np.asarray(cv2.boxPoints((middle, sides, angle)), np.float32))
         curved = fit_bend(contour, corners)
         if curved is None:
-            lines.append(Line(_grown(corners) * scale))
+            lines.append(LineShape(_grown(corners) * scale))
         else:
-            lines.append(Line(_grown(curved[0]) * scale, curved[1] * scale[1]))
+            lines.append(LineShape(_grown(curved[0]) * scale, curved[1] * scale[1]))
     return lines
 
 
-def crop_lines(page: Pixels, lines: list[Line]) -> list[Crop]:
+def crop_lines(page: Pixels, lines: list[LineShape]) -> list[Crop]:
     """A level crop of each line; a line that runs downwards is rotated."""
     return [Crop(line, _level_crop(page, line)) for line in map(_horizontal, lines)]
 
 
-def rotate_line(line: Line, degrees: int, width_px: int, height_px: int) -> Line:
+def rotate_line(line: LineShape, degrees: int, width_px: int, height_px: int) -> LineShape:
     """The line on the page rotated clockwise by 90 or 180 degrees. Width and height are the page's before that."""
     x, y = line.quad[:, 0], line.quad[:, 1]
     if degrees == 90:
-        return Line(_from_top_left(np.stack([height_px - y, x], axis=1)))
+        return LineShape(_from_top_left(np.stack([height_px - y, x], axis=1)))
     bend = None if line.bend is None else -line.bend[::-1]
-    return Line(_from_top_left(np.stack([width_px - x, height_px - y], axis=1)), bend)
+    return LineShape(_from_top_left(np.stack([width_px - x, height_px - y], axis=1)), bend)
 
 
-def middle_of(line: Line) -> NDArray[np.float32]:
+def middle_of(line: LineShape) -> NDArray[np.float32]:
     """(points, 2): along the middle of the line from its start to its end; two points where it is straight."""
     quad, bend = line
     start, end = (quad[0] + quad[3]) / 2, (quad[1] + quad[2]) / 2
@@ -161,15 +161,15 @@ def middle_of(line: Line) -> NDArray[np.float32]:
     return np.stack(points)
 
 
-def is_tall(line: Line) -> bool:
+def is_tall(line: LineShape) -> bool:
     """Whether the line runs downwards."""
     width, height = _sides(line.quad)
     return bool(height >= _TALL_RATIO * width)
 
 
-def _horizontal(line: Line) -> Line:
+def _horizontal(line: LineShape) -> LineShape:
     """The line with its long side first: a tall one is read from its right side, like the spine of a book."""
-    return Line(np.roll(line.quad, -1, axis=0)) if is_tall(line) else line
+    return LineShape(np.roll(line.quad, -1, axis=0)) if is_tall(line) else line
 
 
 def _grown(corners: Quad) -> Quad:
@@ -205,7 +205,7 @@ def _box_probability(probabilities: NDArray[np.float32], contour: Any) -> float:
     return float(cv2.mean(probabilities[top : top + height, left : left + width], mask)[0])
 
 
-def _level_crop(page: Pixels, line: Line) -> Pixels:
+def _level_crop(page: Pixels, line: LineShape) -> Pixels:
     """(48, width_px, 3) uint8: cropped at the page's resolution, then shrunk by area, which keeps thin strokes."""
     import cv2  # see ``find_lines``
 

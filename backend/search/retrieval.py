@@ -33,7 +33,7 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.search.search_records import Highlight, Hit, HitScores, Place, SearchAnswer, SearchOptions
+from backend.search.search_records import Highlight, Hit, HitScores, PageBox, SearchAnswer, SearchOptions
 from backend.search.storage import SearchStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
@@ -127,12 +127,12 @@ def _type(value: Scalar) -> str:
     return "texts" if isinstance(value, str) else "booleans" if isinstance(value, bool) else "numbers"
 
 
-def line_places(words: Iterable[PlacedWord]) -> tuple[Place, ...]:
+def line_places(words: Iterable[PlacedWord]) -> tuple[PageBox, ...]:
     """One box a line, around the words of it that are given; in the order of the lines' first words."""
     lines: dict[tuple[int, int], list[Box]] = {}
     for word in words:
         lines.setdefault((word.page, word.line), []).append(word.box)
-    return tuple(Place(page, bounding_box(boxes)) for (page, _), boxes in lines.items())
+    return tuple(PageBox(page, bounding_box(boxes)) for (page, _), boxes in lines.items())
 
 
 def pages_of(words: Iterable[PlacedWord]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ class SearchOptions:
     keyword_weight: float = 1.0
 
 
-class Place(NamedTuple):
+class PageBox(NamedTuple):
     """A box on a page, in page units."""
 
     page: int
@@ -36,7 +36,7 @@ class Highlight:
 
     start: int  # in the chunk's text
     end: int
-    places: tuple[Place, ...]
+    places: tuple[PageBox, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Hit:
     score: float  # 0 to 1: the reranker's, or that of the fusion
     scores: HitScores
     pages: tuple[int, ...]  # on which the chunk stands; empty for plain text
-    places: tuple[Place, ...]  # of its lines
+    places: tuple[PageBox, ...]  # of its lines
     highlights: tuple[Highlight, ...]
     duplicates: tuple[str, ...] = ()  # ids of other files with the same bytes, whose equal chunk would be a hit too
 

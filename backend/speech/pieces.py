@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-class Piece(NamedTuple):
+class AudioPiece(NamedTuple):
     """Samples that are decoded at once, the short pauses in them included."""
 
     start: int
@@ -59,7 +59,7 @@ class PieceLimits:
 class Cut:
     """The pieces of a stretch of audio, and what of it goes on in the next stretch."""
 
-    pieces: tuple[Piece, ...]  # in order, none overlaps another
+    pieces: tuple[AudioPiece, ...]  # in order, none overlaps another
     keep_from: int  # the samples from here on come before those of the next stretch
     open_speech: tuple[Stretch, ...]  # what is known of them; counted from ``keep_from``
 
@@ -154,6 +154,6 @@ def _longest_pause(group: Sequence[Stretch], limits: PieceLimits) -> int:
     return max(late or pauses)[1]
 
 
-def _piece(group: Sequence[Stretch], after: Sequence[Stretch]) -> Piece:
+def _piece(group: Sequence[Stretch], after: Sequence[Stretch]) -> AudioPiece:
     end = group[-1].end
-    return Piece(group[0].start, end, tuple(group), after[0].start == end)
+    return AudioPiece(group[0].start, end, tuple(group), after[0].start == end)

@@ -14,7 +14,7 @@ from backend.errors import InferenceFailed
 from backend.files.speech_records import SAMPLE_RATE, AudioSlice, DroppedSpeech, Segment, SpokenLanguage, Transcript
 from backend.lanes.backlog import Admitted
 from backend.speech.piece_runs import SURE, UNDECODED, DecodedSpeech, LanguageTally, PieceRuns, is_doubtful
-from backend.speech.pieces import Piece, PieceLimits, Stretch, cut_pieces
+from backend.speech.pieces import AudioPiece, PieceLimits, Stretch, cut_pieces
 from backend.speech.records import TranscriptionCallback, TranscriptionEvent
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class _PlacedPiece:
     """A piece with its audio, which is let go as soon as it was decoded."""
 
     start: int  # samples of the file before it
-    piece: Piece
+    piece: AudioPiece
     samples: NDArray[int16]
 
     @property

@@ -14,7 +14,7 @@ import httpx2
 import orjson
 
 from backend.errors import DeadlineExceeded, UpstreamFailed
-from backend.lanes.inference import Urgency, Usage
+from backend.lanes.inference import Urgency, UsageCounter
 from backend.serving.catalog import Catalog
 from backend.summaries.records import DEFAULT_TOKENS, Method, SummaryOptions
 from backend.summaries.writing import Reading, Written
@@ -64,7 +64,7 @@ class ChatWriter:
     most_read_tokens = _MOST_READ_TOKENS
 
     def __init__(
-        self, api: ChatApi, catalog: Catalog, usage: Usage, *, clock: Callable[[], float] = time.monotonic
+        self, api: ChatApi, catalog: Catalog, usage: UsageCounter, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._api, self._catalog, self._usage, self._clock = api, catalog, usage, clock
         self._client = httpx2.AsyncClient(follow_redirects=False, trust_env=False)

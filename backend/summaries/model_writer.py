@@ -11,7 +11,7 @@ from typing import Any
 
 from backend.errors import CallerGone, DeadlineExceeded
 from backend.lanes.batcher import Batcher
-from backend.lanes.inference import Urgency, Usage, run_one
+from backend.lanes.inference import Urgency, UsageCounter, run_one
 from backend.lanes.text_work import TextWork
 from backend.models.encoder import Ids
 from backend.models.generation import Generation
@@ -31,7 +31,7 @@ class ModelWriter:
     model: LoadedModel
     lanes: Batcher
     text_work: TextWork
-    usage: Usage
+    usage: UsageCounter
 
     @property
     def method(self) -> Method:
@@ -99,7 +99,7 @@ class Writers:
     catalog: Catalog
     lanes: Batcher  # of their own: a text must not wait for a summary
     text_work: TextWork
-    usage: Usage
+    usage: UsageCounter
     chat: Writer | None = None  # SUMMARY_URL
 
     def model(self) -> Writer | None:

@@ -33,7 +33,7 @@ _SAME_EDGE = 0.7  # of the line height: right edges of figures this close are al
 _FULL = 0.6  # of the columns: a line that fills so many is not the upper line of a heading
 
 
-class Piece(NamedTuple):
+class TablePiece(NamedTuple):
     """Words of a line with ordinary spaces between them."""
 
     left: float
@@ -42,20 +42,20 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableLine:
     """A printed line and its pieces, left to right."""
 
     y: float
     top: float
     bottom: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TablePiece, ...]
 
 
 @dataclass(slots=True)
 class Stretch:
     """Lines that keep the same columns apart."""
 
-    lines: list[Line]
+    lines: list[TableLine]
     spans: list[bool]  # for each line, whether it crosses the columns
     columns: list[tuple[float, float]]  # left and right of the text in each
     rulings: list[Segment] = field(default_factory=list)  # level ones across most of it, by height
@@ -69,7 +69,7 @@ class Stretch:
         return self.columns[-1][1]
 
 
-def lines_of(page: LevelPage, taken: set[int]) -> list[Line]:
+def lines_of(page: LevelPage, taken: set[int]) -> list[TableLine]:
     """The lines of a page without the words that are in tables already.
 
     Args:
@@ -81,11 +81,11 @@ def lines_of(page: LevelPage, taken: set[int]) -> list[Line]:
         if left:
             box = outline(left)
             y = sum(word.y for word in left) / len(left)
-            lines.append(Line(y, box.top, box.bottom, pieces_of(left, page.unit)))
+            lines.append(TableLine(y, box.top, box.bottom, pieces_of(left, page.unit)))
     return sorted(lines, key=lambda line: line.y)
 
 
-def pieces_of(words: TextLine, unit: float) -> tuple[Piece, ...]:
+def pieces_of(words: TextLine, unit: float) -> tuple[TablePiece, ...]:
     """The pieces of a line."""
     groups = [[words[0]]]
     for word in words[1:]:
@@ -94,11 +94,11 @@ def pieces_of(words: TextLine, unit: float) -> tuple[Piece, ...]:
         else:
             groups[-1].append(word)
     return tuple(
-        Piece(min(w.box.left for w in group), max(w.box.right for w in group), tuple(group)) for group in groups
+        TablePiece(min(w.box.left for w in group), max(w.box.right for w in group), tuple(group)) for group in groups
     )
 
 
-def stretches(lines: Sequence[Line], levels: Sequence[Segment], unit: float) -> list[Stretch]:
+def stretches(lines: Sequence[TableLine], levels: Sequence[Segment], unit: float) -> list[Stretch]:
     """Candidates for tables, from top to bottom; no line is in two of them."""
     used: set[int] = set()
     found = []
@@ -115,7 +115,9 @@ def stretches(lines: Sequence[Line], levels: Sequence[Segment], unit: float) -> 
     return _merged(found, lines, levels, unit)
 
 
-def _merged(found: Sequence[Stretch], lines: Sequence[Line], levels: Sequence[Segment], unit: float) -> list[Stretch]:
+def _merged(
+    found: Sequence[Stretch], lines: Sequence[TableLine], levels: Sequence[Segment], unit: float
+) -> list[Stretch]:
     """Neighbours with the same columns as one: words far apart may have made columns of their own in one of them."""
     index = {id(line): number for number, line in enumerate(lines)}
     merged: list[Stretch] = []
@@ -146,12 +148,12 @@ def _united(
     return united
 
 
-def _crosses(line: Line, columns: Sequence[tuple[float, float]]) -> bool:
+def _crosses(line: TableLine, columns: Sequence[tuple[float, float]]) -> bool:
     return any(sum(p.left < right and p.right > left for left, right in columns) > 1 for p in line.pieces)
 
 
 def _grown(
-    lines: Sequence[Line], seed: int, used: set[int], levels: Sequence[Segment], unit: float
+    lines: Sequence[TableLine], seed: int, used: set[int], levels: Sequence[Segment], unit: float
 ) -> tuple[int, int, Stretch | None]:
     """The largest stretch around a line, and the indexes of its first and last line."""
     growth = _Growth(lines, seed, levels, unit)
@@ -175,7 +177,7 @@ def _grown(
 class _Growth:
     """A stretch while it grows: its lines are those from ``first`` to ``last``."""
 
-    def __init__(self, lines: Sequence[Line], seed: int, levels: Sequence[Segment], unit: float) -> None:
+    def __init__(self, lines: Sequence[TableLine], seed: int, levels: Sequence[Segment], unit: float) -> None:
         self._lines, self._levels, self._unit = lines, levels, unit
         self._heights = [segment.at for segment in levels]
         self.first = self.last = seed
@@ -260,7 +262,7 @@ class _Growth:
             return distance <= _FIRST_STEP * self._unit
         return distance <= max(_LAST_STEP * median(self._steps), _NEAR_STEP * self._unit)
 
-    def _with(self, line: Line) -> list[tuple[float, float]] | None:
+    def _with(self, line: TableLine) -> list[tuple[float, float]] | None:
         """The columns with a further line; None where it crosses them."""
         columns = list(self.columns)
         for piece in line.pieces:
@@ -282,7 +284,7 @@ class _Growth:
             return None
         return columns
 
-    def _may_span(self, line: Line) -> bool:
+    def _may_span(self, line: TableLine) -> bool:
         """Whether a line that crosses the columns may belong to the table: it does not run across all of it."""
         left, right = self.columns[0][0], self.columns[-1][1]
         words = sum(len(piece.words) for piece in line.pieces)
@@ -332,14 +334,14 @@ class _Growth:
         return any(segment.length > share * (right - left) for segment in _across(near, left, right, self._unit))
 
 
-def _is_alike(line: Line, figures: Sequence[Piece], unit: float) -> bool:
+def _is_alike(line: TableLine, figures: Sequence[TablePiece], unit: float) -> bool:
     """Whether a line has figures under or above these, as a row of the same table has."""
     own = [piece for piece in line.pieces if is_figure(_text(piece))]
     alike = sum(any(abs(piece.right - other.right) < _SAME_EDGE * unit for other in own) for piece in figures)
     return alike >= _MIN_FIGURES
 
 
-def _text(piece: Piece) -> str:
+def _text(piece: TablePiece) -> str:
     return " ".join(word.word.text for word in piece.words)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from backend.tables.aligned import Line, Piece, Stretch, pieces_of
+from backend.tables.aligned import Stretch, TableLine, TablePiece, pieces_of
 from backend.tables.cell_layout import CellSpan, Layout, without_empty_lines
 from backend.tables.headers import names_columns
 from backend.tables.level_page import PlacedWord, Segment
@@ -79,9 +79,9 @@ def _headings(stretch: Stretch, full: int, levels: Sequence[Segment], unit: floa
     return full, cells
 
 
-def _joined_headings(lines: Sequence[Line], levels: Sequence[Segment], unit: float) -> list[Line]:
+def _joined_headings(lines: Sequence[TableLine], levels: Sequence[Segment], unit: float) -> list[TableLine]:
     """Header lines, those of one row joined: closer than two rows are, without a ruling between them."""
-    joined: list[Line] = []
+    joined: list[TableLine] = []
     for line in lines:
         above = joined[-1] if joined else None
         distance = line.y - above.y if above is not None else 0.0
@@ -91,11 +91,11 @@ def _joined_headings(lines: Sequence[Line], levels: Sequence[Segment], unit: flo
             continue
         words = sorted((w for piece in (*above.pieces, *line.pieces) for w in piece.words), key=lambda w: w.box.left)
         pieces = pieces_of(tuple(words), unit)
-        joined[-1] = Line(line.y, above.top, max(above.bottom, line.bottom), pieces)
+        joined[-1] = TableLine(line.y, above.top, max(above.bottom, line.bottom), pieces)
     return joined
 
 
-def _is_underlined(above: Line, below: Line, levels: Sequence[Segment]) -> bool:
+def _is_underlined(above: TableLine, below: TableLine, levels: Sequence[Segment]) -> bool:
     """Whether a ruling separates a line from one below it, over whose text it runs."""
     return any(
         above.y < ruling.at < below.y and ruling.start < piece.right and ruling.end > piece.left
@@ -117,15 +117,17 @@ def _taller_headings(cells: Sequence[CellSpan], header: int) -> list[CellSpan]:
     return taller
 
 
-def _spans_of(line: Line, stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[tuple[int, int, Piece]]:
+def _spans_of(
+    line: TableLine, stretch: Stretch, levels: Sequence[Segment], unit: float
+) -> list[tuple[int, int, TablePiece]]:
     """For each piece of a heading the columns that it spans: those above its ruling, else those it is centred over."""
-    spans: list[tuple[int, int, Piece]] = []
+    spans: list[tuple[int, int, TablePiece]] = []
     taken = 0
     limits = [piece.left for piece in line.pieces[1:]] + [float("inf")]
     for piece, limit in zip(line.pieces, limits, strict=True):
         if taken == len(stretch.columns):  # more pieces than columns: the rest goes with the last
             start, end, last = spans.pop()
-            spans.append((start, end, Piece(last.left, piece.right, last.words + piece.words)))
+            spans.append((start, end, TablePiece(last.left, piece.right, last.words + piece.words)))
             continue
         start, end = _underlined(piece, line, stretch, levels, unit) or _centred(piece, stretch.columns, taken, limit)
         start = max(start, taken)
@@ -135,7 +137,7 @@ def _spans_of(line: Line, stretch: Stretch, levels: Sequence[Segment], unit: flo
 
 
 def _underlined(
-    piece: Piece, line: Line, stretch: Stretch, levels: Sequence[Segment], unit: float
+    piece: TablePiece, line: TableLine, stretch: Stretch, levels: Sequence[Segment], unit: float
 ) -> tuple[int, int] | None:
     """The columns above whose headings a short ruling runs, under this piece alone."""
     others = [other for other in line.pieces if other is not piece]
@@ -156,7 +158,7 @@ def _underlined(
     return None
 
 
-def _centred(piece: Piece, columns: Sequence[tuple[float, float]], taken: int, limit: float) -> tuple[int, int]:
+def _centred(piece: TablePiece, columns: Sequence[tuple[float, float]], taken: int, limit: float) -> tuple[int, int]:
     """The columns over which a piece is centred, from the first that is left to the next piece."""
     middle = (piece.left + piece.right) / 2
     best = (float("inf"), 0, taken, taken + 1)
@@ -170,7 +172,7 @@ def _centred(piece: Piece, columns: Sequence[tuple[float, float]], taken: int, l
     return best[2], best[3]
 
 
-def _bands(stretch: Stretch, first: int) -> Iterator[tuple[list[Line], list[bool]]]:
+def _bands(stretch: Stretch, first: int) -> Iterator[tuple[list[TableLine], list[bool]]]:
     """The lines between rulings, with their marks."""
     lines, spans = stretch.lines[first:], stretch.spans[first:]
     cuts = [segment.at for segment in stretch.rulings]
@@ -182,7 +184,9 @@ def _bands(stretch: Stretch, first: int) -> Iterator[tuple[list[Line], list[bool
             start = index
 
 
-def _rows(lines: list[Line], spans: list[bool], stretch: Stretch, unit: float, *, ruled: bool) -> Iterator[list[Line]]:
+def _rows(
+    lines: list[TableLine], spans: list[bool], stretch: Stretch, unit: float, *, ruled: bool
+) -> Iterator[list[TableLine]]:
     """The lines of each row of a band; one that crosses the columns is a row of its own."""
     start = 0
     for index in range(len(lines) + 1):
@@ -198,7 +202,7 @@ def _rows(lines: list[Line], spans: list[bool], stretch: Stretch, unit: float, *
         start = index + 1
 
 
-def _by_column(lines: Sequence[Line], stretch: Stretch) -> list[list[PlacedWord]]:
+def _by_column(lines: Sequence[TableLine], stretch: Stretch) -> list[list[PlacedWord]]:
     columns: list[list[PlacedWord]] = [[] for _ in stretch.columns]
     for line in lines:
         for piece in line.pieces:
@@ -213,7 +217,7 @@ def column_of(word: PlacedWord, stretch: Stretch) -> int:
     return distances.index(min(distances))
 
 
-def _cells(row: list[Line], stretch: Stretch) -> list[_Cell]:
+def _cells(row: list[TableLine], stretch: Stretch) -> list[_Cell]:
     """The filled cells of a row, left to right; a lone piece in the first column spans all."""
     columns: list[_Cell] = []
     for line in row:
@@ -243,7 +247,7 @@ def _is_label(cells: Sequence[_Cell], stretch: Stretch) -> bool:
     return 2 * sum(map(is_figure, texts)) > len(texts)
 
 
-def _over_columns(piece: Piece, stretch: Stretch) -> list[_Cell]:
+def _over_columns(piece: TablePiece, stretch: Stretch) -> list[_Cell]:
     """A piece as one cell over the columns it touches, or its words by columns where it only touches one of them."""
     touched = [i for i, (left, right) in enumerate(stretch.columns) if piece.left < right and piece.right > left]
     if len(touched) > 1:

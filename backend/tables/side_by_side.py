@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from backend.tables.aligned import Line, Piece, Stretch, stretches
+from backend.tables.aligned import Stretch, TableLine, TablePiece, stretches
 from backend.tables.level_page import Segment, outline
 from backend.tables.text_rows import is_figure
 
@@ -45,7 +45,7 @@ def parts_of(stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[S
     return [stretch]
 
 
-def _side(lines: Sequence[Line], start: float, end: float) -> list[Line]:
+def _side(lines: Sequence[TableLine], start: float, end: float) -> list[TableLine]:
     """The lines with their pieces from ``start`` to ``end`` only."""
     side = []
     for line in lines:
@@ -118,7 +118,7 @@ def _figures_in(column: int, stretch: Stretch) -> float:
     return sum(map(is_figure, texts)) / max(1, len(texts))
 
 
-def _by_column(line: Line, stretch: Stretch) -> set[int]:
+def _by_column(line: TableLine, stretch: Stretch) -> set[int]:
     """The columns that a line fills."""
     return {
         column
@@ -127,5 +127,5 @@ def _by_column(line: Line, stretch: Stretch) -> set[int]:
     }
 
 
-def _text(piece: Piece) -> str:
+def _text(piece: TablePiece) -> str:
     return " ".join(word.word.text for word in piece.words)

@@ -16,7 +16,7 @@ from backend.lanes.abandoned import Check
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector
 from backend.lanes.engine import Engine
-from backend.lanes.inference import Inference, Timing, Urgency, Usage, offload_math
+from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload_math
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import Tokens
@@ -144,7 +144,7 @@ class AnalysisService:
     ) -> None:
         self._catalog, self._inference = catalog, inference
         self._classification, self._entities = classification, entities
-        self._usage = Usage(telemetry, TASK)
+        self._usage = UsageCounter(telemetry, TASK)
 
     def can_classify(self, classifier: str | None = None) -> bool:
         """Whether classification works without labels in the request. Raises: UnknownModel."""

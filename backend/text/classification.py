@@ -13,7 +13,7 @@ import numpy as np
 
 from backend.callers.callers import ANYBODY, Caller
 from backend.errors import InvalidField, UnknownModel
-from backend.lanes.inference import Timing, Urgency, Usage, offload_math
+from backend.lanes.inference import Timing, Urgency, UsageCounter, offload_math
 from backend.lanes.work_item import Priority
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
@@ -108,7 +108,7 @@ class ClassificationService:
         self._embeddings, self._scoring = embeddings, scoring
         self._zero_shot = ZeroShotClassifier(catalog, embeddings, neutral, scoring)
         self._trainer = ClassifierTrainer(store, embeddings)
-        self._usage = Usage(telemetry, CLASSIFIER)
+        self._usage = UsageCounter(telemetry, CLASSIFIER)
         self._retraining: asyncio.Task[None] | None = None
         self._retrain_again = False
         self.store.watch(self._learn_waiting)

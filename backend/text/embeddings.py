@@ -16,7 +16,7 @@ from backend.errors import InvalidField
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.engine import Engine
-from backend.lanes.inference import Inference, InferenceResult, Timing, Urgency, Usage
+from backend.lanes.inference import Inference, InferenceResult, Timing, Urgency, UsageCounter
 from backend.lanes.text_work import TokenBudget, slices_of
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
@@ -138,7 +138,7 @@ class EmbeddingService:
     def __init__(self, catalog: Catalog, inference: Inference, cache: VectorCache, telemetry: Telemetry) -> None:
         self._catalog, self._inference, self._cache = catalog, inference, cache
         self._pipelines: dict[EmbedOptions, _EmbeddingPipeline] = {}
-        self._usage = Usage(telemetry, TASK)
+        self._usage = UsageCounter(telemetry, TASK)
 
     async def embed(
         self,

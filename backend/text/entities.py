@@ -15,7 +15,7 @@ from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.lanes.abandoned import Check
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.engine import Engine
-from backend.lanes.inference import Inference, Timing, Urgency, Usage, WindowPipeline
+from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
 from backend.lanes.text_work import slices_of
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
@@ -113,7 +113,7 @@ class EntityService:
 
     def __init__(self, models: EntityModels, inference: Inference, telemetry: Telemetry) -> None:
         self._models, self._inference = models, inference
-        self._usage = Usage(telemetry, TASK)
+        self._usage = UsageCounter(telemetry, TASK)
 
     async def find(
         self,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.lanes.inference import Timing, Urgency, Usage
+from backend.lanes.inference import Timing, Urgency, UsageCounter
 from backend.lanes.work_item import Priority
 from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
@@ -72,7 +72,7 @@ class RerankService:
     ) -> None:
         self._catalog, self._embeddings, self._scoring = catalog, embeddings, scoring
         self._neutral = neutral
-        self._usage = Usage(telemetry, RERANKER)
+        self._usage = UsageCounter(telemetry, RERANKER)
 
     async def rerank(
         self,

@@ -25,7 +25,7 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.search.search_records import Highlight, Hit, HitScores, Place, SearchAnswer, SearchOptions
+from backend.search.search_records import Highlight, Hit, HitScores, PageBox, SearchAnswer, SearchOptions
 from backend.search.vector_stores import FileBatch, NewFile, StoreChange
 from tests.api.document_fakes import FILE_LIMITS
 from tests.api.text_fakes import FakeService
@@ -269,8 +269,8 @@ def hit(file: StoreFile) -> Hit:
         0.75,
         HitScores(vector=0.8123456789, keyword=3.5),
         (2,),
-        (Place(2, Box(10, 20, 40.126, 30)),),
-        (Highlight(0, 5, (Place(2, Box(10, 20, 40, 30)),)),),
+        (PageBox(2, Box(10, 20, 40.126, 30)),),
+        (Highlight(0, 5, (PageBox(2, Box(10, 20, 40, 30)),)),),
         ("file-copy",),
     )
 

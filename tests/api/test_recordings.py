@@ -14,7 +14,7 @@ from backend.api.routes.store_files import page_size_answers
 from backend.documents.records import PlacedEntity, SkippedFeature
 from backend.files.pages import Box, Document, locate
 from backend.search.records import PageSize, PlacedWord, StoredChunk, StoreFile
-from backend.search.search_records import Highlight, Hit, HitScores, Place, SearchAnswer
+from backend.search.search_records import Highlight, Hit, HitScores, PageBox, SearchAnswer
 from backend.speech.pages import KIND, pages_of
 from backend.text.analysis import KeySentence
 from backend.text.entity_merge import PATTERN, Entity
@@ -145,10 +145,10 @@ def hit(*, spoken: bool) -> Hit:
     file = StoreFile(
         "vs_1", "file-1", "clip.wav", 0.0, pages=(PageSize(1, 60.25, height, 0), PageSize(2, 90.5, height, 0))
     )
-    thank, you = Place(2, Box(70.0, 0, 70.5, 1)), Place(2, Box(70.5, 0, 71.0, 1))
+    thank, you = PageBox(2, Box(70.0, 0, 70.5, 1)), PageBox(2, Box(70.5, 0, 71.0, 1))
     words = (PlacedWord(0, 5, 2, 0, thank.box), PlacedWord(6, 10, 2, 0, you.box))
     chunk = StoredChunk(7, "file-1", 0, 25, 35, "Thank you.", 4, words)
-    whole = Place(2, Box(70.0, 0, 71.0, 1))
+    whole = PageBox(2, Box(70.0, 0, 71.0, 1))
     return Hit(file, chunk, 0.9, HitScores(0.8), (2,), (whole,), (Highlight(6, 10, (you,)),))
 
 

@@ -14,14 +14,17 @@ from backend.errors import StorageCorrupt, WrongEncoder
 from backend.files.pages import Box
 from backend.search.filters import Comparison, Compound
 from backend.search.records import StoreFile, VectorStore
-from backend.search.search_records import Highlight, Place, SearchAnswer, SearchOptions
+from backend.search.search_records import Highlight, PageBox, SearchAnswer, SearchOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices
 from tests.api.search_fakes import hit
 
 _BOX = Box(10, 20, 40, 30)
 _TWO_PAGES = replace(
-    hit(StoreFile("vs_1", "file-1", "a.pdf", 0.0)), pages=(4, 5), places=(Place(4, _BOX), Place(5, _BOX)), highlights=()
+    hit(StoreFile("vs_1", "file-1", "a.pdf", 0.0)),
+    pages=(4, 5),
+    places=(PageBox(4, _BOX), PageBox(5, _BOX)),
+    highlights=(),
 )
 
 
@@ -283,7 +286,7 @@ async def test_unknown_members(client: httpx.AsyncClient, path: str) -> None:
 
 async def test_the_page_is_that_of_the_words() -> None:
     """Not where the chunk begins; without words on paper it is that, and null for plain text."""
-    of_words = replace(_TWO_PAGES, highlights=(Highlight(0, 5, ()), Highlight(6, 11, (Place(5, _BOX),))))
+    of_words = replace(_TWO_PAGES, highlights=(Highlight(0, 5, ()), Highlight(6, 11, (PageBox(5, _BOX),))))
     no_paper = replace(_TWO_PAGES, pages=(), places=(), highlights=(Highlight(0, 5, ()),))
     answers = search_answer(SearchAnswer(("a",), (_TWO_PAGES, of_words, no_paper), has_more=False, tokens=1))["data"]
 

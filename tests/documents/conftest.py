@@ -19,7 +19,7 @@ from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.lanes.backlog import Backlog
 from backend.lanes.cache.blobs import BlobCache
-from backend.lanes.inference import Urgency, Usage
+from backend.lanes.inference import Urgency, UsageCounter
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.summaries.model_writer import Writers
 from backend.summaries.service import SummaryService
@@ -127,7 +127,9 @@ async def documents(
         file_readers, ocr, BlobCache(stack.cache), languages=("es", "en"), pages_at_once=3, version="test"
     )
     support = SupportFinder(stack.catalog, stack.service, NeutralVectors(stack.service))
-    writers = Writers(stack.catalog, stack.batcher, stack.inference.text_work, Usage(stack.telemetry, "summaries"))
+    writers = Writers(
+        stack.catalog, stack.batcher, stack.inference.text_work, UsageCounter(stack.telemetry, "summaries")
+    )
     summaries = SummaryService(analysis, writers, support)
     services = TextServices(stack.catalog, stack.service, entities, analysis, summaries)
     yield DocumentsFixture(DocumentService(reader, services, stack.telemetry), ocr, stack)

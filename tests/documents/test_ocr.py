@@ -34,7 +34,7 @@ from backend.ocr.rapidocr_recognizer import CropWord, RecognizedLine
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.ocr.tesseract import TesseractPage, TesseractPart, rows_of
 from backend.ocr.tesseract_words import TesseractResult
-from backend.ocr.text_boxes import Crop, Line
+from backend.ocr.text_boxes import Crop, LineShape
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S, EchoEngine, GatedEngine
 
@@ -80,7 +80,7 @@ def prepared(strips: int = 1, *, sample: bool = False, glyphs: int = 0, rotation
 def detected(rotation: int = 0) -> DetectedPage:
     """A page of seventy lines, each ten pixels high."""
     quads = [np.array([[0, y], [90, y], [90, y + 10], [0, y + 10]], np.float32) for y in range(0, LINES * 12, 12)]
-    return DetectedPage(rotation, tuple(Crop(Line(quad), np.zeros((48, 432, 3), np.uint8)) for quad in quads))
+    return DetectedPage(rotation, tuple(Crop(LineShape(quad), np.zeros((48, 432, 3), np.uint8)) for quad in quads))
 
 
 READ = RecognizedLine((CropWord("hola", 0, 200, 0.99), CropWord("mundo", 216, 432, 0.99)), 0.99)

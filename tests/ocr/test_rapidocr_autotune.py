@@ -26,7 +26,7 @@ from backend.ocr.rapidocr_detector import DetectedPage
 from backend.ocr.rapidocr_models import RapidOcrModels
 from backend.ocr.rapidocr_recognizer import CropWord, RecognizedLine
 from backend.ocr.rapidocr_sessions import ONNX_FP32, LaneThreads
-from backend.ocr.text_boxes import Crop, Line
+from backend.ocr.text_boxes import Crop, LineShape
 
 FP32, BF16 = Candidate("openvino", "fp32"), Candidate("openvino", "bf16")
 QUAD = np.array([[0, 0], [90, 0], [90, 10], [0, 10]], np.float32)
@@ -36,7 +36,7 @@ CORES = LaneThreads(1, 2)
 def reading(
     page_s: float = 1.0, *, text: str = "hola", confidence: float = 0.95, moved_px: float = 0.0
 ) -> ProbeReading:
-    page = DetectedPage(0, (Crop(Line(QUAD + moved_px), np.zeros((48, 320, 3), np.uint8)),))
+    page = DetectedPage(0, (Crop(LineShape(QUAD + moved_px), np.zeros((48, 320, 3), np.uint8)),))
     return ProbeReading(page, (RecognizedLine((CropWord(text, 0, 90, confidence),), confidence),), page_s)
 
 

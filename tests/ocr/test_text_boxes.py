@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from backend.ocr.text_boxes import CROP_HEIGHT_PX, Line, bend_offset, crop_lines, find_lines, is_tall, rotate_line
+from backend.ocr.text_boxes import CROP_HEIGHT_PX, LineShape, bend_offset, crop_lines, find_lines, is_tall, rotate_line
 
 
 def drawn(*lines: np.ndarray, thickness: int = 8, size: tuple[int, int] = (200, 400)) -> np.ndarray:
@@ -116,7 +116,7 @@ def test_lines_of_a_rotated_page(degrees):
 
 def test_a_bend_is_rotated():
     quad = np.array([[0, 0], [90, 0], [90, 10], [0, 10]], np.float32)
-    line = rotate_line(Line(quad, np.array([1.0, 2.0, 5.0], np.float32)), 180, 100, 100)
+    line = rotate_line(LineShape(quad, np.array([1.0, 2.0, 5.0], np.float32)), 180, 100, 100)
 
     assert line.bend is not None
     assert [-5.0, -2.0, -1.0] == line.bend.tolist()

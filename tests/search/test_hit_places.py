@@ -6,7 +6,7 @@ from backend.files.pages import Box
 from backend.search.keywords import query_terms
 from backend.search.records import PlacedWord, StoredChunk
 from backend.search.retrieval import highlights_of, line_places, pages_of
-from backend.search.search_records import Place
+from backend.search.search_records import PageBox
 
 _TEXT = "Total de la fac-\ntura 1.284,50 €"
 _WORDS = (
@@ -23,7 +23,7 @@ _CHUNK = StoredChunk(1, "file-1", 0, 100, 132, _TEXT, 9, _WORDS)
 
 def test_a_box_a_line():
     """Words of a line are one box; a line with the same number on the next page is another."""
-    assert (Place(1, Box(10, 10, 70, 21)), Place(2, Box(10, 5, 66, 15))) == line_places(_WORDS)
+    assert (PageBox(1, Box(10, 10, 70, 21)), PageBox(2, Box(10, 5, 66, 15))) == line_places(_WORDS)
     assert (1, 2) == pages_of(_WORDS)
 
 
@@ -32,9 +32,9 @@ def test_highlights_have_the_boxes_of_their_words():
     word, amount = highlights_of(_CHUNK, query_terms("facturas 1284.5"), "es")
 
     assert "fac-\ntura" == _TEXT[word.start : word.end]
-    assert (Place(1, Box(50, 10, 70, 20)), Place(2, Box(10, 5, 30, 15))) == word.places
+    assert (PageBox(1, Box(50, 10, 70, 20)), PageBox(2, Box(10, 5, 30, 15))) == word.places
     assert "1.284,50" == _TEXT[amount.start : amount.end]
-    assert (Place(2, Box(32, 5, 60, 15)),) == amount.places
+    assert (PageBox(2, Box(32, 5, 60, 15)),) == amount.places
 
 
 def test_plain_text_has_no_boxes():

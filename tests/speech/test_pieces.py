@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backend.files.speech_records import SAMPLE_RATE as RATE
-from backend.speech.pieces import Piece, PieceLimits, Stretch, cut_pieces, quietest
+from backend.speech.pieces import AudioPiece, PieceLimits, Stretch, cut_pieces, quietest
 
 LIMITS = PieceLimits(most=30, most_unbroken=28, joined_pause=3, context=3)  # samples, to keep the cases readable
 
@@ -18,7 +18,7 @@ def sound(length: int) -> NDArray[np.int16]:
     return np.full(length, 1000, np.int16)
 
 
-def ends(pieces: tuple[Piece, ...]) -> list[tuple[int, int]]:
+def ends(pieces: tuple[AudioPiece, ...]) -> list[tuple[int, int]]:
     return [(piece.start, piece.end) for piece in pieces]
 
 
@@ -96,7 +96,7 @@ def test_every_sample_of_speech_is_in_one_piece(seed: int) -> None:
         spoken[at:end] = True
         at = end + chance.choice([1, 2, 3, 4, 7, 30])
     samples = np.random.default_rng(seed).integers(-99, 99, len(spoken)).astype(np.int16)
-    pieces: list[Piece] = []
+    pieces: list[AudioPiece] = []
     kept, known, done = 0, tuple[Stretch, ...](), 0
     while done < len(spoken):
         begins = done
@@ -109,7 +109,7 @@ def test_every_sample_of_speech_is_in_one_piece(seed: int) -> None:
             known=known,
             limits=LIMITS,
         )
-        pieces += [Piece(kept + piece.start, kept + piece.end, *piece[2:]) for piece in cut.pieces]
+        pieces += [AudioPiece(kept + piece.start, kept + piece.end, *piece[2:]) for piece in cut.pieces]
         assert done - (kept + cut.keep_from) <= max(LIMITS.most + LIMITS.joined_pause, LIMITS.context)
         kept, known = kept + cut.keep_from, cut.open_speech
     covered = np.zeros(len(spoken), np.int8)

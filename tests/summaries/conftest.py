@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backend.lanes.batcher import Batcher
-from backend.lanes.inference import Usage
+from backend.lanes.inference import UsageCounter
 from backend.lanes.policy import QueueLimits
 from backend.models.autotune import Choice
 from backend.models.encoder_source import PinnedEncoder
@@ -67,7 +67,7 @@ async def make_summaries(build: Callable[..., ServiceStack], tmp_path: Path) -> 
         lanes = Batcher(1, QueueLimits(100_000), stack.telemetry)
         lanes.start(asyncio.get_running_loop())
         started.append(lanes)
-        usage = Usage(stack.telemetry, TASK)
+        usage = UsageCounter(stack.telemetry, TASK)
         writers = Writers(stack.catalog, lanes, stack.inference.text_work, usage, chat)
         support = SupportFinder(stack.catalog, stack.service, NeutralVectors(stack.service))
         return Summaries(SummaryService(analysis, writers, support), stack, lanes, models and models[0].engine)

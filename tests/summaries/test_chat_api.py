@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from backend.errors import DeadlineExceeded, UpstreamFailed
-from backend.lanes.inference import Urgency, Usage
+from backend.lanes.inference import Urgency, UsageCounter
 from backend.serving.engines.generation import TASK
 from backend.summaries.chat_api import ChatApi, ChatWriter
 from backend.summaries.records import SummaryOptions
@@ -76,7 +76,7 @@ def _writer(url: str) -> ChatWriter:
             return embedding_model("minilm")
 
     catalog: Any = OneModel()
-    return ChatWriter(ChatApi(url, "llama", KEY), catalog, Usage(Telemetry(), TASK))
+    return ChatWriter(ChatApi(url, "llama", KEY), catalog, UsageCounter(Telemetry(), TASK))
 
 
 async def write(writer: ChatWriter, language: str | None = "es", left_s: float = 30.0, **options: Any) -> Any:

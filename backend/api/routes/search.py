@@ -43,7 +43,7 @@ from backend.search.filters import COMPARISONS, Comparison, Compound, Filter
 from backend.search.limits import SearchLimits
 from backend.search.records import Scalar, VectorStore
 from backend.search.retrieval import SearchService
-from backend.search.search_records import Highlight, Hit, Place, Ranker, SearchAnswer, SearchOptions
+from backend.search.search_records import Highlight, Hit, PageBox, Ranker, SearchAnswer, SearchOptions
 from backend.search.vector_stores import VectorStoreService
 from backend.speech.pages import seconds_of
 
@@ -456,11 +456,11 @@ def _highlight(highlight: Highlight, *, is_spoken: bool) -> HighlightAnswer:
     return {"start": highlight.start, "end": highlight.end, "boxes": places}
 
 
-def _places(places: Iterable[Place], *, is_spoken: bool) -> list[PlaceAnswer]:
+def _places(places: Iterable[PageBox], *, is_spoken: bool) -> list[PlaceAnswer]:
     return [_place(place, is_spoken=is_spoken) for place in places]
 
 
-def _place(place: Place, *, is_spoken: bool) -> PlaceAnswer:
+def _place(place: PageBox, *, is_spoken: bool) -> PlaceAnswer:
     if is_spoken:
         start_s, end_s = seconds_of(place.box)
         return {"page": place.page, "start_s": round(start_s, _SECOND_DIGITS), "end_s": round(end_s, _SECOND_DIGITS)}

@@ -44,7 +44,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Trend:
     """A least-squares line and the standard error of its slope."""
 
     slope: float  # per second
@@ -126,7 +126,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(min(known), math.fsum(known) / len(known), max(known), len(known)) if known else None
 
 
-def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
+def fit_line(points: Sequence[tuple[float, float]]) -> Trend | None:
     """The least-squares line through (seconds, value); None for fewer than three points or a single time."""
     count = len(points)
     if count < 3:
@@ -139,7 +139,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / variation
     end = mean_y + slope * (points[-1][0] - mean_x)
     residuals = sum((y - mean_y - slope * (x - mean_x)) ** 2 for x, y in points)
-    return Line(slope, math.sqrt(residuals / (count - 2) / variation), end)
+    return Trend(slope, math.sqrt(residuals / (count - 2) / variation), end)
 
 
 def seconds_to_exhaustion(points: Sequence[tuple[float, float]]) -> float | None:
