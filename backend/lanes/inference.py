@@ -167,8 +167,8 @@ class Pipeline(Protocol):
     def characters(self, text: Any) -> int:
         """Characters to tokenise; 0 for an input that comes as ids."""
 
-    def tokenize(self, inputs: Sequence[Any], places: Sequence[int]) -> list[Tokens]:
-        """The inputs' tokens. ``places``: their positions in the request, for messages. May run on a thread."""
+    def tokenize(self, inputs: Sequence[Any], indices: Sequence[int]) -> list[Tokens]:
+        """The inputs' tokens. ``indices``: their positions in the request, for messages. May run on a thread."""
 
     def postprocess(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:
         """The values to cache and answer, from the engine's results: (n) float32 each."""
@@ -188,7 +188,7 @@ class WindowPipeline:
     def characters(self, window: Window) -> int:  # noqa: ARG002 - the protocol's argument
         return 0
 
-    def tokenize(self, inputs: Sequence[Window], places: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
+    def tokenize(self, inputs: Sequence[Window], indices: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
         return [Tokens(window.ids, truncated=False, types=window.types) for window in inputs]
 
     def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
@@ -276,7 +276,7 @@ class _Request:
     def missing(self) -> list[bytes]:
         return [key for key in self.inputs if key not in self.values]
 
-    def places(self, keys: list[bytes]) -> list[int]:
+    def indices(self, keys: list[bytes]) -> list[int]:
         """Where in the request each of ``keys`` occurs first, for messages about it."""
         if len(keys) == len(self.keys):
             return list(range(self.first, self.first + len(keys)))
@@ -396,10 +396,10 @@ class Inference:
         pipeline, inputs = request.pipeline, [request.inputs[key] for key in keys]
 
         def tokenize(part: Sequence[tuple[Any, int]]) -> list[Tokens]:
-            texts, places = zip(*part, strict=True)
-            return pipeline.tokenize(texts, places)
+            texts, indices = zip(*part, strict=True)
+            return pipeline.tokenize(texts, indices)
 
-        items = list(zip(inputs, request.places(keys), strict=True))
+        items = list(zip(inputs, request.indices(keys), strict=True))
         return await self.text_work.run_slices(tokenize, items, [pipeline.characters(text) for text in inputs])
 
     def _submit(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> list[PendingResult]:

@@ -54,7 +54,7 @@ class PairTokenizer:
         pairs: Sequence[tuple[str, str]],
         cut: Cut = "longest",
         *,
-        places: Sequence[int] = (),
+        indices: Sequence[int] = (),
         param: str = "input",
         known: dict[str, _Ids] | None = None,
     ) -> list[Tokens]:
@@ -63,7 +63,7 @@ class PairTokenizer:
         Args:
             cut: which text loses its end when a pair does not fit: one of them, or the longer until both are as long
                 ("longest", as sentence-transformers does: a query is not cut while it is the shorter).
-            places: index of each pair in its request, for error messages; unset: as here.
+            indices: of each pair in its request, for error messages; unset: as here.
             param: the request's field, for error messages.
             known: ids of first texts from earlier calls for the same request; those of this call are added.
 
@@ -76,11 +76,11 @@ class PairTokenizer:
         known.update((first, ids[first]) for first, _ in pairs)
         available = self._tokenizer.max_tokens - self._template.specials
         encoded = []
-        for pair, place in zip(pairs, places or range(len(pairs)), strict=True):
+        for pair, index in zip(pairs, indices or range(len(pairs)), strict=True):
             first, second = ids[pair[0]], ids[pair[1]]
             kept = kept_tokens(len(first), len(second), available, cut)
             if kept is None:
-                raise self._too_large(len(first), len(second), cut, f"{param}[{place}]", param)
+                raise self._too_large(len(first), len(second), cut, f"{param}[{index}]", param)
             truncated = kept != (len(first), len(second))
             encoded.append(self._joined(first[: kept[0]], second[: kept[1]], truncated=truncated))
         return encoded

@@ -65,11 +65,11 @@ class TokenPiece:
 class TokenArrays:
     """Tokens of a text or of a slice of it, without special tokens: 12 bytes each, where a TokenPiece takes 200.
 
-    Shapes: ids (tokens) int32; places (tokens, 2) int32, first and past-last code point in the text.
+    Shapes: ids (tokens) int32; offsets (tokens, 2) int32, first and past-last code point in the text.
     """
 
     ids: NDArray[np.int32]
-    places: NDArray[np.int32]
+    offsets: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class TokenizedText:
     tokens: TokenArrays
     before: Sequence[TokenPiece] = ()
     after: Sequence[TokenPiece] = ()
-    prompt: str = ""  # before the text: its tokens are among ``tokens``, whose places count from its beginning
+    prompt: str = ""  # before the text: its tokens are among ``tokens``, whose offsets count from its beginning
 
     def __len__(self) -> int:
         return len(self.before) + len(self.tokens.ids) + len(self.after)
@@ -93,7 +93,7 @@ class TokenizedText:
         yield list(self.after)
 
     def _pieces(self, start: int, stop: int) -> list[TokenPiece]:
-        rows = zip(self.tokens.ids[start:stop].tolist(), self.tokens.places[start:stop].tolist(), strict=True)
+        rows = zip(self.tokens.ids[start:stop].tolist(), self.tokens.offsets[start:stop].tolist(), strict=True)
         return [_piece(number, self.prompt, self.text, first, last) for number, (first, last) in rows]
 
 
@@ -126,13 +126,13 @@ class TextTokenizer:
         truncate: Truncate = "end",
         *,
         prompt: str = "",
-        places: Sequence[int] = (),
+        indices: Sequence[int] = (),
         named: InputName = numbered_input,
     ) -> list[Tokens]:
         """Token ids of each text, in order, with the model's special tokens.
 
         Args:
-            places: index of each text in its request, for error messages; unset: as here.
+            indices: of each text in its request, for error messages; unset: as here.
             named: what error messages call it.
 
         Of a text that is cut at its end, only as much is read as the model takes, where its kind of tokenizer allows.
@@ -143,16 +143,16 @@ class TextTokenizer:
         if truncate == "end":
             inputs = [self._beginning(text) for text in inputs]
         encodings = self._tokenizer.encode_batch_fast(inputs)
-        return self._fit_all([encoding.ids for encoding in encodings], truncate, places, named)
+        return self._fit_all([encoding.ids for encoding in encodings], truncate, indices, named)
 
     def accept(
-        self, ids: Sequence[Sequence[int]], truncate: Truncate = "end", *, places: Sequence[int] = ()
+        self, ids: Sequence[Sequence[int]], truncate: Truncate = "end", *, indices: Sequence[int] = ()
     ) -> list[Tokens]:
         """Token ids from the caller that ``check`` passed, wrapped in special tokens if they have none.
 
         Raises: TooLarge when ``truncate`` is "none" and one does not fit.
         """
-        return self._fit_all([self._wrapped(text) for text in ids], truncate, places, numbered_input)
+        return self._fit_all([self._wrapped(text) for text in ids], truncate, indices, numbered_input)
 
     def check(self, ids: Sequence[Sequence[int]]) -> None:
         """Refuse ids of another tokenizer.
@@ -192,12 +192,12 @@ class TextTokenizer:
         return self._slicer.slices(text)
 
     def read(self, text: str, start: int, stop: int) -> TokenArrays:
-        """The tokens of one slice, with their places in the whole text."""
+        """The tokens of one slice, with their offsets in the whole text."""
         encoded = _encodable(text[start:stop])
         [encoding] = self._tokenizer.encode_batch([encoded], add_special_tokens=False)
         count = len(encoding)
-        places = np.fromiter(chain.from_iterable(encoding.offsets), np.int32, 2 * count).reshape(-1, 2)
-        return TokenArrays(np.array(encoding.ids, np.int32), places + np.int32(start))
+        offsets = np.fromiter(chain.from_iterable(encoding.offsets), np.int32, 2 * count).reshape(-1, 2)
+        return TokenArrays(np.array(encoding.ids, np.int32), offsets + np.int32(start))
 
     def read_each(self, texts: Sequence[str]) -> list[TokenArrays]:
         """The tokens of short texts, each read as a whole."""
@@ -230,9 +230,9 @@ class TextTokenizer:
         body_max = self._body_max
         if len(tokens.ids) and body_max < 1:
             raise TooLarge("input tokens", self.max_tokens - body_max + 1, self.max_tokens, "the model's length")
-        ids, places = tokens.ids.astype(np.int64), tokens.places.astype(np.int64)
+        ids, offsets = tokens.ids.astype(np.int64), tokens.offsets.astype(np.int64)
         words = word_places(text)
-        numbers = word_of_pieces(places, words, len(text))
+        numbers = word_of_pieces(offsets, words, len(text))
         types = (
             np.append(word_spellings(text, words), 0)[numbers] if self._has_spelling else None
         )  # -1, no word: the appended 0
@@ -240,7 +240,7 @@ class TextTokenizer:
             tuple(
                 Window(
                     self._framed(ids[start:stop], self._before, self._after),
-                    self._framed(places[start:stop], -1, -1),
+                    self._framed(offsets[start:stop], -1, -1),
                     self._framed(numbers[start:stop], -1, -1),
                     own_start - start + len(self._before),
                     own_stop - start + len(self._before),
@@ -249,7 +249,7 @@ class TextTokenizer:
                 for start, stop, own_start, own_stop in cut(len(ids), body_max, min(overlap, body_max - 1))
             ),
             words,
-            coverage(places if self._unknown is None else places[ids != self._unknown], words, len(text)),
+            coverage(offsets if self._unknown is None else offsets[ids != self._unknown], words, len(text)),
         )
 
     def encodings(
@@ -298,18 +298,18 @@ class TextTokenizer:
         return [*self._before, *wrapped, *self._after]
 
     def _fit_all(
-        self, ids: Sequence[list[int]], truncate: Truncate, places: Sequence[int], named: InputName
+        self, ids: Sequence[list[int]], truncate: Truncate, indices: Sequence[int], named: InputName
     ) -> list[Tokens]:
-        rows = zip(ids, places or range(len(ids)), strict=True)
-        return [self._fit(text, truncate, place, named) for text, place in rows]
+        rows = zip(ids, indices or range(len(ids)), strict=True)
+        return [self._fit(text, truncate, index, named) for text, index in rows]
 
-    def _fit(self, ids: list[int], truncate: Truncate, place: int, named: InputName) -> Tokens:
+    def _fit(self, ids: list[int], truncate: Truncate, index: int, named: InputName) -> Tokens:
         if len(ids) <= self.max_tokens:
             # A tokenizer without special tokens gives "" none, but a text must have a row in its batch.
             return Tokens(np.array(ids or [0], dtype=np.int64), truncated=False)
         if truncate == "none":
             advice = "Shorten it, split it, or let it be cut with truncate='end' or 'start'"
-            name = named(place)
+            name = named(index)
             param = name.partition("[")[0]
             raise TooLarge(
                 f"{name} tokens", len(ids), self.max_tokens, "the model's length", advice=advice, param=param
@@ -353,7 +353,7 @@ def joined(parts: Sequence[TokenArrays]) -> TokenArrays:
     """The tokens of a text's slices as those of the text."""
     if not parts:
         return TokenArrays(np.empty(0, np.int32), np.empty((0, 2), np.int32))
-    return TokenArrays(np.concatenate([part.ids for part in parts]), np.concatenate([part.places for part in parts]))
+    return TokenArrays(np.concatenate([part.ids for part in parts]), np.concatenate([part.offsets for part in parts]))
 
 
 def _encodable(text: str) -> str:

@@ -16,12 +16,12 @@ from backend.models.words import Offsets
 class Window:
     """A part of a text that fits the model.
 
-    Shapes: ids (tokens) int64, special tokens included; places (tokens, 2) first and past-last code point in the text,
+    Shapes: ids (tokens) int64, special tokens included; offsets (tokens, 2) first and past-last code point in the text,
     (-1, -1) for special tokens; words (tokens) index of the word that the token belongs to, -1 for none.
     """
 
     ids: NDArray[np.int64]
-    places: Offsets
+    offsets: Offsets
     words: NDArray[np.int64]
     own_start: int  # the tokens this window owns: those furthest from a cut
     own_stop: int

@@ -95,7 +95,7 @@ class _SpanPipeline:
     def characters(self, part: SpannedWindow) -> int:  # noqa: ARG002 - the protocol's argument
         return 0
 
-    def tokenize(self, inputs: Sequence[SpannedWindow], places: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
+    def tokenize(self, inputs: Sequence[SpannedWindow], indices: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
         return [Tokens(part.window.ids, truncated=False, types=part.window.types, spans=part.spans) for part in inputs]
 
     def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
@@ -125,7 +125,7 @@ class _TextStructure:
 
     def candidate_tokens(self) -> NDArray[np.int64]:
         """The tokens of each candidate. Shape: (candidates)."""
-        own = [window.places[window.own_start : window.own_stop, 0] for window in self.windows]
+        own = [window.offsets[window.own_start : window.own_stop, 0] for window in self.windows]
         starts = np.concatenate(own) if own else np.empty(0, np.int64)
         first, last = (np.searchsorted(starts[starts >= 0], self.candidate_spans[:, side]) for side in (0, 1))
         return last - first

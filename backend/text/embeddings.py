@@ -121,12 +121,12 @@ class _EmbeddingPipeline:
     def characters(self, text: Input) -> int:
         return len(text) if isinstance(text, str) else 0
 
-    def tokenize(self, inputs: Sequence[Input], places: Sequence[int]) -> list[Tokens]:
+    def tokenize(self, inputs: Sequence[Input], indices: Sequence[int]) -> list[Tokens]:
         tokenizer, truncate = self.model.tokenizer, self.options.truncate
         if isinstance(inputs[0], str):
             texts = cast("Sequence[str]", inputs)
-            return tokenizer.encode(texts, truncate, prompt=self.prompt, places=places, named=self.named)
-        return tokenizer.accept(cast("Sequence[Sequence[int]]", inputs), truncate, places=places)
+            return tokenizer.encode(texts, truncate, prompt=self.prompt, indices=indices, named=self.named)
+        return tokenizer.accept(cast("Sequence[Sequence[int]]", inputs), truncate, indices=indices)
 
     def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
         return list(finished(rows, dimensions=self.options.dimensions, normalize=self.normalize))
@@ -228,7 +228,7 @@ class EmbeddingService:
         """The embedding model, unless another is given, and where each token of a text begins, special ones aside."""
         model = model or self._catalog.embedding()
         tokens = await self._inference.text_work.read(model.tokenizer, text)
-        return model, tokens.places[:, 0].astype(np.int64)
+        return model, tokens.offsets[:, 0].astype(np.int64)
 
     def prompt(self, model: LoadedModel, options: EmbedOptions) -> str:
         """What these options put before each text."""

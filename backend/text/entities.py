@@ -244,7 +244,7 @@ def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: S
         return []
     owned = [slice(window.own_start, window.own_stop) for window in cut.windows]
     words = np.concatenate([window.words[part] for window, part in zip(cut.windows, owned, strict=True)])
-    stops = np.concatenate([window.places[part, 1] for window, part in zip(cut.windows, owned, strict=True)])
+    stops = np.concatenate([window.offsets[part, 1] for window, part in zip(cut.windows, owned, strict=True)])
     scores = np.concatenate([rows[part] for rows, part in zip(probabilities, owned, strict=True)])
     pieces = np.flatnonzero(words >= 0)  # a token of blanks belongs to no word
     if not len(pieces):

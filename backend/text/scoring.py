@@ -57,19 +57,19 @@ class _ScoringPipeline:
     def characters(self, text: TextOrPair) -> int:
         return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
-    def tokenize(self, inputs: Sequence[TextOrPair], places: Sequence[int]) -> list[Tokens]:
-        singles = [(place, text) for place, text in zip(places, inputs, strict=True) if isinstance(text, str)]
-        paired = [(place, pair) for place, pair in zip(places, inputs, strict=True) if not isinstance(pair, str)]
+    def tokenize(self, inputs: Sequence[TextOrPair], indices: Sequence[int]) -> list[Tokens]:
+        singles = [(index, text) for index, text in zip(indices, inputs, strict=True) if isinstance(text, str)]
+        paired = [(index, pair) for index, pair in zip(indices, inputs, strict=True) if not isinstance(pair, str)]
         tokens: dict[int, Tokens] = {}
         if singles:
             at, texts = zip(*singles, strict=True)
-            tokens |= zip(at, self.model.tokenizer.encode(texts, self.truncate, places=at), strict=True)
+            tokens |= zip(at, self.model.tokenizer.encode(texts, self.truncate, indices=at), strict=True)
         if paired:
             at, pairs = zip(*paired, strict=True)
             tokenizer = PairTokenizer(self.model.tokenizer, self.model.spec.token_types)  # 60 us
-            encoded = tokenizer.encode(pairs, self.cut, places=at, param=self.param, known=self.first_ids)
+            encoded = tokenizer.encode(pairs, self.cut, indices=at, param=self.param, known=self.first_ids)
             tokens |= zip(at, encoded, strict=True)
-        return [tokens[place] for place in places]
+        return [tokens[index] for index in indices]
 
     def postprocess(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:
         return rows

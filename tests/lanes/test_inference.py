@@ -47,8 +47,8 @@ class Letters:
     def characters(self, text: str) -> int:
         return len(text)
 
-    def tokenize(self, inputs: Sequence[str], places: Sequence[int]) -> list[Tokens]:
-        self.tokenized.extend(zip(inputs, places, strict=True))
+    def tokenize(self, inputs: Sequence[str], indices: Sequence[int]) -> list[Tokens]:
+        self.tokenized.extend(zip(inputs, indices, strict=True))
         self.threads.append(threading.current_thread().name)
         return [Tokens(ids_of(word), truncated=len(word) > 10) for word in inputs]
 

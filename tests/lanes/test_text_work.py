@@ -139,7 +139,7 @@ async def test_slices_have_the_tokens_of_the_text(text_work: TextWork):
     whole = tokenizer.read(TEXT, 0, len(TEXT))
 
     assert whole.ids.tolist() == tokens.ids.tolist()
-    assert whole.places.tolist() == tokens.places.tolist()
+    assert whole.offsets.tolist() == tokens.offsets.tolist()
 
 
 async def test_long_work_ends_once_its_caller_is_gone(text_work: TextWork):

@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused(scorers: TinyScorers, cut, advice):
     pairs = [("la", "la"), ("la " * 90, "de la")]
 
     with pytest.raises(TooLarge) as caught:
-        pairs_of(scorers.folder("bert")).encode(pairs, cut, places=[4, 7], param="documents")
+        pairs_of(scorers.folder("bert")).encode(pairs, cut, indices=[4, 7], param="documents")
 
     assert "documents[7] tokens: 95 is over the limit of 64 (the model's length)" in str(caught.value)
     assert advice in str(caught.value)

@@ -40,7 +40,7 @@ def assert_equals_the_whole(tokenizer: TextTokenizer, text: str, size: int) -> N
     parts = read_in_slices(tokenizer, text, size)
 
     assert whole.ids.tolist() == parts.ids.tolist()
-    assert whole.places.tolist() == parts.places.tolist()
+    assert whole.offsets.tolist() == parts.offsets.tolist()
 
 
 @pytest.mark.parametrize("source", ["minilm", "bundled"])
@@ -156,5 +156,5 @@ def test_windows_of_slices_are_those_of_the_whole_text():
     assert whole.coverage == sliced.coverage
     for expected, found in zip(whole.windows, sliced.windows, strict=True):
         assert (expected.own_start, expected.own_stop) == (found.own_start, found.own_stop)
-        for name in ("ids", "places", "words"):
+        for name in ("ids", "offsets", "words"):
             assert np.array_equal(getattr(expected, name), getattr(found, name))

@@ -357,13 +357,13 @@ def test_windows_answer_for_every_token_once(tiny: TinyModels, family, overlap):
     own = [(window, slice(window.own_start, window.own_stop)) for window in found.windows]
     assert [piece.id for piece in whole] == [number for window, part in own for number in window.ids[part].tolist()]
     assert [(piece.start, piece.stop) for piece in whole] == [
-        tuple(place) for window, part in own for place in window.places[part].tolist()
+        tuple(place) for window, part in own for place in window.offsets[part].tolist()
     ]
     for window in found.windows:
         assert len(window.ids) <= MAX_TOKENS
-        assert len(window.ids) == len(window.places) == len(window.words)
+        assert len(window.ids) == len(window.offsets) == len(window.words)
         assert [around[0].id, around[-1].id] == window.ids[[0, -1]].tolist()
-        assert [[-1, -1], [-1, -1]] == window.places[[0, -1]].tolist()
+        assert [[-1, -1], [-1, -1]] == window.offsets[[0, -1]].tolist()
         assert [-1, -1] == window.words[[0, -1]].tolist()
 
 
@@ -403,7 +403,7 @@ def test_windows_tell_words_and_their_places(tokenizer):
 
     assert ["Facturación", "de", "O'Brien", ",", "👍", "."] == [text[start:stop] for start, stop in found.words]
     assert sorted(window.words[1:-1].tolist()) == window.words[1:-1].tolist()
-    for word, (start, stop) in zip(window.words[1:-1], window.places[1:-1], strict=True):
+    for word, (start, stop) in zip(window.words[1:-1], window.offsets[1:-1], strict=True):
         assert found.words[word][0] <= start < stop <= found.words[word][1]
 
 
@@ -437,7 +437,7 @@ def test_any_text_has_windows(text):
     assert own == len(with_limit(6).pieces([text], add_special_tokens=False)[0])
     assert 0.0 <= found.coverage <= 1.0
     for window in found.windows:
-        assert window.places.max() <= len(text)
+        assert window.offsets.max() <= len(text)
         assert window.words.max() < len(found.words)
 
 

@@ -45,7 +45,7 @@ class SpannedWindow:
 
 def spanned(window: Window, spans: Offsets) -> SpannedWindow:
     """The window with its part of a text's spans. Each token counts in the one window that owns it."""
-    starts = window.places[window.own_start : window.own_stop, 0]
+    starts = window.offsets[window.own_start : window.own_stop, 0]
     within = np.searchsorted(starts, spans)
     numbers = np.flatnonzero(within[:, 1] > within[:, 0])
     return SpannedWindow(window, numbers, within[numbers] + window.own_start)

@@ -25,10 +25,10 @@ _BUCKET_BYTES = 25 << 20  # gradients that travel together; DistributedDataParal
 class ProcessGroup:
     """This process among those that torchrun started; alone without it."""
 
-    def __init__(self, accelerator: Accelerator, where: Placement) -> None:
+    def __init__(self, accelerator: Accelerator, placement: Placement) -> None:
         self._accelerator = accelerator
-        self.placement = where  # of this rank
-        self.device = torch.device(where.device)
+        self.placement = placement  # of this rank
+        self.device = torch.device(placement.device)
         self.rank = int(accelerator.process_index)
         self.size = int(accelerator.num_processes)
 
@@ -94,14 +94,14 @@ def init_process_group(device: str) -> ProcessGroup:
     Raises: DeviceUnavailable as ``rank_placement``.
     """
     rank = local_rank()
-    where = rank_placement(device, rank)
-    on_cpu = where.type is DeviceType.CPU
-    if rank.by_torchrun and where.type is DeviceType.CUDA:
-        torch.cuda.set_device(where.device)  # NCCL's objects and barriers are made on the current card
-        tell_accelerate(where.device)
+    placement = rank_placement(device, rank)
+    on_cpu = placement.type is DeviceType.CPU
+    if rank.by_torchrun and placement.type is DeviceType.CUDA:
+        torch.cuda.set_device(placement.device)  # NCCL's objects and barriers are made on the current card
+        tell_accelerate(placement.device)
     # Without accelerate's mixed precision: the fallback changes it midway, and a prepared model cannot.
     accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", device_placement=False)
-    return ProcessGroup(accelerator, where)
+    return ProcessGroup(accelerator, placement)
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

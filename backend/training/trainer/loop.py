@@ -65,11 +65,11 @@ def train(
         for observer in observers:
             stack.callback(observer.close)
         group = init_process_group(config.device)
-        where = group.placement
+        placement = group.placement
         stack.enter_context(torch_settings(config, group.device))
-        loader = stack.enter_context(MicroBatchLoader(task.collate, loader_settings(where, config), group.device))
+        loader = stack.enter_context(MicroBatchLoader(task.collate, loader_settings(placement, config), group.device))
         state = TrainerState.create(
-            task, config, group, placement=where, loader=loader, observers=observers, faults=faults, stop=stop
+            task, config, group, placement=placement, loader=loader, observers=observers, faults=faults, stop=stop
         )
         stack.callback(state.iterator.stop)
         try:
