@@ -26,20 +26,23 @@ OPEN_PATHS = frozenset(
     )
 )
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
-# The POST routes that leave nothing behind: a key of the role "read" may use these and every GET, and no other. What is
-# missing here is refused to it, so a new route is closed until somebody has thought about it.
+# The routes by POST and PUT that leave nothing behind: a key of the role "read" may use these and every GET, and no
+# other. What is missing here is refused to it, so a new route is closed until somebody has thought about it.
 READ_ROUTES = frozenset(
     (
         *("/v1/embeddings", "/embeddings", "/embed", "/v1/embed", "/v2/embed", "/tokenize"),
         *("/similarity", "/v1/similarity", "/rerank", "/v1/rerank", "/v2/rerank"),
         *("/v1/classify", "/classify", "/predict", "/v1/entities", "/v1/fields", "/v1/analyze", "/v1/summarize"),
         *("/v1/ocr", "/v1/documents", "/v1/audio/transcriptions", "/v1/audio/translations"),
+        *("/v1/convert/file", "/v1/convert/source", "/v1/chunk/{chunker}/file", "/v1/chunk/{chunker}/source"),
+        *("/tika", "/tika/text", "/rmeta/text", "/meta", "/detect/stream", "/process"),
+        *("/tika/form", "/tika/form/text", "/rmeta/form/text", "/meta/form"),
         "/v1/vector_stores/{id}/search",
     )
 )
 # In which clients of Azure, docling-serve and Azure OpenAI send their key; "Authorization: Bearer" goes before them.
 KEY_HEADERS = (b"ocp-apim-subscription-key", b"x-api-key", b"api-key")
-_STORE_SEARCH = re.compile(r"/v1/vector_stores/[^/]+/search")
+_READ_PATHS = re.compile(r"/v1/vector_stores/[^/]+/search|/v1/chunk/[^/]+/(file|source)")
 
 
 def unix_s() -> float:
@@ -119,7 +122,7 @@ def sent_key(headers: Mapping[bytes, bytes]) -> bytes:
 
 def require_reading(method: str, path: str) -> None:
     """Raises: Forbidden for a request that leaves something behind or deletes it."""
-    if method in SAFE_METHODS or (method == "POST" and (path in READ_ROUTES or _STORE_SEARCH.fullmatch(path))):
+    if method in SAFE_METHODS or (method in ("POST", "PUT") and (path in READ_ROUTES or _READ_PATHS.fullmatch(path))):
         return
     raise Forbidden(
         f"this key's role is read: it may get, search and infer, and neither keep, teach, change nor delete ({method} "

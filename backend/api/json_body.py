@@ -56,7 +56,7 @@ def is_json(request: Request) -> bool:
     return media_type.strip().lower().endswith(b"json")
 
 
-def validate_fields(schema: type[Schema], fields: Mapping[str, str]) -> Schema:
+def validate_fields(schema: type[Schema], fields: Mapping[str, Any]) -> Schema:
     """The fields of a form or a query as ``schema``.
 
     Raises: InvalidField (422), BadInput (400) for one that must not be empty.

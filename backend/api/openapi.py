@@ -53,6 +53,8 @@ _TAGS = [
     {"name": "text-embeddings-inference", "description": "What Hugging Face's clients call."},
     {"name": "infinity", "description": "What infinity's clients call; `POST /rerank` answers them, too."},
     {"name": "Azure Document Intelligence", "description": "What Microsoft's SDKs and Paperless-ngx call."},
+    {"name": "docling-serve", "description": "What docling's clients, Open WebUI and RAGFlow call."},
+    {"name": "Tika and Open WebUI", "description": "What Tika's clients and Open WebUI's external loader call."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
 ]
 

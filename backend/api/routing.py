@@ -122,20 +122,25 @@ def upload_route(
     answers: dict[int, Described],
     json_request: tuple[type[BaseModel], dict[str, Any]] | None = None,
     file: str = _FILE,
+    field: str = "file",
     errors: tuple[int, ...] = _UPLOAD_ERRORS,
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields.
 
     Args:
+        field: of the form, that has the file; under another name than ``file`` it may have several, and no body alone.
         json_request: what it reads as JSON instead of a file, and examples by name; None: nothing.
         file: which files it reads.
     """
     binary = {"type": "string", "format": "binary", "minLength": 1, "description": file}
     fields = request.model_json_schema()
-    required = ["file", *fields.get("required", ())]
-    form = {"type": "object", "required": required, "properties": {"file": binary, **fields["properties"]}}
-    content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": binary}}
+    required = [field, *fields.get("required", ())]
+    files = binary if field == "file" else {"type": "array", "minItems": 1, "items": binary}
+    form = {"type": "object", "required": required, "properties": {field: files, **fields["properties"]}}
+    content: dict[str, Any] = {"multipart/form-data": {"schema": form}}
+    if field == "file":
+        content["application/octet-stream"] = {"schema": binary}
     if json_request is not None:
         model, examples = json_request
         content |= _content(model, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
@@ -172,6 +177,23 @@ def body_route(
         content |= _content(model, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
     extra = {"requestBody": {"required": True, "content": content}, **_parameters((*parameters, REQUEST_TIMEOUT))}
     return _route(path, endpoint, methods=[method], tags=[tag], responses=_responses(answers, errors), extra=extra)
+
+
+def json_upload_route(
+    path: str,
+    endpoint: Endpoint,
+    *,
+    tag: str,
+    request: type[BaseModel],
+    examples: dict[str, Any],
+    answers: dict[int, Described],
+    parameters: tuple[dict[str, Any], ...] = (),
+) -> PlainRoute:
+    """A route that reads files as base64 in JSON; ``examples`` are requests by name."""
+    content = _content(request, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
+    extra = {"requestBody": {"required": True, "content": content}, **_parameters((*parameters, REQUEST_TIMEOUT))}
+    responses = _responses(answers, _UPLOAD_ERRORS)
+    return _route(path, endpoint, methods=["POST"], tags=[tag], responses=responses, extra=extra)
 
 
 def query_parameters(model: type[BaseModel]) -> tuple[dict[str, Any], ...]:

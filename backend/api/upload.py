@@ -97,29 +97,51 @@ class Upload:
 
 
 @asynccontextmanager
-async def receive_upload(request: Request, *, most_s: float | None = None) -> AsyncIterator[Upload]:
+async def receive_upload(
+    request: Request, *, most_s: float | None = None, field: str = _FILE, name: str = ""
+) -> AsyncIterator[Upload]:
     """The request's upload; its memory is freed at the end.
 
     Form fields win over query parameters of the same name.
 
     Args:
         most_s: LIMIT_TRANSCRIPTION_S where it holds instead of LIMIT_REQUEST_S.
+        field: of the form, that has the file; empty: whichever part has a file name.
+        name: of a file that is the body itself.
 
     Raises: TooLarge at the first byte over LIMIT_FILE_BYTES, or at once where the client sent a Content-Length;
         WrongMediaType, BadInput, InvalidField for what is no upload; CallerGone when the client disconnected while
         sending, DeadlineExceeded when it took too long; QuotaExceeded for a caller in debt of tokens or pages.
     """
+    async with _received(request, most_s=most_s, field=field, most_files=1) as [upload]:
+        upload.name = upload.name or _cleaned(name)
+        yield upload
+
+
+@asynccontextmanager
+async def receive_uploads(request: Request, *, field: str) -> AsyncIterator[list[Upload]]:
+    """The files of a form that may have several, together within LIMIT_FILE_BYTES. As ``receive_upload``."""
+    async with _received(request, most_s=None, field=field, most_files=_MAX_PARTS) as uploads:
+        yield uploads
+
+
+@asynccontextmanager
+async def _received(
+    request: Request, *, most_s: float | None, field: str, most_files: int
+) -> AsyncIterator[list[Upload]]:
     context_of(request).meter.require("tokens", "pages")
     limits: FileLimits = _file_limits_of(request)
     _check_length(request, limits)
-    reader = _reader(request, limits)
+    reader = _reader(request, limits, field, most_files)
     try:
         await read_within_limit(request, _read(request, reader), most_s=most_s)
+        reader.finish()
         fields = {**request.query_params, **reader.fields}
         repeated = {name: request.query_params.getlist(name) for name in request.query_params} | reader.repeated
-        yield Upload(reader.finish(), reader.name, fields, repeated)
+        yield [Upload(stored, name, fields, repeated) for stored, name in reader.files]
     finally:
-        _free(reader.stored)
+        for stored, _ in reader.files:
+            _free(stored)
 
 
 _BASE64_BYTES = 4 * 2**20  # decoded at a time, on a thread
@@ -147,7 +169,7 @@ async def decoded_upload(
     stored = StoredFile(_file_limits_of(request))
     try:
         await asyncio.to_thread(_decode, encoded, stored, place)
-        yield Upload(stored, _CONTROL.sub("\ufffd", name)[:_NAME_CHARS], fields or {})
+        yield Upload(stored, _cleaned(name), fields or {})
     finally:
         _free(stored)
 
@@ -169,26 +191,29 @@ def _decode(encoded: str, stored: StoredFile, place: str) -> None:
 class _RawReader:
     """Reads a body that is the file itself."""
 
-    stored: StoredFile
-    name: str = ""
+    files: list[tuple[StoredFile, str]]
     fields: dict[str, str] = field(default_factory=dict)
     repeated: dict[str, list[str]] = field(default_factory=dict)
 
     def write(self, chunk: bytes) -> None:
-        self.stored.write(chunk)
+        self.files[0][0].write(chunk)
 
-    def finish(self) -> StoredFile:
-        if not self.stored.size_bytes:
+    def finish(self) -> None:
+        if not self.files[0][0].size_bytes:
             raise BadInput(f"file: the body is empty; {_EXAMPLE}", param=_FILE)
-        return self.stored
 
 
 class _FormReader:
-    """Reads a body of multipart/form-data as it arrives (RFC 7578)."""
+    """Reads a body of multipart/form-data as it arrives (RFC 7578).
 
-    def __init__(self, stored: StoredFile, boundary: bytes, limit_bytes: int) -> None:
-        self.stored, self.name = stored, ""
-        self._limit_bytes = limit_bytes  # of the whole form
+    Args:
+        file_field: the field of the files; empty: every part with a file name is one.
+    """
+
+    def __init__(self, limits: FileLimits, boundary: bytes, file_field: str, most_files: int) -> None:
+        self.files: list[tuple[StoredFile, str]] = []
+        self._limits, self._limit_bytes = limits, _form_bytes(limits)  # of the whole form
+        self._file_field, self._most_files = file_field, most_files
         self._bytes = self._parts = self._header_bytes = 0
         self.fields: dict[str, str] = {}
         self.repeated: dict[str, list[str]] = {}
@@ -196,7 +221,7 @@ class _FormReader:
         self._headers: dict[bytes, bytes] = {}
         self._value = bytearray()
         self._field = ""
-        self._is_file = self._has_file = self._ended = False
+        self._is_file = self._ended = False
         self._left_bytes = _MAX_FIELD_BYTES
         self._parser = self._make_parser(boundary)
 
@@ -231,15 +256,16 @@ class _FormReader:
         except MultipartParseError as error:
             raise BadInput(f"the body is no multipart/form-data: {error}", param=_FILE) from error
 
-    def finish(self) -> StoredFile:
+    def finish(self) -> None:
         if not self._ended:
             raise BadInput("the body ends before its last boundary: the upload is not whole", param=_FILE)
-        if not self._has_file:
+        name = self._file_field or _FILE
+        if not self.files:
             others = ", ".join(sorted(self.fields)[:10]) or "nothing"
-            raise InvalidField(f"file: the form has no field 'file', only {others}; {_EXAMPLE}", param=_FILE)
-        if not self.stored.size_bytes:
-            raise BadInput("file: it is empty (0 bytes)", param=_FILE)
-        return self.stored
+            example = _EXAMPLE if name == _FILE else f"send it as multipart/form-data (curl -F {name}=@invoice.pdf)"
+            raise InvalidField(f"{name}: the form has no field '{name}', only {others}; {example}", param=name)
+        if not all(stored.size_bytes for stored, _ in self.files):
+            raise BadInput(f"{name}: it is empty (0 bytes)", param=name)
 
     def _begin_part(self) -> None:
         self._parts += 1
@@ -268,21 +294,24 @@ class _FormReader:
         disposition = self._headers.get(b"content-disposition", b"")
         _, options = parse_options_header(disposition)
         self._field = options.get(b"name", b"").decode("utf-8", "replace")
-        self._is_file = self._field == _FILE
-        if self._field not in (_FILE, _XML) and b"filename" in options:
+        has_name = b"filename" in options
+        self._is_file = self._field == self._file_field if self._file_field else has_name
+        if not self._is_file and self._field != _XML and has_name:
             raise InvalidField(
-                f"{self._field[:40] or 'a part'}: files come in the field 'file', electronic invoices in 'xml'",
-                param=_FILE,
+                f"{self._field[:40] or 'a part'}: files come in the field '{self._file_field}', electronic invoices in "
+                "'xml'",
+                param=self._file_field,
             )
-        if self._is_file and self._has_file:
-            raise InvalidField("file: the form has more than one; send one file a request", param=_FILE)
+        if self._is_file and len(self.files) == self._most_files:
+            raise InvalidField(
+                f"{self._field}: the form has more than one; send one file a request", param=self._file_field or _FILE
+            )
         if self._is_file:
-            self._has_file = True
-            self.name = _file_name(disposition, options)
+            self.files.append((StoredFile(self._limits), _file_name(disposition, options)))
 
     def _more_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_file:
-            self.stored.write(memoryview(data)[start:end])
+            self.files[-1][0].write(memoryview(data)[start:end])
             return
         self._left_bytes -= end - start
         if self._left_bytes < 0:
@@ -309,6 +338,10 @@ def _file_name(disposition: bytes, options: dict[bytes, bytes]) -> str:
         )
     else:
         name = _form_decoded(options.get(b"filename", b"")).decode("utf-8", "replace")
+    return _cleaned(name)
+
+
+def _cleaned(name: str) -> str:
     return _CONTROL.sub("\ufffd", name)[:_NAME_CHARS]
 
 
@@ -346,7 +379,7 @@ async def _read(request: Request, reader: _RawReader | _FormReader) -> None:
             return
 
 
-def _reader(request: Request, limits: FileLimits) -> _RawReader | _FormReader:
+def _reader(request: Request, limits: FileLimits, file_field: str, most_files: int) -> _RawReader | _FormReader:
     headers = context_of(request).headers
     encoding = headers.get(b"content-encoding", b"identity").lower()
     if encoding != b"identity":
@@ -355,11 +388,11 @@ def _reader(request: Request, limits: FileLimits) -> _RawReader | _FormReader:
     if media_type.lower() == b"application/json":
         raise WrongMediaType(f"Content-Type: this route reads a file, not application/json; {_EXAMPLE}")
     if media_type.lower() != b"multipart/form-data":
-        return _RawReader(StoredFile(limits))  # the file's type is read from its bytes, not from this header
+        return _RawReader([(StoredFile(limits), "")])  # the file's type is read from its bytes, not from this header
     boundary = options.get(b"boundary", b"")
     if not boundary:
         raise BadInput("Content-Type: multipart/form-data came without its boundary", param=_FILE)
-    return _FormReader(StoredFile(limits), boundary, _form_bytes(limits))
+    return _FormReader(limits, boundary, file_field, most_files)
 
 
 def _form_bytes(limits: FileLimits) -> int:

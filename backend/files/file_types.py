@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 from enum import StrEnum
 
@@ -173,3 +174,10 @@ def _text_description(head: bytes) -> str:
     except UnicodeDecodeError:
         return "a binary file of no known kind"
     return "plain text" if sum(byte < 9 for byte in head[:1024]) == 0 else "a binary file of no known kind"
+
+
+def media_type_of(kind: str, name: str = "") -> str:
+    """The media type of a file of this ``Document.kind``; by its name where the kind has many."""
+    if kind == FileType.AUDIO or kind not in set(FileType):
+        return mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return f"application/{kind}" if kind in (FileType.PDF, FileType.XML) else f"image/{kind}"

@@ -16,6 +16,12 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     f"{_STORES}/{{id}}/files/{{file_id}}",
     f"{_STORES}/{{id}}/file_batches",
 }
+_WITH_FILES = (
+    "/admin/",
+    "/documentintelligence/",
+    "/v1/convert/",
+    "/v1/chunk/",
+)  # those of admins, and of files in JSON
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -49,7 +55,7 @@ def json_paths(app: FastAPI) -> set[str]:
     """Paths of the routes that read texts in JSON by POST, but for those of admins."""
     paths = app.openapi()["paths"].items()
     found = {path for path, methods in paths if "application/json" in _body_types(methods.get("post", {}))}
-    return {path for path in found if not path.startswith("/admin/")} - _WITHOUT_TEXTS
+    return {path for path in found if not path.startswith(_WITH_FILES)} - _WITHOUT_TEXTS
 
 
 async def path_of_store(client: httpx.AsyncClient, path: str, headers: dict[str, str] | None = None) -> str:

@@ -25,6 +25,7 @@ from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, NOW_S
 
+DOCUMENT = b"%PDF-1.7 stands for a document"
 JSON = "application/json"
 FORM = "multipart/form-data"
 WITHOUT_BODY = ("/cancel", "/reembed")
@@ -58,7 +59,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 def _success_content(operation: dict[str, Any]) -> dict[str, Any]:
     """The content of a successful answer by media type; of several statuses the one that has a body."""
     contents = [answer.get("content") for status, answer in operation["responses"].items() if status.startswith("2")]
-    content, *others = filter(None, contents)
+    content, *others = [*filter(None, contents)] or [{}]
     assert [content] * len(others) == others
     return content
 
@@ -76,13 +77,13 @@ def test_every_route_has_an_example(document: dict[str, Any]) -> None:
         assert operation["description"], name
         if name.startswith("post") and not name.endswith(WITHOUT_BODY):
             request = operation["requestBody"]["content"]
-            assert request[JSON]["examples"] if JSON in request else request[FORM]["schema"]["properties"]["file"], name
+            assert request[JSON]["examples"] if JSON in request else request[FORM]["schema"]["properties"], name
             assert "#/components/responses/Problem422" == operation["responses"]["422"]["$ref"], name
 
 
 @asynccontextmanager
-async def _with_jobs() -> AsyncIterator[tuple[FakeServices, str]]:
-    """Services, and the id of a job that succeeded."""
+async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
+    """Services, and the ids of jobs that succeeded: by the beginning of the paths whose job it is, "" for the rest."""
     desk = JobReplica(MemoryJobStore(10, 1_000_000, LIMITS, ManualClock(NOW_S)), FakeProcess(), now=ManualClock(NOW_S))
     services = fake_services()
     services.jobs = desk.service
@@ -90,8 +91,10 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, str]]:
     try:
         owner = owner_digest("secret")
         job = await desk.ended(await desk.submit(owner=owner), owner)
+        answer = {"dialect": "docling", "formats": ["md"], "model": "prebuilt-read"}
+        other = (await desk.ended(await desk.submit(owner=owner, answer=answer), owner)).id
         await _add_documents(services, owner)
-        yield services, job.id
+        yield services, {"/documentintelligence": other, "/v1/status": other, "/v1/result": other, "": job.id}
     finally:
         await desk.service.close()
 
@@ -111,19 +114,20 @@ def _deletes_last(named: tuple[str, Any]) -> tuple[bool, int]:
     return named[0].startswith("delete"), -len(named[0])
 
 
-def _example_path(path: str, job_id: str) -> str:
-    owned = {"/v1/files": FILE_ID, "/v1/vector_stores": STORE_ID}
-    ids = [example for prefix, example in owned.items() if path.startswith(prefix)]
-    return path.format(name="bundled", id=[*ids, job_id][0], number=1, file_id=FILE_ID, batch_id="vsfb_1")
+def _example_path(path: str, job_ids: dict[str, str]) -> str:
+    owned = {"/v1/files": FILE_ID, "/v1/vector_stores": STORE_ID, **job_ids}
+    own = next(example for prefix, example in owned.items() if path.startswith(prefix))
+    named = {"name": "bundled", "model": "prebuilt-read", "chunker": "hybrid"}
+    return path.format(**named, id=own, number=1, file_id=FILE_ID, batch_id="vsfb_1")
 
 
 async def test_examples_are_answered(document: dict[str, Any]) -> None:
     """Every documented example request gets an answer of its documented schema."""
-    async with _with_jobs() as (services, job_id), connect(services, ApiOptions(admin_keys=("secret",))) as client:
+    async with _with_jobs() as (services, job_ids), connect(services, ApiOptions(admin_keys=("secret",))) as client:
         client.headers["Authorization"] = "Bearer secret"
         for name, operation in sorted(_operations(document), key=_deletes_last):
             method, path = name.split(" ")
-            path = _example_path(path, job_id)
+            path = _example_path(path, job_ids)
             for request in _example_requests(operation):
                 response = await client.request(method, path, **request)
                 assert response.is_success, (name, request, response.text)
@@ -135,10 +139,11 @@ def _example_requests(operation: dict[str, Any]) -> list[dict[str, Any]]:
     """Each example, a file for an upload, or one empty request."""
     content = operation.get("requestBody", {"content": {}})["content"]
     if FORM in content:
-        return [{"files": {"file": ("factura.pdf", b"%PDF-1.7 stands for a document")}, "data": {"purpose": "batch"}}]
+        field = content[FORM]["schema"]["required"][0]
+        return [{"files": {field: ("factura.pdf", DOCUMENT)}, "data": {"purpose": "batch"}}]
     if JSON in content:
         return [{"json": example["value"]} for example in content[JSON]["examples"].values()]
-    return [{}]
+    return [{"content": DOCUMENT} if content else {}]
 
 
 def test_examples_of_answers_match_their_schemas(document: dict[str, Any]) -> None:

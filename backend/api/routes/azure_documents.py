@@ -265,7 +265,7 @@ ROUTES = (
         f"{_PREFIX}:analyze",
         analyze,
         tag=_TAG,
-        json_request=(AnalyzeSource, {"a file": {"base64Source": "JVBERi0xLjcK…"}}),
+        json_request=(AnalyzeSource, {"a file": {"base64Source": "JVBERi0xLjcK"}}),
         answers={202: described(None, ("Operation-Location",), "It is accepted.")},
         parameters=(_MODEL_PARAMETER, *query_parameters(AnalyzeQuery)),
     ),

@@ -19,7 +19,7 @@ from backend.tables.records import Table
 
 # Minimum size relative to the body text, and its heading level. Sizes are heights of the tallest word of a line, which
 # differ by up to a fifth between lines with and without ascenders; below 1.3 those would become headings.
-_LEVELS = ((1.9, "# "), (1.5, "## "), (1.3, "### "))
+_LEVELS = ((1.9, 1), (1.5, 2), (1.3, 3))
 _LONGEST_HEADING = 120  # characters
 _MAX_HEADING_LINES = 2
 
@@ -35,10 +35,16 @@ Line = Sequence[Word]
 
 def stream_markdown(document: Document) -> Iterator[bytes]:
     """The Markdown, page by page; a comment gives the number of each page after the first."""
-    body_size, tables = _body_size(document), tables_or_none(document)
-    for index, page in enumerate(document.pages):
-        mark = [f"<!-- page {page.number} -->"] if index else []
-        yield ("\n" * bool(index) + "\n\n".join([*mark, *_blocks(page, tables, body_size)]) + "\n").encode()
+    for index, (page, text) in enumerate(zip(document.pages, pages_markdown(document), strict=True)):
+        mark = f"<!-- page {page.number} -->" if index else ""
+        yield ("\n" * bool(index) + "\n\n".join(filter(None, (mark, text))) + "\n").encode()
+
+
+def pages_markdown(document: Document) -> Iterator[str]:
+    """The Markdown of each page."""
+    size, tables = body_size(document), tables_or_none(document)
+    for page in document.pages:
+        yield "\n\n".join(_blocks(page, tables, size))
 
 
 def escape(line: str) -> str:
@@ -48,12 +54,14 @@ def escape(line: str) -> str:
     return f"\\{line}" if _AT_START.match(line) else line
 
 
-def _blocks(page: Page, tables: Sequence[Table], body_size: float) -> Iterator[str]:
+def _blocks(page: Page, tables: Sequence[Table], size: float) -> Iterator[str]:
     for part in page_flow(page, tables):
         if isinstance(part, Table):
             yield _table(part)
+        elif level := heading_level(page, part, size):
+            yield "#" * level + " " + _MARKUP.sub(r"\\\g<0>", " ".join(map(text_of, part)))
         else:
-            yield _heading(page, part, body_size) or _paragraph_or_list(part)
+            yield _paragraph_or_list(part)
 
 
 def _table(table: Table) -> str:
@@ -65,43 +73,47 @@ def _table(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _heading(page: Page, block: Sequence[Line], body_size: float) -> str:
-    """The block as a heading on one line; empty if it is none."""
-    text = " ".join(_text(line) for line in block)
+def heading_level(page: Page, block: Sequence[Line], size: float) -> int:
+    """1 to 3 where the block is a heading among text of ``body_size``; 0 where it is none."""
+    text = " ".join(map(text_of, block))
     if len(block) > _MAX_HEADING_LINES or len(text) > _LONGEST_HEADING:
-        return ""
+        return 0
     if len(_LETTER.findall(text)) * 2 <= len(text):  # an amount, a rule read as characters
-        return ""
-    ratio = min(_size(page, line) for line in block) / body_size if body_size > 0 else 1.0
-    mark = next((mark for least, mark in _LEVELS if ratio >= least), "")
-    return mark + _MARKUP.sub(r"\\\g<0>", text) if mark else ""
+        return 0
+    ratio = min(_size(page, line) for line in block) / size if size > 0 else 1.0
+    return next((level for least, level in _LEVELS if ratio >= least), 0)
 
 
 def _paragraph_or_list(block: Sequence[Line]) -> str:
-    items = _items(block)
+    items = list_starts(block)
     if not items:
         return _joined(block, "")
     paragraphs = [_joined(block[: items[0]], "")] if items[0] else []
     listed = []
     for start, stop in pairwise([*items, len(block)]):
-        text = _text(block[start])
-        bullet = _BULLET.match(text) or _ITEM_NUMBER.match(text)
-        mark = text[: bullet.end()].split()[0] if bullet and text[0].isdigit() else "-"
+        printed, rest = split_mark(text_of(block[start]))
+        mark = printed if printed[:1].isdigit() else "-"
         indent = " " * (len(mark) + 1)
-        lines = _joined(block[start:stop], indent, skip=bullet.end() if bullet else 0)
+        lines = _joined(block[start:stop], indent, skip=len(text_of(block[start])) - len(rest))
         listed.append(f"{mark} {lines}")
     return "\n\n".join([*paragraphs, "\n".join(listed)])
 
 
-def _items(block: Sequence[Line]) -> list[int]:
+def list_starts(block: Sequence[Line]) -> list[int]:
     """Indexes of lines that begin a list item: all with bullets, else at least two with consecutive numbers."""
-    texts = [_text(line) for line in block]
+    texts = [text_of(line) for line in block]
     bullets = [index for index, text in enumerate(texts) if _BULLET.match(text)]
     if bullets:
         return bullets
     numbered = [(index, int(re.split("[.)]", text)[0])) for index, text in enumerate(texts) if _ITEM_NUMBER.match(text)]
     counts_up = all(after == before + 1 for (_, before), (_, after) in pairwise(numbered))
     return [index for index, _ in numbered] if len(numbered) > 1 and counts_up else []
+
+
+def split_mark(text: str) -> tuple[str, str]:
+    """The bullet or number at the beginning of a list item, empty where it has none, and the rest."""
+    mark = _BULLET.match(text) or _ITEM_NUMBER.match(text)
+    return (mark[0].strip(), text[mark.end() :]) if mark else ("", text)
 
 
 def _joined(lines: Sequence[Line], indent: str, skip: int = 0) -> str:
@@ -111,7 +123,7 @@ def _joined(lines: Sequence[Line], indent: str, skip: int = 0) -> str:
         skip: characters to drop from the first line: a list item's mark.
     """
     right = bounding_box(word.box for line in lines for word in line).right
-    escaped = [escape(_text(lines[0])[skip:])] + [escape(_text(line)) for line in lines[1:]]
+    escaped = [escape(text_of(lines[0])[skip:])] + [escape(text_of(line)) for line in lines[1:]]
     pieces = [escaped[0]]
     for (line, after), text in zip(pairwise(lines), escaped[1:], strict=True):
         gap = _space_width(line)
@@ -125,7 +137,7 @@ def _space_width(line: Line) -> float:
     return 0.5 * sum(word.box.width for word in line) / max(1, sum(len(word.text) for word in line))
 
 
-def _text(line: Line) -> str:
+def text_of(line: Line) -> str:
     return " ".join(word.text for word in line)
 
 
@@ -134,10 +146,13 @@ def _size(page: Page, line: Line) -> float:
     return max(word.box.height for word in line) / page.units_per_inch
 
 
-def _body_size(document: Document) -> float:
+def body_size(document: Document) -> float:
     """Median height of the document's lines in inches, weighted by their characters; 0 without text."""
     sizes = [
-        (_size(page, line), len(_text(line))) for page in document.pages for block in blocks_of(page) for line in block
+        (_size(page, line), len(text_of(line)))
+        for page in document.pages
+        for block in blocks_of(page)
+        for line in block
     ]
     return _weighted_median(sizes)
 

@@ -1,0 +1,214 @@
+"""Apache Tika's server and Open WebUI's external loader: a file in, its text and metadata out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from backend.api.dependencies import context_of
+from backend.api.json_answers import json_response
+from backend.api.routes.documents import accept_header, process_upload
+from backend.api.routing import JSON, Endpoint, PlainRoute, body_route, described, get, upload_route
+from backend.api.upload import Upload, receive_upload
+from backend.documents.formats.html import stream_html
+from backend.documents.formats.markdown import pages_markdown
+from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOptions
+from backend.errors import UnreadableFile
+from backend.files.file_types import media_type_of, sniff
+from backend.files.pages import PAGE_GAP
+
+_CONTENT = "X-TIKA:content"
+_NAMES = {  # of a file's metadata in Tika's words
+    "title": "dc:title",
+    "author": "dc:creator",
+    "subject": "dc:subject",
+    "creator": "xmp:CreatorTool",
+    "producer": "pdf:producer",
+    "created": "dcterms:created",
+    "modified": "dcterms:modified",
+}
+_PARSER = "financia-inference"
+_FORM = ""  # Tika takes the file from whichever part has a file name
+Content = Literal["text", "html", "none"]
+
+
+async def _read(request: Request, content: Content, *, field: str = "file") -> tuple[dict[str, Any], str]:
+    """The metadata of the request's file and its content."""
+    async with receive_upload(request, field=field, name=_file_name(request)) as upload:
+        if content == "html":
+            upload.require_pages()
+        answer = await process_upload(request, upload, DocumentOptions(features=frozenset(PAGE_FEATURES)))
+        metadata = _metadata(upload, answer)
+    written = "" if content == "none" else await asyncio.to_thread(_content, answer, content)
+    return metadata, written
+
+
+def _content(answer: DocumentAnswer, content: Content) -> str:
+    if content == "html":
+        return b"".join(stream_html(answer.document)).decode()
+    return answer.document.text.replace(PAGE_GAP, "\n\n")
+
+
+def _metadata(upload: Upload, answer: DocumentAnswer) -> dict[str, Any]:
+    document = answer.document
+    languages = [page.language for page in document.pages if page.language]
+    return {
+        "Content-Type": media_type_of(document.kind, upload.name),
+        "Content-Length": str(upload.stored.size_bytes),
+        "X-TIKA:Parsed-By": [_PARSER],
+        "xmpTPg:NPages": str(document.page_count),
+        **({"resourceName": upload.name} if upload.name else {}),
+        **({"dc:language": max(set(languages), key=languages.count)} if languages else {}),
+        **{_NAMES.get(name, name): value for name, value in document.metadata.items()},
+    }
+
+
+def _file_name(request: Request) -> str:
+    """The name that a header gives the body: X-Filename, or that of Content-Disposition."""
+    headers = context_of(request).headers
+    if name := headers.get(b"x-filename", b""):
+        return unquote(name.decode("latin-1"))
+    _, _, name = headers.get(b"content-disposition", b"").partition(b"filename=")
+    return unquote(name.partition(b";")[0].strip(b' "').decode("latin-1"))
+
+
+def _prefers(request: Request, *media_types: str) -> str:
+    """The first of ``media_types`` that Accept names; empty where it names none."""
+    accept = (accept_header(request) or "").lower()
+    return next((media_type for media_type in media_types if media_type in accept), "")
+
+
+async def parse(request: Request, *, field: str = "file") -> Response:
+    """A file's text; as `Accept` says, HTML or JSON with both HTML and metadata."""
+    wanted = _prefers(request, JSON, "text/html", "text/xml")
+    metadata, content = await _read(request, "html" if wanted else "text", field=field)
+    if wanted == JSON:
+        return json_response({**metadata, _CONTENT: content})
+    return Response(content, media_type="text/html" if wanted else "text/plain")
+
+
+async def parse_text(request: Request, *, field: str = "file") -> Response:
+    """A file's text and metadata as JSON, or the text alone where `Accept` names text/plain."""
+    metadata, content = await _read(request, "text", field=field)
+    if _prefers(request, "text/plain"):
+        return PlainTextResponse(content)
+    return json_response({**metadata, _CONTENT: content})
+
+
+async def parse_recursively(request: Request, *, field: str = "file") -> Response:
+    """The same as a list of one, for files in the file are read as its parts."""
+    metadata, content = await _read(request, "text", field=field)
+    return json_response([{**metadata, _CONTENT: content}])
+
+
+async def read_metadata(request: Request, *, field: str = "file") -> Response:
+    """A file's metadata."""
+    metadata, _ = await _read(request, "none", field=field)
+    return json_response(metadata)
+
+
+async def parse_form(request: Request) -> Response:
+    """`PUT /tika` for a form."""
+    return await parse(request, field=_FORM)
+
+
+async def parse_text_form(request: Request) -> Response:
+    """`PUT /tika/text` for a form."""
+    return await parse_text(request, field=_FORM)
+
+
+async def parse_recursively_form(request: Request) -> Response:
+    """`PUT /rmeta/text` for a form."""
+    return await parse_recursively(request, field=_FORM)
+
+
+async def read_metadata_form(request: Request) -> Response:
+    """`PUT /meta` for a form."""
+    return await read_metadata(request, field=_FORM)
+
+
+async def detect(request: Request) -> Response:
+    """The media type of a file, by its bytes."""
+    async with receive_upload(request, name=_file_name(request)) as upload:
+        return PlainTextResponse(media_type_of(sniff(upload.stored.head).value, upload.name))
+
+
+async def greet(_request: Request) -> Response:
+    """What Tika's clients look for to see that a server is there."""
+    return PlainTextResponse("This is FinancIA Inference in place of a Tika Server. PUT a file here for its text.\n")
+
+
+async def process(request: Request) -> Response:
+    """A file's pages as Markdown, for Open WebUI's external loader; `page` counts from 0, as it shows one more."""
+    async with receive_upload(request, name=_file_name(request)) as upload:
+        upload.require_pages()
+        answer = await process_upload(request, upload, DocumentOptions(features=frozenset(PAGE_FEATURES)))
+        pages = await asyncio.to_thread(_pages, upload, answer)
+    if not pages:
+        raise UnreadableFile("file: No extractable text: no page of it has any")  # words at which it reads by itself
+    return json_response(pages)
+
+
+def _pages(upload: Upload, answer: DocumentAnswer) -> list[dict[str, Any]]:
+    document = answer.document
+    return [
+        {
+            "page_content": markdown,
+            "metadata": {
+                "source": upload.name,
+                "page": page.number - 1,
+                "page_label": str(page.number),
+                "total_pages": document.page_count,
+                "Content-Type": media_type_of(document.kind, upload.name),
+            },
+        }
+        for page, markdown in zip(document.pages, pages_markdown(document), strict=True)
+        if markdown.strip()
+    ]
+
+
+_TAG = "Tika and Open WebUI"
+_METADATA = {"Content-Type": "application/pdf", "X-TIKA:Parsed-By": [_PARSER], "xmpTPg:NPages": "1"}
+_PARSED = {**_METADATA, _CONTENT: "Factura 2024-017\nTotal 1.284,50 €"}
+_TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "Factura 2024-017"}}
+
+
+def _json(example: Any, kind: str = "object") -> dict[str, Any]:
+    return {JSON: {"schema": {"type": kind}, "example": example}}
+
+
+class _NoFields(BaseModel):
+    """A form with a file alone."""
+
+
+def _put(path: str, endpoint: Endpoint, answers: dict[str, Any]) -> PlainRoute:
+    return body_route("PUT", path, endpoint, tag=_TAG, answers={200: described(answers)})
+
+
+def _form(path: str, endpoint: Endpoint, answers: dict[str, Any]) -> PlainRoute:
+    return upload_route(path, endpoint, tag=_TAG, request=_NoFields, answers={200: described(answers)}, field="upload")
+
+
+_HTML = {"text/html": {"schema": {"type": "string"}}}
+ROUTES = (
+    _put("/tika", parse, {**_TEXT, **_HTML, **_json(_PARSED)}),
+    _put("/tika/text", parse_text, {**_json(_PARSED), **_TEXT}),
+    _put("/rmeta/text", parse_recursively, _json([_PARSED], "array")),
+    _put("/meta", read_metadata, _json(_METADATA)),
+    _put("/detect/stream", detect, _TEXT),
+    _form("/tika/form", parse_form, {**_TEXT, **_HTML, **_json(_PARSED)}),
+    _form("/tika/form/text", parse_text_form, {**_json(_PARSED), **_TEXT}),
+    _form("/rmeta/form/text", parse_recursively_form, _json([_PARSED], "array")),
+    _form("/meta/form", read_metadata_form, _json(_METADATA)),
+    get("/tika", greet, tag=_TAG, example="This is …", media_type="text/plain"),
+    _put(
+        "/process",
+        process,
+        _json([{"page_content": "## Factura", "metadata": {"source": "a.pdf", "page": 0, "total_pages": 1}}], "array"),
+    ),
+)

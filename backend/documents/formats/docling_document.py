@@ -1,0 +1,139 @@
+"""DoclingDocument, the JSON of docling and of what is built on it: texts, lists and tables with their places.
+
+Written without docling-core, whose versions bind those of other packages; a test validates it by its model. Boxes have
+their origin at the lower left, as docling's own of PDFs have, in points of a PDF and pixels of an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from backend.documents.formats.markdown import body_size, heading_level, list_starts, split_mark, text_of
+from backend.documents.formats.page_flow import page_flow
+from backend.files.pages import Box, Document, Page, Word, bounding_box
+from backend.tables.records import Table, TableCell
+
+_VERSION = "1.0.0"  # of the schema; every release of docling-core reads it
+_HASH_DIGITS = 16  # 64 bits, as docling keeps of a file's digest
+Node = dict[str, Any]
+Lines = Sequence[Sequence[Word]]
+
+
+def docling_document(document: Document, tables: Sequence[Table], name: str, media_type: str) -> Node:
+    """The document as plain values."""
+    return _Writer(document, tables).written(name, media_type)
+
+
+class _Writer:
+    def __init__(self, document: Document, tables: Sequence[Table]) -> None:
+        self._document, self._tables = document, tables
+        self._pages = {page.number: page for page in document.pages}
+        self._body: list[Node] = []  # references of what stands in the body, in reading order
+        self._nodes: dict[str, list[Node]] = {"groups": [], "texts": [], "tables": []}
+
+    def written(self, name: str, media_type: str) -> Node:
+        size = body_size(self._document)
+        for page in self._document.pages:
+            for part in page_flow(page, self._tables):
+                if isinstance(part, Table):
+                    self._add_table(part)
+                elif level := heading_level(page, part, size):
+                    self._add_text(page, part, "section_header", level=level)
+                else:
+                    self._add_block(page, part)
+        origin = {
+            "mimetype": media_type,
+            "binary_hash": int(self._document.sha256[:_HASH_DIGITS], 16),
+            "filename": name,
+        }
+        return {
+            "schema_name": "DoclingDocument",
+            "version": _VERSION,
+            "name": name.rpartition(".")[0] or name,
+            "origin": origin,
+            "furniture": {**_root("#/furniture", "furniture"), "children": []},
+            "body": {**_root("#/body", "body"), "children": self._body},
+            **self._nodes,
+            "pictures": [],
+            "key_value_items": [],
+            "form_items": [],
+            "pages": {
+                str(page.number): {"size": {"width": page.width, "height": page.height}, "page_no": page.number}
+                for page in self._document.pages
+            },
+        }
+
+    def _add_block(self, page: Page, block: Lines) -> None:
+        """A paragraph, or the items of a list in a group of their own."""
+        starts = list_starts(block)
+        if not starts:
+            self._add_text(page, block, "text")
+            return
+        if starts[0]:
+            self._add_text(page, block[: starts[0]], "text")
+        group = self._node("groups", "list", name="list", children=[])
+        for start, stop in pairwise([*starts, len(block)]):
+            mark, _ = split_mark(text_of(block[start]))
+            self._add_text(
+                page, block[start:stop], "list_item", group, marker=mark or "-", enumerated=mark[:1].isdigit()
+            )
+
+    def _add_text(self, page: Page, block: Lines, label: str, parent: Node | None = None, **more: Any) -> None:
+        written = " ".join(map(text_of, block))
+        text = split_mark(written)[1] if label == "list_item" else written
+        box = bounding_box(word.box for line in block for word in line)
+        prov = [{"page_no": page.number, "bbox": _bbox(page, box), "charspan": [0, len(text)]}]
+        self._node("texts", label, parent, prov=prov, orig=written, text=text, **more)
+
+    def _add_table(self, table: Table) -> None:
+        cells = [self._cell(cell) for cell in table.cells]
+        places = zip(table.pages, table.boxes, strict=True)
+        prov = [
+            {"page_no": number, "bbox": _bbox(self._pages[number], box), "charspan": [0, 0]}
+            for number, box in places
+            if number in self._pages
+        ]
+        data = {"table_cells": cells, "num_rows": table.rows, "num_cols": table.columns}
+        self._node("tables", "table", prov=prov, captions=[], references=[], footnotes=[], data=data)
+
+    def _cell(self, cell: TableCell) -> Node:
+        page = self._pages.get(cell.page)
+        return {
+            "bbox": _bbox(page, bounding_box(cell.boxes)) if page and cell.boxes else None,
+            "row_span": cell.rowspan,
+            "col_span": cell.colspan,
+            "start_row_offset_idx": cell.row,
+            "end_row_offset_idx": cell.row + cell.rowspan,
+            "start_col_offset_idx": cell.column,
+            "end_col_offset_idx": cell.column + cell.colspan,
+            "text": cell.text,
+            "column_header": cell.header,
+            "row_header": False,
+            "row_section": False,
+        }
+
+    def _node(self, kind: str, label: str, parent: Node | None = None, **more: Any) -> Node:
+        reference = f"#/{kind}/{len(self._nodes[kind])}"
+        node = {
+            "self_ref": reference,
+            "parent": {"$ref": "#/body" if parent is None else parent["self_ref"]},
+            "children": [],
+            "content_layer": "body",
+            "label": label,
+            **more,
+        }
+        (self._body if parent is None else parent["children"]).append({"$ref": reference})
+        self._nodes[kind].append(node)
+        return node
+
+
+def _root(reference: str, layer: str) -> Node:
+    return {"self_ref": reference, "content_layer": layer, "name": "_root_", "label": "unspecified"}
+
+
+def _bbox(page: Page, box: Box) -> Node:
+    left, top, right, bottom = (round(side, 2) for side in box)
+    height = round(page.height, 2)
+    return {"l": left, "t": height - top, "r": right, "b": height - bottom, "coord_origin": "BOTTOMLEFT"}

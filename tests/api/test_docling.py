@@ -1,0 +1,166 @@
+"""docling-serve's dialect: conversions and chunks at once, and as tasks, which are jobs."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from backend.errors import UnreadableFile
+from tests.api.checks import problem
+from tests.api.fakes import FakeServices
+from tests.api.test_jobs import PDF, JobsApi, opened
+from tests.jobs.replica import FakeProcess
+
+FILES = {"files": ("factura.pdf", PDF, "application/pdf")}
+TWO = [("files", ("a.pdf", PDF, "application/pdf")), ("files", ("b.pdf", PDF + b"2", "application/pdf"))]
+SOURCE = {"kind": "file", "base64_string": base64.b64encode(PDF).decode(), "filename": "factura.pdf"}
+
+
+async def test_every_format(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """As docling's client asks in a form; what cannot be written or read is told beside the rest."""
+    fields = {"to_formats": ["md", "json", "html", "text", "doctags"], "page_range": [1, 3], "ocr_lang": ["es", "en"]}
+    fields |= {"force_ocr": "true", "md_page_break_placeholder": "<!-- break -->", "image_export_mode": "placeholder"}
+
+    answer = await client.post("/v1/convert/file", files=FILES, data=fields)
+
+    assert 200 == answer.status_code, answer.text
+    [(content, options, _)] = services.documents.calls
+    assert (PDF, "1-3", ("es", "en"), "ocr") == (content, options.pages, options.languages, options.source)
+    body, document = answer.json(), answer.json()["document"]
+    assert ("factura.pdf", None) == (document["filename"], document["doctags_content"])
+    assert "1.284,50 €\n\n<!-- break -->\n\n" in document["md_content"]
+    assert "DoclingDocument" == document["json_content"]["schema_name"]
+    assert document["html_content"].startswith("<!DOCTYPE html>\n<html>\n<head>")
+    assert "Total 1.284,50 €\n\n<b> &" in document["text_content"]
+    assert ("partial_success", [None, 3]) == (body["status"], [error.get("page_no") for error in body["errors"]])
+
+
+@pytest.mark.parametrize("source", [{"json": {"sources": [SOURCE]}}, {"files": FILES}])
+async def test_markdown_is_the_default(client: httpx.AsyncClient, source: dict[str, Any]) -> None:
+    """From a form and from JSON alike; other formats are null."""
+    answer = await client.post(f"/v1/convert/{'source' if 'json' in source else 'file'}", **source)
+
+    document = answer.json()["document"]
+    assert {"filename", "md_content"} == {name for name, value in document.items() if value is not None}
+    assert "Total 1.284,50 €" in document["md_content"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"to_formats": "doctags"}, "doctags"),
+        ({"target_type": "presigned_url"}, "artifact storage to be configured"),
+        ({"target_type": "s3"}, "inbody and zip"),
+        ({"page_range": ["1"]}, "page_range"),
+        ({"page_range": ["3", "1"]}, "pages"),
+    ],
+)
+async def test_what_is_refused(client: httpx.AsyncClient, fields: dict[str, Any], named: str) -> None:
+    """With the reason as `detail`, which docling's clients show."""
+    problem(await client.post("/v1/convert/file", files=FILES, data=fields), 422, "invalid_field", named)
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ({"kind": "http", "url": "https://a/b.pdf"}, "nothing is fetched"),
+        ({"kind": "file", "base64_string": "??", "filename": "a.pdf"}, "no base64"),
+        ({"kind": "file", "filename": "a.pdf"}, "base64_string"),
+    ],
+)
+async def test_sources_that_are_refused(client: httpx.AsyncClient, source: dict[str, Any], named: str) -> None:
+    problem(await client.post("/v1/convert/source", json={"sources": [source]}), 422, "invalid_field", named)
+
+
+async def test_several_files_are_a_zip(client: httpx.AsyncClient) -> None:
+    """Each format of each file by its name."""
+    answer = await client.post("/v1/convert/file", files=TWO, data={"to_formats": ["md", "json"]})
+
+    assert "application/zip" == answer.headers["content-type"]
+    assert 'filename="converted_docs.zip"' in answer.headers["content-disposition"]
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert ["a.md", "a.json", "b.md", "b.json"] == archive.namelist()
+        assert "DoclingDocument" == orjson.loads(archive.read("b.json"))["schema_name"]
+
+
+async def test_chunks(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Chunks of the text with their pages; of a form, whose fields have prefixes, and of JSON."""
+    of_form = await client.post(
+        "/v1/chunk/hybrid/file",
+        files=FILES,
+        data={"convert_page_range": ["2", "3"], "chunking_include_raw_text": "true"},
+    )
+    of_json = await client.post(
+        "/v1/chunk/hierarchical/source", json={"sources": [SOURCE], "include_converted_doc": True}
+    )
+
+    assert {"2-3", ""} == {options.pages for _, options, _ in services.documents.calls}
+    [chunk] = of_form.json()["chunks"]
+    assert ("factura.pdf", 0, "IBAN ES91 ", "IBAN ES91 ", [1], 4) == (
+        *(chunk[name] for name in ("filename", "chunk_index", "text", "raw_text", "page_numbers", "num_tokens")),
+    )
+    assert None is of_json.json()["chunks"][0]["raw_text"]
+    assert "Total" in of_json.json()["documents"][0]["content"]["md_content"]
+    problem(await client.post("/v1/chunk/other/file", files=FILES), 404, "not_found", "hybrid")
+
+
+async def polled(api: JobsApi, task: str, wait: str = "10") -> dict[str, Any]:
+    return (await api.client.get(f"/v1/status/poll/{task}", params={"wait": wait})).json()
+
+
+async def test_a_task_of_two_files() -> None:
+    """One id for both; waiting ends with them; the result is what the foreground would have answered."""
+    async with opened(FakeProcess()) as api:
+        task = (await api.client.post("/v1/convert/file/async", files=TWO, data={"to_formats": "text"})).json()
+        ended = await polled(api, task["task_id"])
+        result = await api.client.get(f"/v1/result/{task['task_id']}")
+
+    assert ("convert", "pending", None) == (task["task_type"], task["task_status"], task["task_position"])
+    assert ("success", 2, 2) == (
+        ended["task_status"], ended["task_meta"]["num_docs"], ended["task_meta"]["num_succeeded"],
+    )  # fmt: skip
+    with zipfile.ZipFile(io.BytesIO(result.content)) as archive:
+        assert ["a.txt", "b.txt"] == archive.namelist()
+        assert b"page1\n\npage2" == archive.read("a.txt")
+
+
+async def test_a_task_that_waits() -> None:
+    """A poll ends with its time; the result is not there yet, in the words that docling's client knows."""
+    async with opened(process := FakeProcess(stops_at=2)) as api:
+        task = (await api.client.post("/v1/convert/source/async", json={"sources": [SOURCE]})).json()["task_id"]
+        await process.started.get()
+        running = await polled(api, task, "0.01")
+        early = await api.client.get(f"/v1/result/{task}")
+        process.gate.set()
+        ended = await polled(api, task)
+
+    assert ("started", "success") == (running["task_status"], ended["task_status"])
+    assert "Task result not found. Please wait for a completion status." == early.json()["detail"]
+
+
+async def test_a_task_that_fails() -> None:
+    """Its status says why, and its result is a failure in docling's words."""
+    async with opened(FakeProcess(pages=0, error=UnreadableFile("file: broken"))) as api:
+        task = (await api.client.post("/v1/convert/file/async", files=FILES)).json()["task_id"]
+        ended = await polled(api, task)
+        result = (await api.client.get(f"/v1/result/{task}")).json()
+
+    assert ("failure", "file: broken") == (ended["task_status"], ended["error_message"])
+    assert ("TaskFailureResult", "file: broken", False) == (
+        result["kind"], result["failure"]["message"], result["failure"]["retryable"],
+    )  # fmt: skip
+
+
+async def test_tasks_of_nobody() -> None:
+    """Unknown ids and jobs of other routes are no tasks."""
+    async with opened(FakeProcess()) as api:
+        job = (await api.client.post("/v1/jobs", files={"file": ("a.pdf", PDF)})).json()["id"]
+        for task in ("none", job, f"{job}-none"):
+            assert "Task not found." == (await api.client.get(f"/v1/result/{task}")).json()["detail"]
+            assert 404 == (await api.client.get(f"/v1/status/poll/{task}")).status_code

@@ -1,0 +1,74 @@
+"""DoclingDocument: valid by docling-core's own schema, in reading order, each part with its place."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from backend.documents.formats.docling_document import docling_document
+from backend.files.pages import Box, Document, RawWord, make_page
+from backend.tables.records import Table, TableCell
+
+SCHEMA = json.loads((Path(__file__).parent / "data" / "docling_document.schema.json").read_text())
+
+
+def line(text: str, top: float, height: float = 10.0) -> list[RawWord]:
+    return [RawWord(word, Box(50 + 60 * at, top, 100 + 60 * at, top + height)) for at, word in enumerate(text.split())]
+
+
+def written() -> dict[str, Any]:
+    """Of a page with a heading, a paragraph, a list and a table, and of an empty one."""
+    blocks = [
+        [line("Informe anual", 20, height=24)],
+        [line("Un párrafo de texto.", 60), line("Sigue aquí.", 75)],
+        [line("Puntos:", 100), line("1. uno", 115), line("2. dos", 130)],
+        [line("Total 10,50", 200)],
+    ]
+    page = make_page(blocks, number=1, width=595, height=842, source="ocr", why="", engine="")
+    blank = make_page([], number=2, width=595, height=842, source="ocr", why="", engine="")
+    cells = (
+        TableCell(0, 0, "Total", header=True, page=1, boxes=(Box(50, 200, 100, 210),)),
+        TableCell(0, 1, "10,50", page=1, boxes=(Box(110, 200, 160, 210),)),
+        TableCell(0, 2, "", page=1),
+    )
+    table = Table((1,), (Box(45, 195, 300, 215),), 1, 3, cells, "ruled", 0.9)
+    document = Document("pdf", (page, blank), 2, "ff" * 32)
+    answer: dict[str, Any] = json.loads(
+        json.dumps(docling_document(document, [table], "informe.pdf", "application/pdf"))
+    )
+    return answer
+
+
+def test_it_is_valid() -> None:
+    jsonschema.validate(written(), SCHEMA)
+
+
+def test_reading_order() -> None:
+    """The body refers to every part once, as it stands on the page; items stand in their list."""
+    document = written()
+
+    parts = {node["self_ref"]: node for kind in ("texts", "groups", "tables") for node in document[kind]}
+    body = [parts[child["$ref"]] for child in document["body"]["children"]]
+    assert ["section_header", "text", "text", "list", "table"] == [part["label"] for part in body]
+    assert ["Informe anual", "Un párrafo de texto. Sigue aquí.", "Puntos:"] == [part["text"] for part in body[:3]]
+    items = [parts[child["$ref"]] for child in body[3]["children"]]
+    assert [("1.", "uno", True, "#/groups/0"), ("2.", "dos", True, "#/groups/0")] == [
+        (item["marker"], item["text"], item["enumerated"], item["parent"]["$ref"]) for item in items
+    ]
+    assert ["Total", "10,50", ""] == [cell["text"] for cell in body[4]["data"]["table_cells"]]
+
+
+def test_places() -> None:
+    """From the lower left; the pages are there even where they are empty."""
+    document = written()
+
+    [heading, *rest] = document["texts"]
+    assert {"l": 50, "t": 822, "r": 160, "b": 798, "coord_origin": "BOTTOMLEFT"} == heading["prov"][0]["bbox"]
+    tops = [text["prov"][0]["bbox"]["t"] for text in rest]
+    assert all(above > below for above, below in pairwise(tops))
+    assert {"1", "2"} == set(document["pages"])
+    assert ("informe", 2**64 - 1) == (document["name"], document["origin"]["binary_hash"])
