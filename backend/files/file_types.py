@@ -25,6 +25,10 @@ class FileType(StrEnum):
     AUDIO = "audio"  # a recording, or a video of which the sound is heard
     DOCX = "docx"
     XLSX = "xlsx"
+    PPTX = "pptx"
+    ODT = "odt"
+    ODS = "ods"
+    ODP = "odp"
     ZIP = "zip"  # of files that are read each; and any of the above whose names begin later
 
 
@@ -32,8 +36,8 @@ IMAGES = frozenset(
     {FileType.PNG, FileType.JPEG, FileType.TIFF, FileType.WEBP, FileType.BMP, FileType.GIF, FileType.HEIC}
 )
 ACCEPTED = (
-    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx), electronic invoices (Factur-X, UBL, "
-    "Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
+    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx, pptx, odt, ods, odp), electronic invoices "
+    "(Factur-X, UBL, Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
 )
 _PDF_HEADER_WITHIN = 1024  # bytes before %PDF that PDF readers accept: ISO 32000-1, implementation note 13
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
@@ -78,12 +82,15 @@ _OTHER_SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"FLV\x01", "a video (flv)"),
 )
 # Names inside a zip that tell the type of document, in the order they are tried.
-_ZIP_KINDS: tuple[tuple[bytes, FileType], ...] = ((b"word/", FileType.DOCX), (b"xl/", FileType.XLSX))
-_ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = (
-    (b"ppt/", "a PowerPoint presentation (pptx)"),
-    (b"application/epub+zip", "an e-book (epub)"),
-    (b"application/vnd.oasis.opendocument", "an OpenDocument file (odt, ods or odp)"),
+_ZIP_KINDS: tuple[tuple[bytes, FileType], ...] = (
+    (b"application/vnd.oasis.opendocument.text", FileType.ODT),
+    (b"application/vnd.oasis.opendocument.spreadsheet", FileType.ODS),
+    (b"application/vnd.oasis.opendocument.presentation", FileType.ODP),
+    (b"word/", FileType.DOCX),
+    (b"xl/", FileType.XLSX),
+    (b"ppt/", FileType.PPTX),
 )
+_ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = ((b"application/epub+zip", "an e-book (epub)"),)
 _INVOICE_ROOT = re.compile(
     rb"<(?:[\w.-]{1,60}:)?(?:CrossIndustryInvoice|CrossIndustryDocument|Invoice|CreditNote|Facturae)[\s>]"
 )

@@ -55,6 +55,7 @@ class SetPage:
     boxes: list[Sides] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
+    margin: float = _MARGIN
     grids: list[Grid] | None = field(default_factory=list)  # None: tables are found by how the words stand
     bottom: float = _MARGIN  # where the next line begins
     line: int = 0  # index of the next line
@@ -66,7 +67,7 @@ class SetPage:
         self.boxes.append((left, top, right, bottom))
         self.lines.append(self.line)
         self.blocks.append(self.block)
-        self.width, self.height = max(self.width, right + _MARGIN), max(self.height, bottom + _MARGIN)
+        self.width, self.height = max(self.width, right + self.margin), max(self.height, bottom + self.margin)
 
 
 class PageSetter:
@@ -123,12 +124,22 @@ class PageSetter:
         self.pages.append(SetPage(self._part))
         set_typewritten(self.pages[-1], lines)
 
-    def table(self, cells: Iterable[Cell], *, header_rows: int | None = None, is_sheet: bool = False) -> None:
+    def table(
+        self,
+        cells: Iterable[Cell],
+        *,
+        header_rows: int | None = None,
+        is_sheet: bool = False,
+        on: SetPage | None = None,
+        left: float = _MARGIN,
+    ) -> None:
         """A table, on one page however long it is. Rows and columns without a word are left out.
 
         Args:
             header_rows: None where the file does not tell: the first row is one that names columns of figures.
             is_sheet: a text may run on over empty cells, and an empty row begins another table.
+            on: the page to set it on, whose ``bottom`` is its upper edge; None: where the last paragraph was set.
+            left: its left edge.
         """
         filled = []
         for cell in cells:
@@ -139,12 +150,13 @@ class PageSetter:
         if not filled:
             return
         filled.sort(key=lambda one: (one.row, one.column))
-        page = self._page(len({one.row for one in filled}))
+        page = on or self._page(len({one.row for one in filled}))
         self._list = ""
         page.bottom += 0.5 * _PITCH if page.texts else 0.0
         page.block += bool(page.texts)
         tables = list(_tables_of_sheet(filled)) if is_sheet else [filled]
-        lefts, widths = _columns(filled, runs_on=is_sheet)
+        columns, widths = _columns(filled, runs_on=is_sheet)
+        lefts = {column: left + letters * _LETTER for column, letters in columns.items()}
         for index, part in enumerate(tables):
             page.block += bool(index)
             page.bottom += _PITCH * bool(index)
@@ -283,7 +295,7 @@ def _columns(filled: Sequence[_Filled], *, runs_on: bool) -> tuple[dict[int, int
 def _set_table(
     page: SetPage,
     filled: Sequence[_Filled],
-    lefts: dict[int, int],
+    lefts: dict[int, float],
     widths: dict[int, int],
     header_rows: int | None,
     *,
@@ -306,8 +318,8 @@ def _set_table(
                 width = max(width, 2 * _WIDEST_CELL)
             height = 0
             for paragraph in one.paragraphs:
-                left, top = _MARGIN + lefts[one.column] * _LETTER, page.bottom + height * _PITCH
-                height += _set_row(page, paragraph, left, top, columns=width)
+                top = page.bottom + height * _PITCH
+                height += _set_row(page, paragraph, lefts[one.column], top, columns=width)
                 page.line += not is_one_line
             tall = max(tall, height if one.cell.rowspan == 1 else height - one.cell.rowspan + 1)
             across = sum(one.column <= column < end for column in columns)
@@ -322,12 +334,14 @@ def _set_table(
         page.grids.append(Grid(len(rows), len(columns), header, tuple(cells)))
 
 
-def _room(one: _Filled, known: Sequence[int], lefts: dict[int, int], widths: dict[int, int], beyond: int | None) -> int:
+def _room(
+    one: _Filled, known: Sequence[int], lefts: dict[int, float], widths: dict[int, int], beyond: int | None
+) -> int:
     """Letters that fit a cell before the next one of its row."""
     if beyond is None:
         last = [column for column in known if one.column <= column < one.column + one.cell.colspan][-1]
-        return lefts[last] + widths[last] - lefts[one.column]
-    return max(widths[one.column], lefts[beyond] - lefts[one.column] - _GAP)
+        return round((lefts[last] - lefts[one.column]) / _LETTER) + widths[last]
+    return max(widths[one.column], round((lefts[beyond] - lefts[one.column]) / _LETTER) - _GAP)
 
 
 def _header_rows(page: SetPage, cells: Sequence[GridCell]) -> int:

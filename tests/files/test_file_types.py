@@ -28,6 +28,7 @@ from backend.files.file_types import ACCEPTED, FileType, sniff
         pytest.param(b"\x00\x00\x00\x18ftypmif1\x00\x00\x00\x00mif1heic", FileType.HEIC, id="heic-as-compatible-brand"),
         pytest.param(b"PK\x03\x04....word/document.xml", FileType.DOCX, id="docx"),
         pytest.param(b"PK\x03\x04....xl/workbook.xml", FileType.XLSX, id="xlsx"),
+        pytest.param(b"PK\x03\x04mimetypeapplication/vnd.oasis.opendocument.text", FileType.ODT, id="odt"),
         pytest.param(b"PK\x03\x04....holiday.jpg", FileType.ZIP, id="zip"),
     ],
 )
@@ -39,7 +40,6 @@ def test_supported_types(head: bytes, expected: FileType):
 @pytest.mark.parametrize(
     ("head", "description"),
     [
-        pytest.param(b"PK\x03\x04mimetypeapplication/vnd.oasis.opendocument.text", "an OpenDocument", id="odt"),
         pytest.param(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document", id="doc"),
         pytest.param(b"{\\rtf1", "rich text", id="rtf"),
         pytest.param(b"<!DOCTYPE html><html>", "an HTML page", id="html"),

@@ -76,7 +76,6 @@ OUTCOMES: dict[str, str | list[str]] = {
     "small_webp.webp": ["unreadable_file"],
     "lorem-ipsum.doc": "wrong_media_type",
     "lorem-ipsum.htm": "wrong_media_type",
-    "lorem-ipsum.oo3.2.odt": "wrong_media_type",
     "lorem-ipsum.rtf": "wrong_media_type",
 }
 PASSWORDS = {

@@ -21,6 +21,8 @@ from backend.files.limits import FileLimits
 from backend.files.mapped_file import MappedFile
 from backend.files.office.content import Content, child, local_name
 from backend.files.office.docx import read_docx
+from backend.files.office.odf import read_odf
+from backend.files.office.pptx import read_pptx
 from backend.files.office.xlsx import read_xlsx
 from backend.files.office.zip_entries import Budget, ZipEntries
 from backend.files.pages import printable_line
@@ -39,7 +41,14 @@ _LONGEST_METADATA = 500
 _PACKAGES: Mapping[FileType, Callable[[ZipEntries, Content], None]] = {
     FileType.DOCX: read_docx,
     FileType.XLSX: read_xlsx,
+    FileType.PPTX: read_pptx,
+    FileType.ODT: read_odf,
+    FileType.ODS: read_odf,
+    FileType.ODP: read_odf,
 }
+_FOLDERS = {"word": FileType.DOCX, "xl": FileType.XLSX, "ppt": FileType.PPTX}
+_MEDIA_TYPE = b"application/vnd.oasis.opendocument."
+_OPEN_DOCUMENTS = {b"text": FileType.ODT, b"spreadsheet": FileType.ODS, b"presentation": FileType.ODP}
 
 PageFile: TypeAlias = "PdfFile | ImageFile | SetFile"
 
@@ -196,8 +205,11 @@ class _Opening:
 def _package_kind(entries: ZipEntries, guess: FileType) -> FileType:
     """What a zip is, by its own words: names in its first bytes may mislead."""
     if "[Content_Types].xml" in entries:
-        names = [name.partition("/")[0] for name in entries.names]
-        return FileType.XLSX if "xl" in names and "word" not in names else FileType.DOCX if "word" in names else guess
+        folders = {name.partition("/")[0] for name in entries.names}
+        return next((kind for folder, kind in _FOLDERS.items() if folder in folders), guess)
+    if "mimetype" in entries:
+        kind = entries.read("mimetype").strip().removeprefix(_MEDIA_TYPE).removesuffix(b"-template")
+        return _OPEN_DOCUMENTS.get(kind, FileType.ZIP)
     return FileType.ZIP
 
 

@@ -37,6 +37,18 @@ _CONTRACT = (
     "La nota al pie.",
 )
 _INVOICE = ("| Tornillos M8 | 100 |", "Total factura", "Aceros del Norte, S.A.", "Nota interna", "21%")
+_SLIDES = (
+    "Resultados de 2024",
+    "Ventas de 3,2 millones",
+    "Recordar el dividendo",
+    "| Región | Ventas |\n| --- | --- |\n| Norte | 1.200 |",
+)
+_CONTRACT_ON_SLIDES = (
+    "# Contrato de suministro",
+    "- El precio es de 1.284,50 €.",
+    "| Concepto | Cantidad | Precio |\n| --- | --- | --- |\n| Tornillos | 100 | 12,50 |",
+    "La nota al pie.",
+)
 _DELETED = "borrador anulado"
 
 
@@ -46,6 +58,16 @@ _DELETED = "borrador anulado"
         pytest.param("writer_letter.docx", _LETTER, id="docx-of-writer"),
         pytest.param("pandoc_contract.docx", _CONTRACT, id="docx-of-pandoc"),
         pytest.param("calc_invoice.xlsx", _INVOICE, id="xlsx-of-calc"),
+        pytest.param("writer_letter.odt", _LETTER, id="odt-of-writer"),
+        pytest.param("pandoc_contract.odt", _CONTRACT, id="odt-of-pandoc"),
+        pytest.param("writer_contract.odt", _CONTRACT, id="odt-of-writer-of-a-docx"),
+        pytest.param("calc_invoice.ods", _INVOICE, id="ods-of-calc"),
+        pytest.param("impress_slides.pptx", _SLIDES, id="pptx-of-impress"),
+        pytest.param("impress_slides.odp", _SLIDES, id="odp-of-impress"),
+        pytest.param("pandoc_contract.pptx", _CONTRACT_ON_SLIDES, id="pptx-of-pandoc"),
+        pytest.param(
+            "impress_contract.odp", (_CONTRACT_ON_SLIDES[0], *_CONTRACT_ON_SLIDES[2:]), id="odp-of-impress-of-a-pptx"
+        ),
     ],
 )
 def test_what_a_file_says(readers: FileReaders, name: str, expected: tuple[str, ...]):
@@ -58,7 +80,7 @@ def test_what_a_file_says(readers: FileReaders, name: str, expected: tuple[str, 
     assert all(page.text[word.start : word.end] == word.text for page in document.pages for word in page.words)
 
 
-@pytest.mark.parametrize("name", ["calc_invoice.xlsx"])
+@pytest.mark.parametrize("name", ["calc_invoice.xlsx", "calc_invoice.ods"])
 def test_an_invoice_as_a_workbook(readers: FileReaders, name: str):
     """Fields, parties and lines of goods as of a printed invoice."""
     document = document_of(readers, SAMPLES / name)
@@ -84,6 +106,35 @@ def test_an_invoice_as_a_workbook(readers: FileReaders, name: str):
     assert ["125.00", "125.00", "20.00"] == [
         next(cell.value for cell in row.fields if cell.name == "Amount") for row in goods.rows
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        pytest.param("calc_invoice.xlsx", [("Factura", "xlsx", 1), ("Notas", "xlsx", 1)], id="sheets"),
+        pytest.param("writer_letter.docx", [("", "docx", 2), ("image1.png", "png", 1)], id="a-picture"),
+        pytest.param(
+            "impress_slides.pptx",
+            [("slide 1", "pptx", 1), ("slide 2", "pptx", 1), ("slide 1: image1.png", "png", 1)],
+            id="slides",
+        ),
+    ],
+)
+def test_parts(readers: FileReaders, name: str, parts: list[tuple[str, str, int]]):
+    """A page is a sheet or a slide; pictures follow as pages of their own."""
+    with readers.open(SAMPLES / name) as file:
+        assert parts == [(part.name, part.kind, part.pages) for part in file.info.parts]
+        assert readers.picture(file, 1, dpi=100).startswith(b"\x89PNG")
+
+
+def test_boxes_of_a_slide(readers: FileReaders):
+    """Texts stand where they stand on the slide, in points of its own size."""
+    page = document_of(readers, SAMPLES / "impress_slides.pptx").pages[0]
+    title, sales = (next(word for word in page.words if word.text == text) for text in ("Resultados", "Ventas"))
+
+    assert (794, True) == (round(page.width), page.height >= 446)
+    assert (39.7, 17.0) == (round(title.box.left, 1), round(title.box.top, 1))
+    assert 113 == round(sales.box.top)
 
 
 def test_tables_are_those_of_the_file(readers: FileReaders):
