@@ -19,7 +19,7 @@ from backend.device.memory.release import trim_heap
 
 disable_faulty_amx(cpu()[1])  # as every command of the project does, before anything imports torch
 
-pytest_plugins = ("tests.redis_server",)
+pytest_plugins = ("tests.redis_server", "tests.search.postgres.server")
 
 # No deadline: an example may take 0.2 s on a busy machine, and timing belongs in benchmarks.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -12,6 +12,14 @@ from backend.bootstrap.services import Services, build
 from backend.config import load_settings
 from backend.models import encoder_benchmark
 from backend.text.bundled_heads import BundledHeads
+from tests.tiny_generators import generators
+from tests.tiny_image_models import image_models
+from tests.tiny_models import copy_of, tiny
+from tests.tiny_scorers import scorers
+from tests.tiny_taggers import taggers
+from tests.tiny_whispers import tiny_whispers
+
+__all__ = ["copy_of", "generators", "image_models", "scorers", "taggers", "tiny", "tiny_whispers"]
 
 Start = Callable[..., Coroutine[Any, Any, Services]]
 QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second

@@ -19,9 +19,8 @@ from backend.retry import Backoff
 from backend.serving import pending_models
 from tests.bootstrap.conftest import QUICK, Start
 from tests.bootstrap.test_models import until
-from tests.tiny_image_models import LABELS, TinyImageModels, image_models
+from tests.tiny_image_models import LABELS, TinyImageModels
 
-__all__ = ["image_models"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 LIGHT = {**QUICK, "ocr_engine": "tesseract", "speech_model": "none"}  # nothing else to load or measure
 

@@ -25,11 +25,10 @@ from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.ner import TASK as NER
 from backend.serving.engines.scoring import CLASSIFIER
 from tests.bootstrap.conftest import QUICK
-from tests.tiny_models import TinyModels, copy_of, reference_of, spec_of, tiny
-from tests.tiny_scorers import NLI, TinyScorers, scorers
-from tests.tiny_taggers import TinyTaggers, taggers
+from tests.tiny_models import TinyModels, reference_of, spec_of
+from tests.tiny_scorers import NLI, TinyScorers
+from tests.tiny_taggers import TinyTaggers
 
-__all__ = ["copy_of", "scorers", "taggers", "tiny"]
 WANTED = "owner/wanted"
 
 

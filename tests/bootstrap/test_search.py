@@ -22,9 +22,8 @@ from backend.search.search_records import SearchOptions
 from backend.search.vector_stores import NewFile
 from tests.bootstrap.conftest import QUICK
 from tests.fakes import TEST_TIMEOUT_S
-from tests.tiny_models import TinyModels, tiny
+from tests.tiny_models import TinyModels
 
-__all__ = ["tiny"]
 TEXTS = ["La factura de marzo de Aceros del Norte.", "El contrato de alquiler del local.", "El menú de la semana."]
 
 

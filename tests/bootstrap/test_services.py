@@ -36,10 +36,8 @@ from backend.errors import (
 )
 from backend.telemetry import Telemetry
 from tests.bootstrap.conftest import QUICK
-from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
-from tests.tiny_taggers import TinyTaggers, taggers
-
-__all__ = ["copy_of", "taggers", "tiny"]
+from tests.tiny_models import TinyModels, reference_of
+from tests.tiny_taggers import TinyTaggers
 
 MEASURING = "measuring runtimes, once for this model and machine"
 

@@ -30,9 +30,8 @@ from backend.serving import pending_models
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.bootstrap.test_models import until
-from tests.tiny_whispers import TinyWhispers, tiny_whispers
+from tests.tiny_whispers import TinyWhispers
 
-__all__ = ["tiny_whispers"]
 WANTED = "owner/wanted"
 
 

@@ -13,10 +13,11 @@ from backend.serving.engines.generation import TASK
 from backend.summaries.records import SummaryOptions
 from tests.bootstrap.conftest import QUICK
 from tests.bootstrap.test_models import Hub, hub, until
-from tests.tiny_generators import TinyGenerators, generators
-from tests.tiny_models import TinyModels, copy_of, tiny
+from tests.tiny_generators import TinyGenerators
+from tests.tiny_models import TinyModels
 
-__all__ = ["copy_of", "generators", "hub", "tiny"]
+__all__ = ["hub"]
+
 TEXT = "The invoice is due. La factura: 100 euros."
 
 

@@ -11,9 +11,6 @@ import pytest
 from backend.replicas.records import SharedRecords
 from backend.replicas.redis_records import RedisRecords
 from backend.search.postgres.shared_records import PostgresRecords
-from tests.search.postgres.server import postgres_proxy, postgres_server, postgres_url, start_postgres
-
-__all__ = ("postgres_proxy", "postgres_server", "postgres_url", "start_postgres")
 
 OpenRecords = Callable[[], Awaitable[SharedRecords]]
 StartOn = Callable[..., Awaitable[Any]]

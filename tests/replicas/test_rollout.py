@@ -22,19 +22,8 @@ from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S, ManualClock
-from tests.replicas.conftest import (
-    OpenRecords,
-    never,
-    open_records,
-    postgres_server,
-    postgres_url,
-    start,
-    start_postgres,
-    store_address,
-)
+from tests.replicas.conftest import OpenRecords, never
 from tests.text.service_stack import VectorEngine, loaded_model
-
-__all__ = ("open_records", "postgres_server", "postgres_url", "start", "start_postgres", "store_address")
 
 TASK = "embeddings"
 

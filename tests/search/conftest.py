@@ -15,6 +15,7 @@ from tests.text.conftest import build, clock, scorers
 from tests.text.service_stack import ServiceStack, VectorEngine
 
 __all__ = ["build", "clock", "documents", "file_readers", "scorers"]
+
 Open = Callable[..., Coroutine[Any, Any, SearchStack]]
 
 

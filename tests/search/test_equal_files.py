@@ -10,9 +10,7 @@ import pytest
 from backend.search import retrieval
 from backend.search.filters import Comparison
 from tests.search.test_retrieval import world_of  # noqa: F401 - a fixture
-from tests.serving.loaded_models import embedding_model
 
-__all__ = ["embedding_model"]
 _COPY, _OTHERS = "La factura del alquiler", ["factura de la luz", "la factura del agua", "otra factura"]
 
 

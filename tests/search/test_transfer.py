@@ -23,11 +23,10 @@ from backend.search.records import IndexFailure, ListRange, StoreFile
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.storage import SearchStorage
 from backend.search.transfer import Transferred, check_archive, export_stores, import_stores
-from tests.search.postgres.server import PostgresServer, postgres_server, start_postgres
+from tests.search.postgres.server import PostgresServer
 from tests.search.samples import ENCODER, OTHER_ENCODER, add_indexed, store_file, unit_vectors, upload
 from tests.search.samples import vector_store as new_store
 
-__all__ = ("postgres_server", "start_postgres")
 OWNER, OTHER_OWNER = "ana", "eva"
 LIMITS = FileLimits()
 TEXTS = ["Factura de marzo\x00 por 1.000 €", "Invoice B12345678 for alpha", "alpha beta", "nothing in common"]

@@ -14,10 +14,7 @@ from backend.search.records import Chunking, ListPage
 from backend.search.vector_stores import NewFile, StoreChange
 from tests.search.conftest import Open
 from tests.search.search_stack import OTHER, OWNER, SearchStack
-from tests.serving.loaded_models import embedding_model
 from tests.text.service_stack import VectorEngine, loaded_model
-
-__all__ = ["embedding_model"]
 
 
 async def test_a_store_is_made_changed_and_deleted(search: SearchStack) -> None:

@@ -23,20 +23,11 @@ from backend.text.classifiers import CLASSIFIERS_DIR, ClassifierRegistry
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.scoring import ScoringService
 from tests.fakes import TEST_TIMEOUT_S
-from tests.replicas.conftest import (
-    OpenRecords,
-    never,
-    open_records,
-    postgres_server,
-    postgres_url,
-    start,
-    start_postgres,
-    store_address,
-)
+from tests.replicas.conftest import OpenRecords, never, open_records, start, store_address
 from tests.text.classification_setup import build_classification
 from tests.text.service_stack import ServiceStack, VectorEngine
 
-__all__ = ("open_records", "postgres_server", "postgres_url", "start", "start_postgres", "store_address")
+__all__ = ["open_records", "start", "store_address"]
 
 EXAMPLES = {"bill": ["la factura", "factura de marzo", "the invoice"], "letter": ["estimada señora", "dear sir"]}
 OTHER_EXAMPLES = {"yes": ["la factura"], "no": ["dear sir"]}

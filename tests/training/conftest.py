@@ -1,4 +1,4 @@
-"""Tests train tiny models on one thread: with more, a busy machine made one run take thirty times as long."""
+"""Tiny models, and one thread to train them: with more, a busy machine made one run take thirty times as long."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
+from tests.tiny_models import copy_of, tiny
+
+__all__ = ["copy_of", "tiny"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,9 +21,7 @@ from backend.errors import BadCheckpoint, BadSettings, DoesNotFit, TrainingFaile
 from backend.training import cli
 from backend.training.cli import DONE, FAILED, INTERRUPTED, WRONG, main, make_parser, parse_config
 from backend.training.records import MixedPrecisionConfig, TrainingConfig, TrainingResult
-from tests.tiny_models import tiny
 
-__all__ = ["tiny"]
 SMALL = ["--epochs", "1", "--batch-size", "4", "--device", "cpu", "--no-amp"]
 
 

@@ -11,9 +11,7 @@ from torch import nn
 
 from backend.errors import TrainingError
 from backend.training.lora import TrainableReport, add_lora, merged, trainable_report
-from tests.tiny_models import tiny
 
-__all__ = ["tiny"]
 FAMILIES = ("bert", "mpnet", "xlm-roberta", "distilbert", "roberta")
 
 

@@ -12,9 +12,6 @@ import pytest
 from backend.files.limits import FileLimits
 from backend.search.postgres.storage import PostgresSearchStorage
 from tests.fakes import ManualClock
-from tests.search.postgres.server import postgres_proxy, postgres_server, postgres_url, start_postgres
-
-__all__ = ("postgres_proxy", "postgres_server", "postgres_url", "start_postgres")
 
 
 class ServerClock(ManualClock):

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import pytest
 import torch
 from torch import Tensor
 
 from backend.training.records import Task
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads are slower at this size, and on a machine with other work a hundred times so."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def fit(task: Task, *, steps: int = 60, learning_rate: float = 3e-3, batch_size: int = 16) -> float:

@@ -17,11 +17,9 @@ from backend.training.records import TrainingConfig
 from backend.training.tasks.classifier_head import ClassifierHeadTask, prepare
 from backend.training.tasks.sentence_encoder import frozen_vectors
 from backend.training.tasks.text_classifier import LabelledData
-from tests.tiny_models import reference_of, tiny
-from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
+from tests.tiny_models import reference_of
+from tests.training.tasks.task_checks import assert_splits_agree, fit
 from tests.training.tasks.test_text_classifier import TEXTS, jsonl, several, tsv
-
-__all__ = ["one_thread", "tiny"]
 
 CONFIG = TrainingConfig(batch_size=16)
 

@@ -19,10 +19,8 @@ from backend.training.tasks.embeddings import prepare
 from backend.training.tasks.sentence_encoder import encode, frozen_vectors
 from backend.training.trainer.loop import train
 from tests.models.test_parity import assert_same, run
-from tests.tiny_models import FAMILIES, PROMPTS, tiny, tokenizer_of
-from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
-
-__all__ = ["one_thread", "tiny"]
+from tests.tiny_models import FAMILIES, PROMPTS, tokenizer_of
+from tests.training.tasks.task_checks import assert_splits_agree, fit
 
 CONFIG = TrainingConfig(batch_size=16)
 NAMES = ("invoice", "total", "factura", "importe", "euros", "query", "zürich", "ñandú")

@@ -14,9 +14,6 @@ from sentence_transformers.sentence_transformer.losses import CoSENTLoss, Multip
 from torch import Tensor, nn
 
 from backend.training.tasks.in_batch_losses import cosent, in_batch_loss, known_positives, multiple_negatives
-from tests.training.tasks.task_checks import one_thread
-
-__all__ = ["one_thread"]
 
 ITEMS, COLUMNS, LENGTH = 6, 2, 5
 

@@ -18,11 +18,9 @@ from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, prepare
 from backend.training.tasks.ner_prediction import first_pieces, sentence_rows
 from backend.training.trainer.loop import train
-from tests.tiny_models import FAMILIES, MAX_TOKENS, copy_of, tiny
+from tests.tiny_models import FAMILIES, MAX_TOKENS
 from tests.training.tasks.tagged_sentences import CONFIG, LABELS, SENTENCES, conll, sentence
-from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
-
-__all__ = ["copy_of", "one_thread", "tiny"]
+from tests.training.tasks.task_checks import assert_splits_agree, fit
 
 
 @pytest.mark.parametrize("family", FAMILIES)

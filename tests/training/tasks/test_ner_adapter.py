@@ -19,11 +19,8 @@ from backend.training.lora import load_adapter_weights
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, prepare
 from backend.training.tasks.ner_prediction import score_files
-from tests.tiny_models import tiny
 from tests.training.tasks.tagged_sentences import CASED, CONFIG, SENTENCES, conll
-from tests.training.tasks.task_checks import fit, one_thread
-
-__all__ = ["one_thread", "tiny"]
+from tests.training.tasks.task_checks import fit
 
 
 @pytest.mark.slow

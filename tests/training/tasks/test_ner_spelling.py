@@ -19,12 +19,9 @@ from backend.training.records import StepEvent, TrainingConfig
 from backend.training.tasks.ner import NerOptions, NerTask, prepare
 from backend.training.tasks.ner_prediction import sentence_rows
 from backend.training.trainer.loop import train
-from tests.tiny_models import tiny
 from tests.toy_training import RecordingObserver
 from tests.training.tasks.tagged_sentences import CASED, CONFIG, LABELS, SENTENCES, conll, sentence
-from tests.training.tasks.task_checks import fit, one_thread
-
-__all__ = ["one_thread", "tiny"]
+from tests.training.tasks.task_checks import fit
 
 
 class StopAt(RecordingObserver):

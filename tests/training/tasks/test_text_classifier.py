@@ -14,10 +14,8 @@ from backend.models.model_files import resolve
 from backend.training.records import TrainingConfig
 from backend.training.tasks.pretrained import divide_last_layer
 from backend.training.tasks.text_classifier import prepare, read_data
-from tests.tiny_models import FAMILIES, tiny
-from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
-
-__all__ = ["one_thread", "tiny"]
+from tests.tiny_models import FAMILIES
+from tests.training.tasks.task_checks import assert_splits_agree, fit
 
 CONFIG = TrainingConfig(batch_size=16)
 TEXTS = [

@@ -23,10 +23,7 @@ from backend.training.trainer.loop import train
 from backend.training.trainer.model_setup import ModelSetup, make_optimizer, parameter_groups
 from backend.training.trainer.precision import MixedPrecision
 from backend.training.trainer.train_step import NoFaults, StepResult, TrainStep
-from tests.tiny_models import tiny
 from tests.toy_training import Faults, ToyTask, difference, plain_config, same_bits, weights_of
-
-__all__ = ["tiny"]
 
 CPU = torch.device("cpu")
 
