@@ -105,6 +105,15 @@ def test_a_target_counts_weights_and_batch():
         assert trial_run.weights_bytes(module) + real_peak(module, count, "inference") <= target * GIB
 
 
+def test_a_target_cannot_be_more_than_is_free():
+    """A wish for 80 GiB on a small device gives what fits there."""
+    small = get_optimal_batch_size(make_model(), (256,), "cpu", read_usage=free(4 * MIB), max_batch_size=10**6)
+
+    assert small == get_optimal_batch_size(
+        make_model(), (256,), "cpu", target_memory_gb=80, read_usage=free(4 * MIB), max_batch_size=10**6
+    )
+
+
 def test_never_over_the_bound():
     assert 24 == get_optimal_batch_size(make_model(), (256,), "cpu", max_batch_size=24, read_usage=free(2**50))
     assert memory_optimizer.MAX_BATCH_SIZE == get_optimal_batch_size(
@@ -119,6 +128,12 @@ def test_not_even_one():
         get_optimal_batch_size(make_model(), (256,), "cpu", read_usage=free(100))
 
     assert "MiB of weights" in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [{"max_batch_size": 0}, {"target_memory_gb": 0}, {"target_memory_gb": -1.0}])
+def test_limits_that_are_none(wrong: dict[str, float]):
+    with pytest.raises(ValueError, match="must be above 0"):
+        get_optimal_batch_size(make_model(), (256,), "cpu", **wrong)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -95,6 +96,13 @@ def test_on_the_asked_device(device: str):
     assert 0 < found["throughput_samples_per_sec"]
     assert found["peak_memory_bytes"] is None or found["peak_memory_bytes"] > found["weights_bytes"]
     assert (found["peak_memory_bytes"] is not None) == device.startswith("cuda")
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"batches": 0}, {"warmup": -1}])
+def test_sizes_below_one(wrong: dict[str, Any]):
+    """They are refused with the values in the message."""
+    with pytest.raises(ValueError, match="at least 1, 1 and 0"):
+        profile_model(nn.Linear(1, 1), (1,), device="cpu", **wrong)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from backend.device import GPUConfig
-from backend.errors import TrainingFailed
+from backend.errors import BadSettings, DoesNotFit, TrainingFailed
 from backend.gpu_toolkit import manager as manager_module
 from backend.gpu_toolkit.training_system import count_items, split_pair, take_part, weight_of
 from backend.training import IntegratedGPUTrainingSystem, MixedPrecisionConfig
@@ -123,6 +123,13 @@ def test_a_small_memory_changes_nothing(system: Callable[..., IntegratedGPUTrain
 
 
 @pytest.mark.slow
+def test_one_item_does_not_fit(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """The run ends with advice instead of halving for ever."""
+    with pytest.raises(DoesNotFit, match=r"one item alone needs more memory .* checkpoint activations"):
+        trained(system(OFF), 0, nn.CrossEntropyLoss())
+
+
+@pytest.mark.slow
 def test_loss_that_is_not_finite(system: Callable[..., IntegratedGPUTrainingSystem]):
     """The batch runs again in the next precision; when that does not help either, the run ends with an error."""
     model = nn.Linear(6, 4)
@@ -153,6 +160,12 @@ def test_a_schedule(system: Callable[..., IntegratedGPUTrainingSystem]):
 def test_mixed_precision_off(system: Callable[..., IntegratedGPUTrainingSystem]):
     """GPUConfig overrules MixedPrecisionConfig."""
     assert "fp32" == system(MixedPrecisionConfig(), enable_mixed_precision=False).trainer.precision
+
+
+def test_float16_on_a_cpu():
+    """The guide's own example, on a machine without a card: refused with the reason."""
+    with pytest.raises(BadSettings, match="float16 on a CPU"):
+        IntegratedGPUTrainingSystem(GPUConfig(device="cpu"), MixedPrecisionConfig(dtype="float16", loss_scaling=True))
 
 
 @pytest.mark.slow
