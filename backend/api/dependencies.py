@@ -105,6 +105,14 @@ def owner_of(request: Request) -> str:
     return context_of(request).caller.owner
 
 
+def base_of(request: Request) -> str:
+    """The address that the client used, behind a proxy that tells it, too."""
+    headers = context_of(request).headers
+    scheme = headers.get(b"x-forwarded-proto", request.url.scheme.encode()).partition(b",")[0].strip()
+    host = headers.get(b"x-forwarded-host", headers.get(b"host", b"")).partition(b",")[0].strip()
+    return f"{'https' if scheme.lower() == b'https' else 'http'}://{host.decode('latin-1')}"
+
+
 def services_of(request: Request) -> Services:
     """What every app needs of its services."""
     return cast("Services", request.app.state.services)

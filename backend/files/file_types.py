@@ -183,8 +183,20 @@ def _text_description(head: bytes) -> str:
     return "plain text" if sum(byte < 9 for byte in head[:1024]) == 0 else "a binary file of no known kind"
 
 
+_OPEN_XML, _OPEN_DOCUMENT = "application/vnd.openxmlformats-officedocument.", "application/vnd.oasis.opendocument."
+_MEDIA_TYPES: dict[str, str] = {  # of kinds that not every machine's table of names has
+    FileType.DOCX: _OPEN_XML + "wordprocessingml.document",
+    FileType.XLSX: _OPEN_XML + "spreadsheetml.sheet",
+    FileType.PPTX: _OPEN_XML + "presentationml.presentation",
+    FileType.ODT: _OPEN_DOCUMENT + "text",
+    FileType.ODS: _OPEN_DOCUMENT + "spreadsheet",
+    FileType.ODP: _OPEN_DOCUMENT + "presentation",
+}
+
+
 def media_type_of(kind: str, name: str = "") -> str:
     """The media type of a file of this ``Document.kind``; by its name where the kind has many."""
-    if kind == FileType.AUDIO or kind not in set(FileType):
-        return mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return f"application/{kind}" if kind in (FileType.PDF, FileType.XML) else f"image/{kind}"
+    if kind in IMAGES:
+        return f"image/{kind}"
+    known = _MEDIA_TYPES.get(kind) or mimetypes.guess_type(f"file.{kind}")[0]
+    return known or mimetypes.guess_type(name)[0] or "application/octet-stream"

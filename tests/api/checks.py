@@ -16,12 +16,7 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     f"{_STORES}/{{id}}/files/{{file_id}}",
     f"{_STORES}/{{id}}/file_batches",
 }
-_WITH_FILES = (
-    "/admin/",
-    "/documentintelligence/",
-    "/v1/convert/",
-    "/v1/chunk/",
-)  # those of admins, and of files in JSON
+_WITH_FILES = ("/admin/", "/documentintelligence/", "/v1/convert/", "/v1/chunk/", "/v1/ocr")  # or those of admins
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 

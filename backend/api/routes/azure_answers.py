@@ -17,6 +17,7 @@ import orjson
 
 from backend.documents.formats.markdown import escape, stream_markdown
 from backend.documents.records import DocumentAnswer
+from backend.files.file_types import IMAGES
 from backend.files.pages import Box, Document, Page, Word, blocks_of, bounding_box
 from backend.invoices.records import ExtractedFields, Field
 from backend.tables.records import Table, TableCell
@@ -158,19 +159,19 @@ class _Writer:
         self._starts = document.page_starts
         self._content, self.units = content, units
         self._by_number = {page.number: page for page in document.pages}
-        self._is_pdf = document.kind == "pdf"
+        self._in_pixels = document.kind in IMAGES  # all others in inches
 
     def page(self, index: int) -> Wire:
         page, start = self._pages[index], self._starts[index]
         turned = page.rotation in (90, 270)
         width, height = (page.height, page.width) if turned else (page.width, page.height)
-        scale = 1 / page.units_per_inch if self._is_pdf else 1.0
+        scale = 1.0 if self._in_pixels else 1 / page.units_per_inch
         return {
             "pageNumber": page.number,
             "angle": -page.rotation if page.rotation < 180 else 360 - page.rotation,
             "width": round(width * scale, 4),
             "height": round(height * scale, 4),
-            "unit": "inch" if self._is_pdf else "pixel",
+            "unit": "pixel" if self._in_pixels else "inch",
             "spans": [self._span_of(*self._content.pages[index])],
             "words": [
                 {
@@ -284,7 +285,7 @@ class _Writer:
     def _polygon(self, page: Page, box: Box) -> list[float]:
         """The corners on the page as a viewer shows it, clockwise from the upper left of the text."""
         corners = (box.left, box.top), (box.right, box.top), (box.right, box.bottom), (box.left, box.bottom)
-        scale, digits = (1 / page.units_per_inch, 4) if self._is_pdf else (1.0, 1)
+        scale, digits = (1.0, 1) if self._in_pixels else (1 / page.units_per_inch, 4)
         return [round(side * scale, digits) for x, y in corners for side in _as_shown(page, x, y)]
 
     def _stretch(self, page: Page, start: int, words: Sequence[Word]) -> Wire:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, context_of, owner_of
+from backend.api.dependencies import Handle, base_of, owner_of
 from backend.api.json_answers import JsonBytes
 from backend.api.json_body import is_json, validate_fields
 from backend.api.problems import azure_error
@@ -149,7 +149,7 @@ async def _submit(request: Request, upload: Upload, model: str, query: AnalyzeQu
     upload.require_pages()
     answer = {"dialect": "azure", **query.asked(model)._asdict()}
     job, _ = await submit_job(request, JobRequest(upload.stored, upload.name, query.options(model), answer=answer))
-    location = f"{_base_of(request)}/documentintelligence/documentModels/{model}/analyzeResults/{job.id}"
+    location = f"{base_of(request)}/documentintelligence/documentModels/{model}/analyzeResults/{job.id}"
     version = request.query_params.get("api-version", API_VERSION)[:20]
     headers = {
         "Operation-Location": f"{location}?api-version={version}",
@@ -157,14 +157,6 @@ async def _submit(request: Request, upload: Upload, model: str, query: AnalyzeQu
         "apim-request-id": job.id,
     }
     return Response(status_code=202, headers=headers)
-
-
-def _base_of(request: Request) -> str:
-    """The address that the client used, behind a proxy that tells it, too."""
-    headers = context_of(request).headers
-    scheme = headers.get(b"x-forwarded-proto", request.url.scheme.encode()).partition(b",")[0].strip()
-    host = headers.get(b"x-forwarded-host", headers.get(b"host", b"")).partition(b",")[0].strip()
-    return f"{'https' if scheme.lower() == b'https' else 'http'}://{host.decode('latin-1')}"
 
 
 def _model_of(request: Request) -> str:

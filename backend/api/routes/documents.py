@@ -1,4 +1,4 @@
-"""``POST /v1/ocr``, ``/v1/documents`` and ``/v1/fields``: the pages of an uploaded file, and what they say."""
+"""``POST /v1/documents`` and ``/v1/fields``: what the pages of an uploaded file say."""
 
 from __future__ import annotations
 
@@ -273,20 +273,6 @@ def accept_header(request: Request) -> str | None:
     return None if accept is None else accept.decode("latin-1")
 
 
-async def read_pages(request: Request) -> Response:
-    """The text and words of a file's pages, each with its box, its confidence and how it was read.
-
-    A PDF's own text is used where it is sound, page by page; the rest is recognised. `why` tells.
-    """
-    async with receive_upload(request) as upload:
-        form = validate_fields(ReadRequest, upload.fields)
-        upload.require_pages()
-        document_format = negotiate(accept_header(request), form.format)
-        upload.require_format(document_format)
-        answer = await process_upload(request, upload, form.options())
-        return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
-
-
 async def create_document(request: Request) -> Response:
     """Everything there is to know of a file: pages, words, class, entities on paper, key sentences, vectors.
 
@@ -368,7 +354,7 @@ _PAGE = {
     "text": _TEXT,
     "words": [_WORD],
 }
-_READ_EXAMPLE = {
+READ_EXAMPLE = {
     "object": "document",
     "kind": "pdf",
     "page_count": 1,
@@ -383,7 +369,7 @@ _READ_EXAMPLE = {
     "usage": {"pages": 1, "ocr_pages": 1, "prompt_tokens": 0, "total_tokens": 0},
 }
 DOCUMENT_EXAMPLE = {
-    **_READ_EXAMPLE,
+    **READ_EXAMPLE,
     "language": {"code": "es", "score": 0.9998},
     "classes": CLASSES_EXAMPLE,
     "entities": [{**ENTITY_EXAMPLES[0], "places": [{"page": 1, "box": [56.7, 80.0, 120.3, 92.1]}]}],
@@ -436,13 +422,6 @@ ROUTES = (
         tag="documents",
         request=DocumentRequest,
         answers={200: described(answers_of(DOCUMENT_EXAMPLE), HEADERS)},
-    ),
-    upload_route(
-        "/v1/ocr",
-        read_pages,
-        tag="documents",
-        request=ReadRequest,
-        answers={200: described(answers_of(_READ_EXAMPLE), HEADERS)},
     ),
 )
 _FIELDS = frozenset({"fields"})

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NotRequired, get_args
 from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, owner_of
+from backend.api.dependencies import Handle, base_of, owner_of
 from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import validate_fields
 from backend.api.parameters import (
@@ -39,7 +39,7 @@ from backend.search.records import FileRecord
 
 _files_of: Handle[FileService] = Handle("files")
 
-Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals", "ocr"]
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 
 
@@ -49,7 +49,7 @@ class FileForm(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     purpose: Annotated[Purpose, WithJsonSchema({"enum": list(get_args(Purpose))})] = Field(
-        description="What OpenAI's clients say; every file may be added to vector stores."
+        description="What OpenAI's clients say, ocr Mistral's; every file may be added to vector stores."
     )
     anchor: Annotated[
         Literal["created_at"] | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "created_at"]})
@@ -122,6 +122,10 @@ class FileAnswer(TypedDict):
     status_details: None
     expires_at: int | None
     sha256: Annotated[str, Field(description="Ours: of the bytes, hexadecimal.")]
+    sample_type: NotRequired[
+        Annotated[str, Field(description="Of purpose ocr, as source: what Mistral's clients need.")]
+    ]
+    source: NotRequired[str]
 
 
 class DeletedAnswer(TypedDict):
@@ -142,7 +146,19 @@ class FileListAnswer(TypedDict):
     has_more: bool
 
 
+class AddressAnswer(TypedDict):
+    """Where the bytes of a file are."""
+
+    url: str
+
+
+class _OfMistral(TypedDict):
+    sample_type: NotRequired[str]
+    source: NotRequired[str]
+
+
 def file_answer(file: FileRecord) -> FileAnswer:
+    mistral: _OfMistral = {"sample_type": "ocr_input", "source": "upload"} if file.purpose == "ocr" else {}
     return {
         "id": file.id,
         "object": "file",
@@ -154,6 +170,7 @@ def file_answer(file: FileRecord) -> FileAnswer:
         "status_details": None,
         "expires_at": None if file.expires_s is None else int(file.expires_s),
         "sha256": file.sha256,
+        **mistral,
     }
 
 
@@ -210,6 +227,13 @@ async def retrieve_content(request: Request) -> Response:
     call = _files_of(request).content(owner_of(request), path_id(request, "file"))
     file, stored = await call_within_limit(request, call)
     return StoredFileResponse(stored, file.name)
+
+
+async def retrieve_address(request: Request) -> Response:
+    """Where the bytes of a file are, for Mistral's clients: POST /v1/ocr reads it there. It needs the same key."""
+    file_id = path_id(request, "file")
+    await call_within_limit(request, _files_of(request).find(owner_of(request), file_id))
+    return json_response(AddressAnswer(url=f"{base_of(request)}/v1/files/{file_id}/content"))
 
 
 async def retrieve_page(request: Request) -> Response:
@@ -277,6 +301,14 @@ ROUTES = (
         schema={"type": "string", "format": "binary"},
         media_type=StoredFileResponse.media_type,
         headers=("Content-Disposition",),
+        errors=(404, 422, 504),
+        parameters=(_ID, REQUEST_TIMEOUT),
+    ),
+    _get(
+        "/v1/files/{id}/url",
+        retrieve_address,
+        schema=AddressAnswer,
+        example={"url": f"http://127.0.0.1:8000/v1/files/{FILE_ID}/content"},
         errors=(404, 422, 504),
         parameters=(_ID, REQUEST_TIMEOUT),
     ),

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
+from typing import Literal, NamedTuple
 
 from backend.documents.formats.page_flow import grid_of, page_flow
-from backend.files.pages import Document, Page, Word, blocks_of, bounding_box
+from backend.files.pages import Box, Document, Page, Word, blocks_of, bounding_box
 from backend.invoices.structure import tables_or_none
 from backend.tables.records import Table
 
@@ -42,9 +43,23 @@ def stream_markdown(document: Document) -> Iterator[bytes]:
 
 def pages_markdown(document: Document) -> Iterator[str]:
     """The Markdown of each page."""
+    for blocks in pages_blocks(document):
+        yield "\n\n".join(block.text for block in blocks)
+
+
+class MarkdownBlock(NamedTuple):
+    """A heading, a paragraph, a list or a table of a page."""
+
+    kind: Literal["title", "text", "list", "table"]
+    text: str  # its Markdown
+    box: Box  # page units; of a table its part on the page
+
+
+def pages_blocks(document: Document) -> Iterator[list[MarkdownBlock]]:
+    """The blocks of each page in reading order."""
     size, tables = body_size(document), tables_or_none(document)
     for page in document.pages:
-        yield "\n\n".join(_blocks(page, tables, size))
+        yield list(_blocks(page, tables, size))
 
 
 def escape(line: str) -> str:
@@ -54,14 +69,18 @@ def escape(line: str) -> str:
     return f"\\{line}" if _AT_START.match(line) else line
 
 
-def _blocks(page: Page, tables: Sequence[Table], size: float) -> Iterator[str]:
+def _blocks(page: Page, tables: Sequence[Table], size: float) -> Iterator[MarkdownBlock]:
     for part in page_flow(page, tables):
         if isinstance(part, Table):
-            yield _table(part)
-        elif level := heading_level(page, part, size):
-            yield "#" * level + " " + _MARKUP.sub(r"\\\g<0>", " ".join(map(text_of, part)))
+            here = (box for number, box in zip(part.pages, part.boxes, strict=True) if number == page.number)
+            yield MarkdownBlock("table", _table(part), bounding_box(here))
+            continue
+        box = bounding_box(word.box for line in part for word in line)
+        if level := heading_level(page, part, size):
+            text = "#" * level + " " + _MARKUP.sub(r"\\\g<0>", " ".join(map(text_of, part)))
+            yield MarkdownBlock("title", text, box)
         else:
-            yield _paragraph_or_list(part)
+            yield MarkdownBlock("list" if list_starts(part) else "text", _paragraph_or_list(part), box)
 
 
 def _table(table: Table) -> str:

@@ -1,0 +1,260 @@
+"""``POST /v1/ocr``: the pages of an uploaded file, or, of JSON, in the shape of Mistral's OCR."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from backend.api.dependencies import Handle, owner_of
+from backend.api.json_answers import JsonBytes
+from backend.api.json_body import is_json, validate_fields
+from backend.api.request_fields import NotServed, WireRequest
+from backend.api.routes.document_answers import document_bytes
+from backend.api.routes.documents import (
+    HEADERS,
+    READ_EXAMPLE,
+    ReadRequest,
+    accept_header,
+    answers_of,
+    process_upload,
+    respond_in,
+    run_off_loop,
+)
+from backend.api.routing import described, upload_route
+from backend.api.service_call import call_within_limit
+from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_upload
+from backend.documents.formats.markdown import MarkdownBlock, pages_blocks
+from backend.documents.formats.registry import negotiate
+from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOptions
+from backend.errors import InvalidField, UnknownModel
+from backend.files.file_types import IMAGES
+from backend.files.page_ranges import check_page_ranges
+from backend.files.pages import Page
+from backend.search.files import FileService
+
+_files_of: Handle[FileService] = Handle("files")
+
+MODEL = "mistral-ocr-latest"
+_DPI = 200  # of the picture of a page that Mistral's pixels are of, where the page is no picture
+_OWN_FILE = re.compile(r"https?://[^/?#]+(?:/[^?#]*)?/v1/files/([A-Za-z0-9_-]{1,80})/content(?:[?#].*)?")
+_PAGES = re.compile(r"\s*\d{1,8}(-\d{1,8})?(\s*,\s*\d{1,8}(-\d{1,8})?)*\s*")
+
+
+_PAGES_SCHEMA = {
+    "anyOf": [
+        {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": 10**8 - 2}},
+        {"type": "string", "pattern": r"^\d{1,8}(-\d{1,8})?(,\d{1,8}(-\d{1,8})?)*$"},
+        {"type": "null"},
+    ]
+}
+
+
+def _check_pages(value: Any) -> Any:
+    """Pages from 0, as a list or as text, as ranges of pages from 1."""
+    if value is None:
+        return ""
+    text = ",".join(map(str, value)) if isinstance(value, list) else value
+    if not isinstance(text, str) or not _PAGES.fullmatch(text):
+        raise InvalidField(f"pages: must be numbers from 0, such as [0, 1] or '0-5', got {value!r:.60}", param="pages")
+    ranges = ",".join("-".join(str(int(number) + 1) for number in part.split("-")) for part in text.split(","))
+    check_page_ranges(ranges)
+    return ranges
+
+
+class _Url(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    url: str
+
+
+class OcrDocument(BaseModel):
+    """The file of a request: a data URL, or one that was kept before."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["document_url", "image_url", "file"] = "document_url"
+    document_url: str | None = None
+    image_url: str | _Url | None = None
+    file_id: str | None = None
+    document_name: str | None = None
+
+    def url(self) -> str:
+        """The address; empty where there is none."""
+        image = self.image_url.url if isinstance(self.image_url, _Url) else self.image_url
+        return self.document_url or image or ""
+
+    def kept_file(self) -> str:
+        """The id of a file that was kept before: by itself, or by its address here; empty for a data URL."""
+        if self.file_id:
+            return self.file_id
+        own = _OWN_FILE.fullmatch(self.url())
+        return own[1] if own else ""
+
+
+class MistralOcrRequest(WireRequest):
+    """`POST /v1/ocr` as Mistral's clients send it."""
+
+    document: OcrDocument = Field(description="A data URL, the id of a file, or its address from GET …/url.")
+    model: str | None = Field(None, description="Any name of Mistral's OCR.")
+    pages: Annotated[Any, PlainValidator(_check_pages), WithJsonSchema(_PAGES_SCHEMA)] = Field(
+        "", description="Pages from 0; unset: all."
+    )
+    include_blocks: bool | None = Field(False, description="Whether pages have their blocks with boxes in pixels.")
+    include_image_base64: Any = Field(None, description="Accepted: pages have no pictures cut out of them.")
+    confidence_scores_granularity: Literal["page"] | None = Field(None, description="page alone is served.")
+    document_annotation_format: NotServed = None
+    bbox_annotation_format: NotServed = None
+    table_format: NotServed = Field(None, description="Tables stand in the Markdown.")
+    extract_header: NotServed = None
+    extract_footer: NotServed = None
+
+    def check_model(self) -> None:
+        """Raise UnknownModel (404) for a name that is no OCR model's."""
+        if self.model and not self.model.removeprefix("mistral/").startswith("mistral-ocr"):
+            raise UnknownModel(self.model[:100], [MODEL])
+
+
+async def read_pages(request: Request) -> Response:
+    """The text and words of a file's pages, each with its box, its confidence and how it was read.
+
+    A PDF's own text is used where it is sound, page by page; the rest is recognised. `why` tells. JSON is Mistral's
+    request, and is answered in its shape: pages from 0 as Markdown, with their blocks.
+    """
+    if is_json(request):
+        return await _mistral(request)
+    async with receive_upload(request) as upload:
+        form = validate_fields(ReadRequest, upload.fields)
+        upload.require_pages()
+        document_format = negotiate(accept_header(request), form.format)
+        upload.require_format(document_format)
+        answer = await process_upload(request, upload, form.options())
+        return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
+
+
+async def _mistral(request: Request) -> Response:
+    body = await read_json_with_file(request, MistralOcrRequest)
+    body.check_model()
+    async with _file_of(request, body.document) as upload:
+        upload.require_pages()
+        options = DocumentOptions(features=frozenset((*PAGE_FEATURES, "tables")), pages=body.pages)
+        answer = await process_upload(request, upload, options)
+        write = partial(_written, answer, body, upload.stored.size_bytes)
+        return JsonBytes(await run_off_loop(answer.document, write))
+
+
+@asynccontextmanager
+async def _file_of(request: Request, document: OcrDocument) -> AsyncIterator[Upload]:
+    """The file that a request names. Raises: NotFound for one of another key, InvalidField for an address."""
+    if file_id := document.kept_file():
+        file, stored = await call_within_limit(request, _files_of(request).content(owner_of(request), file_id))
+        try:
+            yield Upload(stored, file.name, {})
+        finally:
+            stored.close()
+        return
+    url = document.url()
+    if not url.startswith("data:"):
+        raise InvalidField(
+            "document: the service fetches no addresses; send the file as a data URL (data:application/pdf;base64,…), "
+            "or keep it with POST /v1/files and send its file_id",
+            param="document",
+        )
+    async with decoded_upload(request, url, "document", name=document.document_name or "") as upload:
+        yield upload
+
+
+def _written(answer: DocumentAnswer, body: MistralOcrRequest, size_bytes: int) -> bytes:
+    document = answer.document
+    in_pixels = document.kind in IMAGES
+    pages = [
+        _page(page, blocks, body, _Scale.of(page, in_pixels=in_pixels))
+        for page, blocks in zip(document.pages, pages_blocks(document), strict=True)
+    ]
+    usage = {"pages_processed": len(pages), "doc_size_bytes": size_bytes}
+    return orjson.dumps(
+        {"pages": pages, "model": body.model or MODEL, "usage_info": usage, "document_annotation": None}
+    )
+
+
+class _Scale(NamedTuple):
+    """From page units to the pixels of the answer."""
+
+    factor: float
+    dpi: int
+
+    @classmethod
+    def of(cls, page: Page, *, in_pixels: bool) -> _Scale:
+        return cls(1.0, round(page.units_per_inch)) if in_pixels else cls(_DPI / page.units_per_inch, _DPI)
+
+
+def _page(page: Page, blocks: list[MarkdownBlock], body: MistralOcrRequest, scale: _Scale) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "index": page.number - 1,
+        "markdown": "\n\n".join(block.text for block in blocks),
+        "images": [],
+        "dimensions": {
+            "dpi": scale.dpi,
+            "height": round(page.height * scale.factor),
+            "width": round(page.width * scale.factor),
+        },
+    }
+    if body.include_blocks:
+        written["blocks"] = [_block(block, scale.factor) for block in blocks]
+    if body.confidence_scores_granularity and page.words:
+        scores = [word.confidence for word in page.words]
+        written["confidence_scores"] = {
+            "average_page_confidence_score": round(sum(scores) / len(scores), 4),
+            "minimum_page_confidence_score": round(min(scores), 4),
+        }
+    return written
+
+
+def _block(block: MarkdownBlock, factor: float) -> dict[str, Any]:
+    left, top, right, bottom = (round(side * factor) for side in block.box)
+    return {
+        "type": block.kind,
+        "content": block.text,
+        "top_left_x": left,
+        "top_left_y": top,
+        "bottom_right_x": right,
+        "bottom_right_y": bottom,
+    }
+
+
+class MistralPages(TypedDict):
+    """`POST /v1/ocr` of JSON: Mistral's answer."""
+
+    pages: list[dict[str, Any]]
+    model: str
+    usage_info: dict[str, int]
+    document_annotation: None
+
+
+ROUTES = (
+    upload_route(
+        "/v1/ocr",
+        read_pages,
+        tag="documents",
+        request=ReadRequest,
+        json_request=(
+            MistralOcrRequest,
+            {
+                "as Mistral's clients send it": {
+                    "model": MODEL,
+                    "document": {"type": "document_url", "document_url": "data:application/pdf;base64,JVBERi0xLjcK"},
+                    "pages": [0],
+                }
+            },
+        ),
+        answers={200: described(answers_of(READ_EXAMPLE, MistralPages), HEADERS)},
+    ),
+)

@@ -1,0 +1,116 @@
+"""``POST /v1/ocr`` with JSON, in the shape of Mistral's OCR; files in tests/api/test_documents.py."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.dependencies import ApiOptions
+from tests.api.checks import problem
+from tests.api.conftest import connect
+from tests.api.fakes import FakeServices
+
+PDF = b"%PDF-1.7 of a test"
+URL = f"data:application/pdf;base64,{base64.b64encode(PDF).decode()}"
+
+
+def asked(document: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model": "mistral-ocr-latest", "document": document, **more}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"type": "document_url", "document_url": URL},
+        {"type": "image_url", "image_url": URL},
+        {"type": "image_url", "image_url": {"url": URL}},
+    ],
+)
+async def test_a_data_url(client: httpx.AsyncClient, services: FakeServices, document: dict[str, Any]) -> None:
+    """Pages from 0 as Markdown, in the pixels of a picture of 200 dots an inch."""
+    answer = (await client.post("/v1/ocr", json=asked(document, pages=[0, 2], include_image_base64=True))).json()
+
+    [(content, options, _)] = services.documents.calls
+    assert (PDF, "1,3") == (content, options.pages)
+    assert [0, 1] == [page["index"] for page in answer["pages"]]
+    assert "Total 1.284,50 €" in answer["pages"][0]["markdown"]
+    assert {"dpi": 200, "width": round(595 / 72 * 200), "height": round(842 / 72 * 200)} == answer["pages"][0][
+        "dimensions"
+    ]
+    assert ("mistral-ocr-latest", {"pages_processed": 2, "doc_size_bytes": len(PDF)}) == (
+        answer["model"], answer["usage_info"],
+    )  # fmt: skip
+
+
+async def test_blocks_and_confidence(client: httpx.AsyncClient) -> None:
+    """Each block with its Markdown and its box in the pixels of the page."""
+    body = asked({"document_url": URL}, include_blocks=True, confidence_scores_granularity="page")
+
+    page = (await client.post("/v1/ocr", json=body)).json()["pages"][0]
+
+    [block] = page["blocks"]
+    assert ("text", page["markdown"], 0, 0, round(145 / 72 * 200), round(32 / 72 * 200)) == (
+        block["type"], block["content"], *(block[name] for name in ("top_left_x", "top_left_y")),
+        *(block[name] for name in ("bottom_right_x", "bottom_right_y")),
+    )  # fmt: skip
+    assert 0.9 == page["confidence_scores"]["average_page_confidence_score"]
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected"), [("0-1,4", "1-2,5"), ([0], "1"), (None, ""), ("0, 2", "1,3")]
+)  # fmt: skip
+async def test_pages_count_from_0(client: httpx.AsyncClient, services: FakeServices, pages: Any, expected: str) -> None:
+    await client.post("/v1/ocr", json=asked({"document_url": URL}, pages=pages))
+
+    assert expected == services.documents.calls[0][1].pages
+
+
+async def test_a_kept_file(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """By its id, or by the address that the service gave for it: the way of Open WebUI's loader."""
+    kept = (await client.post("/v1/files", files={"file": ("a.pdf", PDF)}, data={"purpose": "ocr"})).json()
+    address = (await client.get(f"/v1/files/{kept['id']}/url", params={"expiry": 1})).json()["url"]
+
+    for document in ({"type": "file", "file_id": kept["id"]}, {"type": "document_url", "document_url": address}):
+        assert 200 == (await client.post("/v1/ocr", json=asked(document))).status_code
+
+    assert ("ocr_input", "upload", "ocr") == (kept["sample_type"], kept["source"], kept["purpose"])
+    assert [PDF, PDF] == [content for content, *_ in services.documents.calls]
+    assert PDF == (await client.get(address)).content
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "named"),
+    [
+        (asked({"document_url": "https://arxiv.org/pdf/1.pdf"}), 422, "fetches no addresses"),
+        (asked({"document_url": "data:application/pdf;base64,??"}), 422, "no base64"),
+        (asked({"file_id": "file-none"}), 404, "file-none"),
+        (asked({"document_url": "https://a/v1/files/file-none/content"}), 404, "file-none"),
+        (asked({"document_url": URL}, pages=[-1]), 422, "pages"),
+        (asked({"document_url": URL}, pages="5-1"), 422, "pages"),
+        (asked({"document_url": URL}, document_annotation_format={"type": "json_schema"}), 422, "not served"),
+        (asked({"document_url": URL}, table_format="html"), 422, "table_format"),
+        ({"model": "mistral-large", "document": {"document_url": URL}}, 404, "mistral-ocr-latest"),
+        ({"model": "mistral-ocr-latest"}, 422, "document"),
+    ],
+)
+async def test_what_is_refused(client: httpx.AsyncClient, body: dict[str, Any], status: int, named: str) -> None:
+    problem(await client.post("/v1/ocr", json=body), status, None, named)
+
+
+async def test_files_of_other_keys(services: FakeServices) -> None:
+    """Are not there, by their address neither."""
+    async with connect(services, ApiOptions(api_keys=("one", "two"))) as client:
+        one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
+        kept = (
+            await client.post("/v1/files", files={"file": ("a.pdf", PDF)}, data={"purpose": "ocr"}, headers=one)
+        ).json()
+        address = f"http://test/v1/files/{kept['id']}/content"
+        own, other = [
+            await client.post("/v1/ocr", json=asked({"document_url": address}), headers=key) for key in (one, two)
+        ]
+
+    assert 200 == own.status_code
+    problem(other, 404, "not_found", kept["id"])

@@ -1,0 +1,60 @@
+"""Mistral's client: OCR of a data URL and of a kept file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+from mistralai.client import Mistral
+from mistralai.client.errors import SDKError
+
+from tests.clients.server import MARKS, LiveServer
+from tests.files.pdfs import pdf, text
+
+pytestmark = MARKS
+MODEL = "mistral-ocr-latest"
+FILE = pdf(text(b"Total 1.284,50 EUR"), text(b"Page two"), size=(595, 842))
+URL = f"data:application/pdf;base64,{base64.b64encode(FILE).decode()}"
+
+
+@pytest.fixture
+def client(live_server: LiveServer) -> Iterator[Mistral]:
+    with Mistral(api_key="not-needed", server_url=live_server.url) as client:
+        yield client
+
+
+def test_a_data_url(client: Mistral) -> None:
+    """Pages as Markdown with blocks, which the client wants by default."""
+    answer = client.ocr.process(model=MODEL, document={"type": "document_url", "document_url": URL})
+
+    first, second = answer.pages
+    assert (0, "Total 1.284,50 EUR", 1, "Page two") == (first.index, first.markdown, second.index, second.markdown)
+    assert (MODEL, 2, len(FILE)) == (answer.model, answer.usage_info.pages_processed, answer.usage_info.doc_size_bytes)
+    [block] = first.blocks
+    assert ("text", first.markdown) == (block.type, block.content)
+    assert 0 < block.top_left_x < block.bottom_right_x < first.dimensions.width
+
+
+def test_a_kept_file(client: Mistral) -> None:
+    """As Mistral's documentation and Open WebUI do it: upload, signed address, OCR, delete."""
+    file = client.files.upload(file={"file_name": "factura.pdf", "content": FILE}, purpose="ocr")
+    address = client.files.get_signed_url(file_id=file.id)
+    by_url = client.ocr.process(model=MODEL, document={"type": "document_url", "document_url": address.url}, pages=[1])
+    by_id = client.ocr.process(model=MODEL, document={"type": "file", "file_id": file.id}, pages="1")
+
+    assert ["Page two"] == [page.markdown for page in by_url.pages] == [page.markdown for page in by_id.pages]
+    assert client.files.delete(file_id=file.id).deleted
+
+
+def test_errors_are_its_own(client: Mistral) -> None:
+    """With our message."""
+    for url, named in (("https://a/b.pdf", "fetches no addresses"), ("data:;base64,AAAA", "not read here")):
+        with pytest.raises(SDKError, match=named):
+            client.ocr.process(model=MODEL, document={"type": "document_url", "document_url": url})
+
+
+def test_keys(guarded_server: LiveServer) -> None:
+    with Mistral(api_key="wrong-key", server_url=guarded_server.url) as client:
+        with pytest.raises(SDKError, match="API_KEYS"):
+            client.ocr.process(model=MODEL, document={"type": "document_url", "document_url": URL})
