@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from backend.search.limits import SearchLimits, check_kept_file
@@ -50,15 +50,17 @@ def find(connection: sqlite3.Connection, owner: str, file_id: str) -> FileRecord
     return row and file_record(row)
 
 
-def find_all(connection: sqlite3.Connection, owner: str, file_ids: Sequence[str]) -> list[FileRecord]:
+def find_all(connection: sqlite3.Connection, owner: str, file_ids: Collection[str]) -> list[FileRecord]:
     rows = connection.execute(
         f"SELECT {FILE} FROM json_each(?) wanted JOIN files f ON f.id = wanted.value WHERE f.owner = ?",
-        (json.dumps(file_ids), owner),
+        (json.dumps(list(file_ids)), owner),
     )
     return [file_record(row) for row in rows]
 
 
-def range_of(connection: sqlite3.Connection, owner: str, part: ListRange, purpose: str | None) -> list[FileRecord]:
+def range_of(
+    connection: sqlite3.Connection, owner: str, part: ListRange, *, purpose: str | None = None
+) -> list[FileRecord]:
     where, values = ["f.owner = $1"], [owner]
     if purpose is not None:
         where, values = [*where, "f.purpose = $2"], [owner, purpose]

@@ -47,6 +47,11 @@ def usage(connection: sqlite3.Connection, owner: str | None) -> StoredUsage:
     return StoredUsage(files, file_bytes + index_bytes, chunks, stores, waiting)
 
 
+def totals(connection: sqlite3.Connection) -> StoredUsage:
+    """What all owners together have stored."""
+    return usage(connection, None)
+
+
 FILE = "f.id, f.owner, f.name, f.size_bytes, f.sha256, f.purpose, f.created_s, f.expires_s"
 STORE = """s.number, s.id, s.owner, s.name, s.created_s, s.last_active_s, s.description, s.metadata,
     s.expires_after_days, e.fingerprint, e.name, e.width, n.number, n.fingerprint, n.name, n.width, s.embedded"""

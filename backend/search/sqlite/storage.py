@@ -6,13 +6,13 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from backend.device.facts.host import usable_cores
 from backend.errors import FinanciaError, SetupError, StorageCorrupt, Unavailable
@@ -21,23 +21,14 @@ from backend.models.encoder import Vectors
 from backend.search.filters import Filter
 from backend.search.limits import SearchLimits
 from backend.search.records import (
-    Attributes,
-    ChunkContent,
     EncoderIdentity,
     FileRecord,
-    FileStatus,
     IndexClaim,
     IndexedFile,
-    IndexFailure,
     KeywordQuery,
-    ListKind,
-    ListRange,
-    PageSize,
-    Position,
     Progress,
     Ranked,
     StoredChunk,
-    StoredUsage,
     StoreFile,
     VectorStore,
 )
@@ -53,13 +44,14 @@ from backend.search.sqlite import (
 from backend.search.sqlite.contents import LOST_DAYS, Contents
 from backend.search.sqlite.database import Database
 from backend.search.sqlite.loaded_stores import Behind, LoadedStores
-from backend.search.sqlite.rows import usage
+from backend.search.sqlite.rows import totals, usage
 from backend.search.sqlite.searching import Query, Searcher
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import id_taken
 from backend.search.sweeper import Sweeper
 from backend.telemetry import log_event
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _READ_AGAIN_MOST = 10  # each time at a later state
 _LOG_TRIES, _LOG_RETRY_S = 30, 1.0  # to empty the log: a search that reads takes seconds at most
@@ -78,7 +70,7 @@ class SqliteOptions:
 
 
 class SqliteStorage:
-    """The embedded storage.
+    """The embedded storage. Methods that are one query are those of the modules beside this one.
 
     Args:
         clock: of the leases of claims, monotonic; they end with the process.
@@ -103,6 +95,30 @@ class SqliteStorage:
         self._scanning = ThreadPoolExecutor(options.scan_threads, thread_name_prefix="search-scan")
         self._searcher = Searcher(self._loaded, self._scanning)
         self._rebuilds: dict[str, asyncio.Task[None]] = {}  # of the postings of a store, by its id
+
+        self.position = self._reads(vector_stores.position)
+        self.file, self.files_of = self._reads(files.find), self._reads(files.find_all)
+        self.files = self._reads(files.range_of)
+        self.file_pages = self._reads(files.page_sizes)
+        self.expired_files = self._reads(files.expired)
+        self.usage, self.totals = self._reads(usage), self._reads(totals)
+        self.add_store = self._writes(store_files.add_store)
+        self.store, self.stores = self._reads(vector_stores.find), self._reads(vector_stores.range_of)
+        self.update_store, self.touch_store = self._writes(vector_stores.update), self._writes(vector_stores.touch)
+        self.expired_stores = self._reads(vector_stores.expired)
+        self.store_file, self.store_files = self._reads(store_files.find), self._reads(store_files.range_of)
+        self.set_attributes = self._writes(store_files.set_attributes)
+        self.batch_counts = self._reads(store_files.batch_counts)
+        self.cancel_batch = self._writes(store_files.cancel_batch)
+        self.fail, self.release = self._writes(indexing.fail), self._writes(indexing.release)
+        self.waiting = self._reads(indexing.waiting)
+        self.chunks, self.chunk_contents = self._reads(store_files.chunks_of), self._reads(store_files.contents_of)
+        self.attribute_keys = self._reads(vector_stores.attribute_names)
+        self.attribute_types = self._reads(vector_stores.attribute_types)
+        self.file_vectors = self._reads(indexing.file_vectors)
+        self.unembedded = self._reads(reembedding.unembedded)
+        self.put_vectors = self._writes(reembedding.put_vectors)
+        self.reembedding_stores = self._reads(vector_stores.reembedding_with)
 
     async def start(self) -> None:
         await self._database.open()
@@ -136,9 +152,6 @@ class SqliteStorage:
             **device_limit,
         }
 
-    async def position(self, kind: ListKind, list_id: str, row_id: str) -> Position | None:
-        return await self._read(vector_stores.position, kind, list_id, row_id)
-
     # Files
 
     async def add_file(self, file: FileRecord, content: StoredFile, *, limits: SearchLimits | None = None) -> None:
@@ -158,15 +171,6 @@ class SqliteStorage:
                 await self._write(self._delete_bytes_without_row, file.id)
             raise
 
-    async def file(self, owner: str, file_id: str) -> FileRecord | None:
-        return await self._read(files.find, owner, file_id)
-
-    async def files_of(self, owner: str, file_ids: Collection[str]) -> list[FileRecord]:
-        return await self._read(files.find_all, owner, list(file_ids))
-
-    async def files(self, owner: str, part: ListRange, *, purpose: str | None = None) -> list[FileRecord]:
-        return await self._read(files.range_of, owner, part, purpose)
-
     async def content(self, file_id: str) -> StoredFile | None:
         sha256 = await self._read(files.checksum, file_id)
         return None if sha256 is None else await self._database.compute(lambda: self._contents.read(file_id, sha256))
@@ -177,36 +181,7 @@ class SqliteStorage:
             self._sweeper.wake()
         return is_deleted
 
-    async def file_pages(self, file_id: str) -> tuple[PageSize, ...]:
-        return await self._read(files.page_sizes, file_id)
-
-    async def expired_files(self, now_s: float) -> list[FileRecord]:
-        return await self._read(files.expired, now_s)
-
-    async def usage(self, owner: str) -> StoredUsage:
-        return await self._read(usage, owner)
-
-    async def totals(self) -> StoredUsage:
-        return await self._read(usage, None)
-
     # Vector stores
-
-    async def add_store(
-        self, store: VectorStore, files: Sequence[StoreFile] = (), *, limits: SearchLimits | None = None
-    ) -> None:
-        await self._write(store_files.add_store, store, files, limits)
-
-    async def store(self, owner: str, store_id: str) -> VectorStore | None:
-        return await self._read(vector_stores.find, owner, store_id)
-
-    async def stores(self, owner: str, part: ListRange) -> list[VectorStore]:
-        return await self._read(vector_stores.range_of, owner, part)
-
-    async def update_store(self, store: VectorStore) -> bool:
-        return await self._write(vector_stores.update, store)
-
-    async def touch_store(self, store_id: str, now_s: float) -> None:
-        await self._write(vector_stores.touch, store_id, now_s)
 
     async def delete_store(self, owner: str, store_id: str) -> bool:
         number = await self._delete(vector_stores.delete, owner, store_id)
@@ -215,39 +190,17 @@ class SqliteStorage:
             self._sweeper.wake()
         return number is not None
 
-    async def expired_stores(self, now_s: float) -> list[VectorStore]:
-        return await self._read(vector_stores.expired, now_s)
-
     # The files of a store
 
     async def attach(self, files: Sequence[StoreFile], *, limits: SearchLimits | None = None) -> None:
         if await self._write(store_files.attach, files, limits):
             self._sweeper.wake()
 
-    async def store_file(self, store_id: str, file_id: str) -> StoreFile | None:
-        return await self._read(store_files.find, store_id, file_id)
-
-    async def store_files(
-        self, store_id: str, part: ListRange, *, status: FileStatus | None = None, batch_id: str | None = None
-    ) -> list[StoreFile]:
-        return await self._read(store_files.range_of, store_id, part, status, batch_id)
-
-    async def set_attributes(
-        self, store_id: str, file_id: str, attributes: Attributes, *, limits: SearchLimits | None = None
-    ) -> StoreFile | None:
-        return await self._write(store_files.set_attributes, store_id, file_id, attributes, limits)
-
     async def detach(self, store_id: str, file_id: str) -> bool:
         is_removed = await self._delete(store_files.detach, store_id, file_id)
         if is_removed:
             self._sweeper.wake()
         return is_removed
-
-    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int] | None:
-        return await self._read(store_files.batch_counts, store_id, batch_id)
-
-    async def cancel_batch(self, store_id: str, batch_id: str) -> int:
-        return await self._write(store_files.cancel_batch, store_id, batch_id)
 
     async def file_chunks(self, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
         position = -1
@@ -270,15 +223,6 @@ class SqliteStorage:
         if is_stored:
             await self._merge(postings.merge_added, claim.file.store_id)
         return is_stored
-
-    async def fail(self, claim: IndexClaim, failure: IndexFailure) -> bool:
-        return await self._write(indexing.fail, claim, failure)
-
-    async def release(self, claim: IndexClaim) -> None:
-        await self._write(indexing.release, claim)
-
-    async def waiting(self) -> int:
-        return await self._read(indexing.waiting)
 
     # Search
 
@@ -305,22 +249,7 @@ class SqliteStorage:
         await asyncio.shield(self._rebuilds[store.id])  # it goes on where the search is given up
         return await ranked()
 
-    async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
-        return await self._read(store_files.chunks_of, store_id, tuple(ids))
-
-    async def chunk_contents(self, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
-        return await self._read(store_files.contents_of, store_id, tuple(ids))
-
-    async def attribute_keys(self, store_id: str, limit: int = 100) -> list[str]:
-        return await self._read(vector_stores.attribute_names, store_id, limit)
-
-    async def attribute_types(self, store_id: str, names: Sequence[str]) -> dict[str, set[str]]:
-        return await self._read(vector_stores.attribute_types, store_id, names)
-
     # Copies from one storage to another
-
-    async def file_vectors(self, store_id: str, file_id: str) -> Vectors:
-        return await self._read(indexing.file_vectors, store_id, file_id)
 
     async def restore(self, file: StoreFile, indexed: IndexedFile) -> None:
         packed = await self._database.compute(lambda: indexing.pack(indexed))
@@ -334,24 +263,27 @@ class SqliteStorage:
         self._sweeper.wake()
         return has_begun
 
-    async def unembedded(
-        self, store_id: str, encoder: EncoderIdentity, limit: int, *, behind: int = 0
-    ) -> list[tuple[int, str]]:
-        return await self._read(reembedding.unembedded, store_id, encoder, limit, behind)
-
-    async def put_vectors(
-        self, store_id: str, encoder: EncoderIdentity, chunk_ids: Sequence[int], vectors: Vectors
-    ) -> None:
-        await self._write(reembedding.put_vectors, store_id, encoder, chunk_ids, vectors)
-
     async def switch_encoder(self, store_id: str, encoder: EncoderIdentity) -> bool:
         is_switched = await self._write(reembedding.switch, store_id, encoder)
         if is_switched:
             self._sweeper.wake()
         return is_switched
 
-    async def reembedding_stores(self, encoder: EncoderIdentity) -> list[VectorStore]:
-        return await self._read(vector_stores.reembedding_with, encoder)
+    def _reads(self, query: Callable[Concatenate[sqlite3.Connection, P], T]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """A method of the storage that only reads."""
+
+        async def read(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._database.read(lambda connection: query(connection, *args, **kwargs))
+
+        return read
+
+    def _writes(self, query: Callable[Concatenate[sqlite3.Connection, P], T]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """A method of the storage that writes."""
+
+        async def write(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._database.write(lambda connection: query(connection, *args, **kwargs))
+
+        return write
 
     async def _read(self, query: Callable[..., T], *arguments: object) -> T:
         return await self._database.read(lambda connection: query(connection, *arguments))

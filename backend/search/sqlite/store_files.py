@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from backend.errors import NotFound
@@ -50,7 +50,11 @@ _CHUNKS_AT_ONCE = 256
 
 
 def add_store(
-    connection: sqlite3.Connection, store: VectorStore, files: Sequence[StoreFile], limits: SearchLimits | None
+    connection: sqlite3.Connection,
+    store: VectorStore,
+    files: Sequence[StoreFile] = (),
+    *,
+    limits: SearchLimits | None = None,
 ) -> None:
     """Add a store with its files. Raises: as `attach`; BadInput for an id that is taken."""
     vector_stores.add(connection, store)
@@ -125,7 +129,12 @@ def find(connection: sqlite3.Connection, store_id: str, file_id: str) -> StoreFi
 
 
 def range_of(
-    connection: sqlite3.Connection, store_id: str, part: ListRange, status: FileStatus | None, batch_id: str | None
+    connection: sqlite3.Connection,
+    store_id: str,
+    part: ListRange,
+    *,
+    status: FileStatus | None = None,
+    batch_id: str | None = None,
 ) -> list[StoreFile]:
     store = number_of(connection, store_id)
     if store is None:
@@ -144,6 +153,7 @@ def set_attributes(
     store_id: str,
     file_id: str,
     attributes: Attributes,
+    *,
     limits: SearchLimits | None = None,
 ) -> StoreFile | None:
     """Raises: TooLarge, QuotaExceeded where they are more than before, and too much."""
@@ -231,7 +241,7 @@ def chunks_behind(connection: sqlite3.Connection, store_id: str, file_id: str, p
     return [stored_chunk(row) for row in rows]
 
 
-def chunks_of(connection: sqlite3.Connection, store_id: str, ids: Sequence[int]) -> list[StoredChunk]:
+def chunks_of(connection: sqlite3.Connection, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
     store = number_of(connection, store_id)
     found: list[Any] = []
     for chunk_id in ids:
@@ -241,12 +251,12 @@ def chunks_of(connection: sqlite3.Connection, store_id: str, ids: Sequence[int])
     return [stored_chunk(row) for row in found]
 
 
-def contents_of(connection: sqlite3.Connection, store_id: str, ids: Sequence[int]) -> list[ChunkContent]:
+def contents_of(connection: sqlite3.Connection, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
     rows = connection.execute(
         "SELECT c.id, f.id, f.sha256, c.start, c.end, c.checksum FROM json_each(?) wanted "
         "JOIN chunks c ON c.id = wanted.value JOIN store_files sf ON sf.number = c.store_file "
         "JOIN files f ON f.number = sf.file WHERE sf.store = ?",
-        (json.dumps(ids), number_of(connection, store_id)),
+        (json.dumps(list(ids)), number_of(connection, store_id)),
     )
     return [
         ChunkContent(chunk_id, file_id, sha256, start, end, str(checksum))

@@ -138,7 +138,7 @@ def reembedding_with(connection: sqlite3.Connection, encoder: EncoderIdentity) -
     return [vector_store(connection, row) for row in rows]
 
 
-def attribute_names(connection: sqlite3.Connection, store_id: str, limit: int) -> list[str]:
+def attribute_names(connection: sqlite3.Connection, store_id: str, limit: int = 100) -> list[str]:
     rows = connection.execute(
         "SELECT DISTINCT name FROM attributes WHERE store = (SELECT number FROM stores WHERE id = ?) "
         "ORDER BY name LIMIT ?",
