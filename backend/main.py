@@ -22,7 +22,7 @@ from backend.device.facts.host import cpu, platform
 from backend.device.memory.device_memory import allocator_options
 from backend.device.records import MachineFacts
 from backend.errors import SetupError
-from backend.processes.http_server import DrainingServer, server_config, spare_collections
+from backend.processes.http_server import DrainingServer, server_config, tune_interpreter
 from backend.processes.http_workers import HttpWorkers
 from backend.telemetry import configure_logging, log_event
 
@@ -62,7 +62,7 @@ async def _serve_alone(services: Services, settings: Settings, loss: asyncio.Tas
     app = create_app(services, options)
     server = DrainingServer(server_config(app, settings, services.telemetry, options.traffic), app)
     services.telemetry.connections.set_function(lambda: len(server.server_state.connections))
-    spare_collections()
+    tune_interpreter()
     loss.add_done_callback(lambda _task: server.stop())
     await server.serve()
 
@@ -88,7 +88,7 @@ async def _serve_with_workers(services: Services, settings: Settings, loss: asyn
         config = server_config(app, settings, services.telemetry, options.traffic)
         config.uds, config.timeout_keep_alive = workers.service_path, _NEVER_S
         server = DrainingServer(config, app, workers)
-        spare_collections()
+        tune_interpreter()
         loss.add_done_callback(lambda _task: server.stop())
         await server.serve()
     finally:

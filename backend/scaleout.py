@@ -33,7 +33,7 @@ from backend.device.facts.amx import disable_faulty_amx
 from backend.device.facts.host import cpu, platform, usable_cores
 from backend.device.memory.device_memory import allocator_options
 from backend.errors import BadSettings, SetupError
-from backend.processes.http_server import GRACE_S, spare_collections
+from backend.processes.http_server import GRACE_S, tune_interpreter
 from backend.processes.left_processes import end_processes, run_alone
 from backend.telemetry import configure_logging, log_event
 
@@ -150,7 +150,7 @@ class Replica:
         self._app = create_app(self._services, api_options(settings, self._services.metering.keys))
         self._loss = asyncio.create_task(self._end_with_device())
         _call_before_drain(self._begin_drain)
-        spare_collections()
+        tune_interpreter()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """The app, which Ray asks for once the constructor has run; it is never pickled."""

@@ -259,8 +259,7 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     support = SupportFinder(catalog, embeddings, neutral)
     summaries = build_summaries(settings, found.context, inference, analysis, support)
-    idle_trim = inference.text_work.idle_trim
-    services = TextServices(catalog, embeddings, entities, analysis, summaries.service, idle_trim)
+    services = TextServices(catalog, embeddings, entities, analysis, summaries.service, inference.text_work)
     reranking = RerankService(catalog, embeddings, neutral, scoring, telemetry)
     return _TextStack(services, classification, reranking, neutral, summaries)
 

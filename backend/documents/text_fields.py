@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from functools import partial
 
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
 from backend.files.text_files import document_of_text
 from backend.invoices.structure import fields_of
+from backend.lanes.text_work import TextWork
 
 _OPTIONS = DocumentOptions(features=frozenset({"fields"}))
 
 
-async def find_text_fields(text: str, *, deadline_s: float) -> DocumentAnswer:
+async def find_text_fields(text_work: TextWork, text: str) -> DocumentAnswer:
     """The text as a document of one page, with its fields. On a thread: a millisecond for a page's worth.
 
-    Args:
-        deadline_s: on the monotonic clock; whoever calls is told when it passes, the thread ends its text.
+    A caller that is cancelled, at its deadline or because it left, ends the thread's work too.
 
     Raises: InferenceFailed for a fault of ours.
     """
-    del deadline_s
-    return await asyncio.to_thread(_answer, text)
+    return await text_work.run_long(partial(_answer, text))
 
 
 def _answer(text: str) -> DocumentAnswer:

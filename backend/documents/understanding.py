@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -26,8 +26,8 @@ from backend.files.pages import Document, Page, locate
 from backend.invoices.ocr_confusions import SuggestedRepair, suggest_repairs
 from backend.invoices.records import ExtractedFields, Validity
 from backend.invoices.structure import fields_of, tables_of
-from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
+from backend.lanes.text_work import TextWork
 from backend.serving.catalog import Catalog
 from backend.speech.pages import KIND as RECORDING
 from backend.summaries.records import Summary
@@ -52,7 +52,7 @@ class TextServices:
     entities: EntityService
     analysis: AnalysisService
     summaries: SummaryService
-    idle_trim: IdleTrim = field(default_factory=IdleTrim)  # of the process
+    text_work: TextWork  # of the process
 
 
 class Understanding:
@@ -90,7 +90,7 @@ class Understanding:
             self._analyse(text), self._chunks(document, text), self._page_entities(), self._look(document)
         )
         summary = await self._summary(text, analysis)
-        entities = await asyncio.to_thread(_placed, document, by_page)
+        entities = await self._services.text_work.run_long(partial(_placed, document, by_page))
         skipped = _skipped(document, self._options.features)
         fields, tables = (None, ()) if skipped else await self._structured(document, analysis)
         understood = Understood(
@@ -131,7 +131,7 @@ class Understanding:
         row = entities.rows[0]
         if page.source != "ocr":  # a wrong number in a text layer is not a confusion of OCR
             return row, ()
-        return row, await asyncio.to_thread(partial(suggest_repairs, page.text, row.entities))
+        return row, await self._services.text_work.run_long(partial(suggest_repairs, page.text, row.entities))
 
     async def _page_entities(self) -> dict[int, tuple[TextEntities, Sequence[SuggestedRepair]]]:
         results = await asyncio.gather(*self._entity_tasks.values())
@@ -189,7 +189,7 @@ class Understanding:
         self, feature: str, read: Callable[[], Found], instead: Callable[[InferenceFailed], Found]
     ) -> Found:
         try:
-            return await asyncio.to_thread(read)
+            return await self._services.text_work.run_long(read)
         except InferenceFailed as error:
             self.faults.append(feature)
             if self._options.features == {feature}:
@@ -208,7 +208,7 @@ class Understanding:
             return ()
         model, token_starts = await self._services.embeddings.token_starts(text)
         max_tokens = min(model.spec.max_tokens, CHUNK_TOKENS) - SPECIAL_TOKENS
-        spans = await asyncio.to_thread(text_chunks, text, token_starts, max_tokens)
+        spans = await self._services.text_work.run_long(partial(text_chunks, text, token_starts, max_tokens))
         priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
         embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)

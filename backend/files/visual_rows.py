@@ -17,6 +17,7 @@ import numpy as np
 
 from backend.files.pages import Box, Document, Page, Word, bounding_box, printed_rows
 
+_LONGEST_WORD = 1_000  # characters; a line of base64 has 76, a leader 200
 _FARTHEST = 1e6  # page units; the longest PDF page has 14,400, the longest JPEG 65,500
 _SAME_ROW = 0.5  # of the lower word's height: vertical distance of middles at most
 _NEIGHBOURS = 3  # words of a row on either side of a place: boxes may overlap
@@ -95,14 +96,14 @@ def rows_of(document: Document, most_words: int | None = None) -> tuple[PageRows
 
 
 def page_rows(page: Page, start: int = 0, most_words: int | None = None, *, is_first: bool = True) -> PageRows:
-    """The rows of one page.
+    """The rows of one page, without words that nobody reads: of 60,000 dots, or off the paper.
 
     Args:
         start: where the page's text begins in the document's.
         most_words: of a row; one with more is cut, so that who compares all words of a row is linear in the page.
         is_first: of its document.
     """
-    words = [word for word in page.words if _is_printed(word.box)]
+    words = [word for word in page.words if len(word.text) <= _LONGEST_WORD and _is_printed(word.box)]
     slope = _slope(words)
     level = [(word, _level(word.box, slope)) for word in words]
     rows: list[VisualRow] = []

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from rapidfuzz.distance import Levenshtein
 
+from backend.abandoned import require_wanted
 from backend.files.pages import Word
 from backend.files.visual_rows import Cell
 from backend.text.patterns.folding import fold
@@ -76,7 +77,8 @@ class Vocabulary:
         self._nearest = lru_cache(maxsize=_KEPT)(self._misread)  # words repeat, most of all in prose
 
     def find(self, cell: Cell) -> list[LabelMatch]:
-        """The labels in a cell, left to right, without overlaps."""
+        """The labels in a cell, left to right, without overlaps. Raises: CallerGone once nobody waits for them."""
+        require_wanted()
         pieces = [
             (piece, index)
             for index, word in enumerate(cell.words)

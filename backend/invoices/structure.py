@@ -11,7 +11,7 @@ from dataclasses import replace
 from traceback import extract_tb
 from typing import TypeVar
 
-from backend.errors import InferenceFailed
+from backend.errors import CallerGone, InferenceFailed
 from backend.files.pages import Document, Page
 from backend.invoices.extract import extract_fields, with_electronic
 from backend.invoices.records import ExtractedFields, Validity
@@ -61,6 +61,8 @@ def tables_or_none(document: Document) -> tuple[Table, ...]:
 def _guarded(what: str, find: Callable[[], Found]) -> Found:
     try:
         return find()
+    except CallerGone:
+        raise
     except Exception as error:
         last = extract_tb(error.__traceback__)[-1]  # and not its message, which may quote the document
         fault, at = type(error).__name__, f"{last.filename.rpartition('/')[2]}:{last.lineno}"

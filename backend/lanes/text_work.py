@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from backend.abandoned import Abandoned
 from backend.errors import Overloaded, TooLarge
-from backend.lanes.abandoned import Abandoned, Check
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.policy import Admission, Throughput, admit, retry_after_s
 from backend.models.text_slices import SLICE_CHARS
@@ -104,14 +104,13 @@ class TextWork:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def run_long(self, work: Callable[[Check], _Result], characters: int = ON_THREAD) -> _Result:
-        """The same for work in one piece that may take seconds: once the caller is cancelled, its check ends it."""
-        abandoned = Abandoned()
-        run = partial(work, abandoned.check)
+    async def run_long(self, work: Callable[[], _Result], characters: int = ON_THREAD) -> _Result:
+        """The same for work in one piece that may take seconds: once its caller is gone, `require_wanted` ends it."""
         if characters <= INLINE_CHARS:
-            return run()
+            return work()
+        abandoned = Abandoned()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._long_threads, run)
+            return await asyncio.get_running_loop().run_in_executor(self._long_threads, abandoned.run, work)
         except asyncio.CancelledError:
             abandoned.set()
             raise
@@ -142,7 +141,7 @@ class TextWork:
     ) -> Windows:
         """A text in windows that fit the model, as ``TextTokenizer.windows`` makes them; ``budget`` as for ``read``."""
         tokens = await self.read(tokenizer, text, budget)
-        return await self.run_long(lambda _: tokenizer.cut(text, tokens, overlap), len(text))
+        return await self.run_long(partial(tokenizer.cut, text, tokens, overlap), len(text))
 
     def close(self) -> None:
         """End the threads."""

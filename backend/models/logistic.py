@@ -5,13 +5,14 @@ Shared by training and by the classifiers trained at run time. Deterministic: eq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.abandoned import require_wanted
 from backend.models.calibration import Temperature, choose_threshold, fit_temperature, log_loss, sigmoid, softmax
 from backend.models.features import Gate, WideFeatures, gram_scale, wide_features
 
@@ -59,7 +60,6 @@ def fit_head(
     groups: Sequence[Hashable] = (),
     class_weights: Array | None = None,
     background: int | None = None,
-    check: Callable[[], None] = lambda: None,
 ) -> FittedHead:
     """The head of greatest posterior probability under a normal prior on the weights.
 
@@ -77,12 +77,11 @@ def fit_head(
         groups: texts of equal group stay in one fold, such as translations of one text.
         background: the class of texts that belong to none of the others. It is fitted like any other, and the
             threshold then weighs right answers to texts of the others against answers to texts of the background.
-        check: called before each step of the solver; what it raises ends the fit.
     """
     truth, weights = _rows(targets, labels), _item_weights(targets, labels, class_weights)
     size, multi_label = _size(vectors), targets.ndim > 1
     scaled = np.asarray(vectors, dtype=np.float64) / size
-    plain = _Problem(scaled, truth, weights, multi_label, check)
+    plain = _Problem(scaled, truth, weights, multi_label)
     folds = _folds(targets, groups) if _enough(targets) else []
     if not folds:
         solved = plain.solve(np.arange(len(vectors)), DEFAULT_PENALTY)
@@ -135,7 +134,6 @@ class _Problem:
     truth: Array  # (texts, labels) of 0 and 1
     weights: Array  # (texts, 1) or, with several labels a text, (texts, labels)
     multi_label: bool
-    check: Callable[[], None] = lambda: None  # called before each evaluation of the loss
 
     def solve(self, items: Array, penalty: float, start: _Solved | None = None) -> _Solved:
         """The head of least summed loss plus ``penalty / 2`` times the squared weights; biases are not penalised."""
@@ -145,7 +143,7 @@ class _Problem:
         labels, width, total = truth.shape[1], rows.shape[1], float(len(items))
 
         def loss(flat: Array) -> tuple[float, Array]:
-            self.check()
+            require_wanted()
             head = flat.reshape(labels, width + 1)
             value, slope = self._loss(rows @ head[:, :-1].T + head[:, -1], truth, weights)
             gradient = np.empty_like(head)

@@ -37,7 +37,7 @@ from backend.processes.control import (
     write_control,
 )
 from backend.processes.forward import ForwardingApp, ServiceConnections
-from backend.processes.http_server import DrainingServer, server_config, spare_collections
+from backend.processes.http_server import DrainingServer, server_config, tune_interpreter
 from backend.processes.remote_batcher import RemoteBatcher
 from backend.processes.ring import RingReader, RingWriter, map_memory
 from backend.processes.shared_page import SharedPage
@@ -96,7 +96,7 @@ class HttpWorker:
         )
         self._server = server = DrainingServer(config, app, _Announcer(self._channel))
         services.telemetry.connections.set_function(lambda: len(server.server_state.connections))
-        spare_collections()
+        tune_interpreter()
         await server.serve(sockets=[self._listener])
         connections.close()
         self._usage.flush()

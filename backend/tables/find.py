@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
+from backend.abandoned import require_wanted
 from backend.files.pages import Box, Document, Grid, Page, Word, bounding_box, printed_rows
 from backend.files.visual_rows import Cell, page_rows
 from backend.tables.aligned import Stretch, lines_of, stretches
@@ -332,6 +333,7 @@ def find_tables(document: Document) -> tuple[Table, ...]:
     values = CellValues(document)
     tables: list[Table] = []
     for page, start in zip(document.pages, document.page_starts, strict=True):
+        require_wanted()
         if page.grids is None:
             tables += _tables_of(level_page(page_rows(page, start)), values, tables[-1] if tables else None)
         else:
@@ -381,6 +383,7 @@ def _tables_of(page: LevelPage, values: CellValues, last: Table | None) -> list[
             taken |= {id(word) for word in layout.words}
     found = stretches(lines_of(page, taken), page.levels, page.unit)
     for stretch in (part for whole in found for part in parts_of(whole, page.levels, page.unit)):
+        require_wanted()
         layout = aligned_layout(stretch, page.levels, page.unit)
         score = table_score(layout, len(stretch.rulings))
         if score < _MIN_SCORE and not _is_rest(layout, stretch, page, last):

@@ -12,6 +12,7 @@ from backend.files.pages import Document, Word
 from backend.files.visual_rows import Cell
 from backend.text.patterns.folding import fold
 from backend.text.patterns.numbers import decimal_mark, parse_fraction, parse_number
+from backend.text.patterns.pattern import matches
 
 _CURRENCIES = {
     "€": "EUR", "EUR": "EUR", "EUROS": "EUR", "EURO": "EUR", "US$": "USD", "$": "USD", "USD": "USD", "£": "GBP",
@@ -78,7 +79,7 @@ def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
     text = _with_digits(folded.text)
     starts = [0, *accumulate(len(word.text) + 1 for word in cell.words)]
     found: list[Number] = []
-    for match in _NUMBER.finditer(text):
+    for match in matches(_NUMBER, text):
         if len(match["digits"]) > _MAX_DIGITS:
             continue
         percent = match["after"] == "%"

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.lanes.abandoned import Check
+from backend.abandoned import require_wanted
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector
 from backend.lanes.engine import Engine
@@ -182,7 +182,9 @@ class AnalysisService:
             if "classes" in wanted and (features or labels or self._classification.can_classify(classifier)):
                 classes, class_tokens = await self._classes(text, vectors, labels, classifier, urgency)
             select = partial(_selected, structure, sums, vectors.vectors[0], summary)
-            phrases, sentences, extract = await asyncio.to_thread(select, phrases=top_phrases, sentences=top_sentences)
+            phrases, sentences, extract = await self._inference.text_work.run_long(
+                partial(select, phrases=top_phrases, sentences=top_sentences)
+            )
             found = await entities
         finally:
             entities.cancel()
@@ -208,7 +210,7 @@ class AnalysisService:
         """Some milliseconds a page, on threads. The first call reads the language model."""
         model, text_work = self._catalog.embedding(), self._inference.text_work
         with_language = with_summary or "key_phrases" in wanted or "language" in wanted
-        language = await asyncio.to_thread(detect, text) if with_language else None
+        language = await text_work.run_long(partial(detect, text)) if with_language else None
         with_vectors = with_summary or _FROM_VECTORS & wanted
         tokenized = await text_work.windows(model.tokenizer, text, 0) if with_vectors else None
         features = wanted | {_SUMMARY} if with_summary else wanted
@@ -256,7 +258,6 @@ class AnalysisService:
 def _structure_of(
     text: str,
     model: LoadedModel,
-    check: Check,
     *,
     wanted: frozenset[str],
     language: Language | None,
@@ -266,11 +267,11 @@ def _structure_of(
         feature in wanted for feature in ("key_phrases", "key_sentences", _SUMMARY)
     )
     sentences = sentence_spans(text) if with_phrases or with_sentences or with_summary else _NO_SPANS
-    check()
+    require_wanted()
     code = language.code if language else None
     phrases: Sequence[Candidate] = ()
     if tokenized and with_phrases:
-        phrases = phrase_candidates(text, tokenized.words, sentences, code, check=check)
+        phrases = phrase_candidates(text, tokenized.words, sentences, code)
     candidates = _NO_CANDIDATES
     if with_summary:
         candidates = summary_candidates(_texts(text, sentences), code, pages=_pages(text, sentences))

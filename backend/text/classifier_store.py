@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from backend.abandoned import run_to_end
 from backend.callers.callers import Caller
-from backend.lanes.abandoned import run_to_end
 from backend.models.classifier_head import ClassifierHead
 from backend.replicas.records import Version
 from backend.text.classifier_files import Example
@@ -78,7 +78,7 @@ class FolderStore:
         """Everything is known."""
 
     async def save(self, name: str, head: ClassifierHead, examples: Sequence[Example], caller: Caller) -> Classifier:
-        return await run_to_end(lambda _: self.registry.save(name, head, examples, caller))
+        return await run_to_end(lambda: self.registry.save(name, head, examples, caller))
 
     async def delete(self, name: str, caller: Caller) -> None:
         await asyncio.to_thread(self.registry.delete, name, caller)
@@ -95,7 +95,7 @@ class FolderStore:
     async def save_learnt_again(
         self, name: str, head: ClassifierHead, examples: Sequence[Example], _version: Version | None
     ) -> None:
-        await run_to_end(lambda _: self.registry.save(name, head, examples))
+        await run_to_end(lambda: self.registry.save(name, head, examples))
 
     def report(self) -> dict[str, Any]:
         return {"store": "folder", "why": "neither REDIS_URL nor SEARCH_URL is set: only this process has them"}

@@ -15,9 +15,9 @@ from functools import partial
 
 import numpy as np
 
+from backend.abandoned import run_to_end
 from backend.callers.callers import ANYBODY, Caller
 from backend.errors import FinanciaError, Overloaded, Unavailable
-from backend.lanes.abandoned import Check, run_to_end
 from backend.lanes.work_item import Priority
 from backend.models.classifier_head import NONE, ClassifierHead, wide_weights
 from backend.models.encoder import Vectors
@@ -104,7 +104,7 @@ class ClassifierTrainer:
             head = await self._fit(examples, labels, Priority.BULK, math.inf, reads_text=True)
             async with self._write_lock:
                 if head.trained_on == self._registry.encoder:
-                    await run_to_end(lambda _: self._registry.use_substitute(name, head))
+                    await run_to_end(lambda: self._registry.use_substitute(name, head))
         except FinanciaError as error:
             log_event(_log, logging.WARNING, "a bundled classifier could not be learnt", name=name, reason=error)
             if not error.retryable:
@@ -169,7 +169,7 @@ class ClassifierTrainer:
         spec = vectors.model.spec
         fit = partial(_fit_head, vectors.vectors, examples, labels, spec, multiple=_is_multiple(examples))
         async with self._fit_lock:
-            head = await run_to_end(lambda check: fit(reads_text=reads_text, check=check))
+            head = await run_to_end(partial(fit, reads_text=reads_text))
         return replace(head, info={**head.info, "tokens": sum(vectors.tokens)})
 
 
@@ -185,7 +185,6 @@ def _fit_head(
     *,
     multiple: bool,
     reads_text: bool,
-    check: Check,
 ) -> ClassifierHead:
     """Seconds for thousands of examples, milliseconds for a few."""
     background = len(labels) if any(NONE in example.labels for example in examples) else None
@@ -196,7 +195,7 @@ def _fit_head(
     else:
         targets = np.array([indices[example.labels[0]] for example in examples], np.int64)
     texts = [example.text for example in examples] if reads_text else ()
-    fitted = fit_head(vectors, targets, labels=rows, background=background, texts=texts, check=check)
+    fitted = fit_head(vectors, targets, labels=rows, background=background, texts=texts)
     return ClassifierHead(
         labels=tuple(labels),
         multiple=multiple,

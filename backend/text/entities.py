@@ -12,7 +12,6 @@ from typing import Protocol
 import numpy as np
 
 from backend.errors import InvalidField, NotFound, UnknownModel
-from backend.lanes.abandoned import Check
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
@@ -186,7 +185,7 @@ class EntityService:
 
     async def _merged(
         self,
-        merge_all: Callable[[Sequence[_TextCandidates], Check], Sequence[_Merged]],
+        merge_all: Callable[[Sequence[_TextCandidates]], Sequence[_Merged]],
         texts: Sequence[_TextCandidates],
         with_patterns: bool,
     ) -> list[_Merged]:
@@ -216,7 +215,7 @@ def _wanted(types: Collection[str] | None, loaded: EntityModel | None) -> frozen
 
 
 def _merge_all(
-    texts: Sequence[_TextCandidates], check: Check, *, with_patterns: bool, wanted: Collection[str], min_score: float
+    texts: Sequence[_TextCandidates], *, with_patterns: bool, wanted: Collection[str], min_score: float
 ) -> list[_Merged]:
     """Each text's entities, and the overlapping candidates that lost to them.
 
@@ -225,7 +224,7 @@ def _merge_all(
     """
     results = []
     for text, by_model in texts:
-        entities = [*by_model, *(find_patterns(text, check=check) if with_patterns else ())]
+        entities = [*by_model, *(find_patterns(text) if with_patterns else ())]
         merged = merge([entity for entity in entities if entity.score >= min_score], wanted)
         results.append((tuple(merged.kept), tuple(merged.lost)))
     return results

@@ -7,12 +7,13 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.abandoned import require_wanted
 from backend.models.words import Offsets
 from backend.text.diverse_selection import min_max_scaled, select_diverse, unit_vectors
 from backend.text.word_lists import COMMON_VERBS, NUMBER_WORDS, VAGUE_WORDS, connectors, function_words
@@ -24,7 +25,7 @@ MAX_CANDIDATES = 100  # measured: 20 give phrases as good as 200
 # Phrases while counting; above it, those met only once are dropped. A book has fewer.
 _MAX_COUNTED = 200_000
 _MAX_WEIGHTED = 2_000  # the most frequent of them, for which weights are computed
-_CHECK_WORDS = 1_024
+_WORDS_AT_ONCE = 4096
 _LONGEST_WORD = 40  # characters; longer ones are URLs and noise
 _NESTED = 0.7  # share of a longer phrase's occurrences that a nested phrase loses; not all, as the rest may be a verb
 _COMMON_WORD_FACTOR = 0.5  # for a single word in lower case
@@ -89,9 +90,7 @@ class _Word:
     kind: str  # "w" content word, "v" content word but vague alone, "p" preposition, "a" article
 
 
-def phrase_candidates(
-    text: str, words: Offsets, sentences: Offsets, language: str | None, *, check: Callable[[], None] = lambda: None
-) -> list[Candidate]:
+def phrase_candidates(text: str, words: Offsets, sentences: Offsets, language: str | None) -> list[Candidate]:
     """The possible key phrases, heaviest first, at most ``MAX_CANDIDATES``.
 
     A phrase is one to four content words within a sentence, joined only by blanks and words like "de" and "of";
@@ -100,14 +99,13 @@ def phrase_candidates(
     Args:
         words, sentences: of this text, from ``word_places`` and ``sentence_spans``.
         language: ISO 639-1 or None, selects the word lists.
-        check: called again and again; what it raises ends the work. A megabyte takes three seconds.
 
     Source of the weight: C-value (Frantzi, Ananiadou and Mima 2000), which discounts occurrences inside longer
     phrases; position and capitals as in YAKE (Campos et al. 2020).
     """
     spans: dict[Key, list[tuple[int, int]]] = {}
     limit = _MAX_COUNTED
-    for run in _runs(text, words, sentences, language, check):
+    for run in _runs(text, words, sentences, language):
         for key, start, stop in _phrases(run):
             spans.setdefault(key, []).append((start, stop))
         if len(spans) > limit:
@@ -154,18 +152,13 @@ def rank_phrases(
     return [KeyPhrase(candidates[index].text, float(relevance[index]), candidates[index].places) for index in best]
 
 
-def _runs(
-    text: str, words: Offsets, sentences: Offsets, language: str | None, check: Callable[[], None]
-) -> Iterator[list[_Word]]:
+def _runs(text: str, words: Offsets, sentences: Offsets, language: str | None) -> Iterator[list[_Word]]:
     """Sequences of content words and joiners with nothing else between them."""
     no_noun = _NO_NOUN.get(language or "en", _NOTHING)
     grammar = _Grammar(function_words(language) | COMMON_VERBS, connectors(language), no_noun)
-    numbers = np.searchsorted(sentences[:, 0], words[:, 0], side="right").tolist()
     run: list[_Word] = []
     previous = (0, 0)  # sentence and end of the previous word
-    for number, ((start, stop), sentence) in enumerate(zip(words.tolist(), numbers, strict=True)):
-        if number % _CHECK_WORDS == 0:
-            check()
+    for start, stop, sentence in _placed(words, sentences):
         gap = text[previous[1] : start]
         word = _phrase_word(text, start, stop, grammar)
         if run and (word is None or sentence != previous[0] or "\t" in gap or len(gap) > 2):
@@ -176,6 +169,15 @@ def _runs(
             run.append(word)
     if run:
         yield run
+
+
+def _placed(words: Offsets, sentences: Offsets) -> Iterator[list[int]]:
+    """Start, end and sentence of each word; some thousand at once, as all of a megabyte would hold the interpreter."""
+    numbers = np.searchsorted(sentences[:, 0], words[:, 0], side="right")
+    for first in range(0, len(words), _WORDS_AT_ONCE):
+        require_wanted()
+        part = slice(first, first + _WORDS_AT_ONCE)
+        yield from np.column_stack((words[part], numbers[part])).tolist()
 
 
 def _phrase_word(text: str, start: int, stop: int, grammar: _Grammar) -> _Word | None:

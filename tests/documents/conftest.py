@@ -131,6 +131,6 @@ async def documents(
         stack.catalog, stack.batcher, stack.inference.text_work, UsageCounter(stack.telemetry, "summaries")
     )
     summaries = SummaryService(analysis, writers, support)
-    services = TextServices(stack.catalog, stack.service, entities, analysis, summaries)
+    services = TextServices(stack.catalog, stack.service, entities, analysis, summaries, stack.inference.text_work)
     yield DocumentsFixture(DocumentService(reader, services, stack.telemetry), ocr, stack)
     reader._threads.close()

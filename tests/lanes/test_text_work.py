@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from backend.abandoned import require_wanted, run_to_end
 from backend.errors import CallerGone, Overloaded, TooLarge
-from backend.lanes.abandoned import Check, run_to_end
 from backend.lanes.text_work import INLINE_CHARS, TextLimits, TextWork, TokenBudget, slices_of
 from backend.models.tokenizer import TextTokenizer
 from backend.telemetry import Telemetry
@@ -143,16 +143,16 @@ async def test_slices_have_the_tokens_of_the_text(text_work: TextWork):
 
 
 async def test_long_work_ends_once_its_caller_is_gone(text_work: TextWork):
-    """The check that it is given raises then, and not before."""
+    """What it asks raises then, and not before."""
     started, gone, ended = threading.Event(), threading.Event(), list[str]()
     finished = threading.Event()
 
-    def work(check: Check) -> None:
-        check()
+    def work() -> None:
+        require_wanted()
         started.set()
         assert gone.wait(TEST_TIMEOUT_S)
         try:
-            check()
+            require_wanted()
         except CallerGone as error:
             ended.append(str(error))
         finished.set()
@@ -169,9 +169,9 @@ async def test_long_work_ends_once_its_caller_is_gone(text_work: TextWork):
 
 
 async def test_run_to_end_returns_what_the_work_does():
-    assert 7 == await run_to_end(lambda _: 7)
+    assert 7 == await run_to_end(lambda: 7)
     with pytest.raises(ZeroDivisionError):
-        await run_to_end(lambda _: 1 // 0)
+        await run_to_end(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,43 @@
-"""Texts made to take long: work grows with their length, never with its square.
+"""Texts made to take long: work grows with their length, never with its square, and lets other threads run meanwhile.
 
-Every public way of a text through the service that holds the interpreter is in `READERS`.
+What reads texts is found by walking: every public function that takes one. Those that need more than a text and its
+language are called by `READERS`, which a test holds to be whole; `NO_READERS` read what nobody can make long.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from types import CodeType, ModuleType
 
 import numpy as np
 import pytest
 
 import backend
+from backend.abandoned import Abandoned
 from backend.documents.chunks import printed_rows, text_chunks
 from backend.documents.formats.markdown import stream_markdown
-from backend.errors import CallerGone
+from backend.errors import CallerGone, FinanciaError
 from backend.files.pages import Document
-from backend.files.text_files import document_of_text, html_text
+from backend.files.text_files import document_of_text, html_text, is_html
 from backend.invoices.structure import fields_of, tables_of
+from backend.models.features import gram_places
+from backend.models.spelling import word_spellings
 from backend.models.words import word_places
-from backend.search.keywords import query_terms, tokens_of
+from backend.search.document_chunks import cut_chunks
+from backend.search.keywords import matched_spans, query_terms, tokens_of, word_coverage
+from backend.tables.headers import names_columns
 from backend.text.entity_merge import MODEL, Entity, merge
 from backend.text.key_phrases import phrase_candidates
-from backend.text.key_sentences import summary_candidates
+from backend.text.key_sentences import SummaryLength, select_key_sentences, select_summary, summary_candidates
 from backend.text.language import detect
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from backend.text.sentences import sentence_spans
@@ -117,6 +128,27 @@ ANCHORED = frozenset(
     }
 )
 QUICK_UNITS = (" ", ".", "1 ", "a")
+HOLDING_UNITS = ("1 ", ".", "1,00 ")
+MOST_HELD_S = 0.1
+TEXTS = frozenset({"text", "texts", "sentence", "markup"})  # names of parameters
+TEXT_TYPES = frozenset({"str", "Sequence[str]", "Iterable[str]"})
+WINGS = frozenset(
+    {"documents", "files", "images", "invoices", "models", "search", "speech", "summaries", "tables", "text"}
+)
+NO_READERS = frozenset(
+    {
+        "documents.text_fields.find_text_fields",  # "fields" on a thread
+        "files.text_layout.letters_apart",  # of the gaps between a PDF's characters, in a worker process
+        "models.features.gram_scores",  # "grams" of each text, as the next three
+        "models.features.wide_features",
+        "text.label_scores.head_cost",
+        "text.label_scores.head_scores",
+        "search.attributes.checked_text",  # of a bounded length
+        "search.sqlite.rows.chunk_checksum",  # a sum over bytes
+        "summaries.remarks.why_empty",  # looks for one letter
+        "summaries.writing.reading_of",  # "sentences" on a thread
+    }
+)
 
 
 def _sentences(text: str) -> None:
@@ -124,8 +156,25 @@ def _sentences(text: str) -> None:
     summary_candidates([text[start:stop] for start, stop in spans.tolist()], "es")
 
 
+def _chosen(text: str) -> None:
+    """Key sentences and a summary of sentences that are all alike to the model."""
+    texts = text.split("\n")[:2_000]
+    vectors, same = np.ones((len(texts), 2), np.float32), np.ones(2, np.float32)
+    select_key_sentences(texts, vectors, same, count=3)
+    numbers = np.arange(len(texts))
+    select_summary(texts, numbers, vectors, same, length=SummaryLength(), tokens=np.full(len(texts), 4))
+
+
 def _chunks(text: str) -> None:
-    text_chunks(text, np.arange(0, len(text), 4), 256, overlap_tokens=32, rows=printed_rows(text))
+    starts = np.arange(0, len(text), 4)
+    text_chunks(text, starts, 256, overlap_tokens=32, rows=printed_rows(text))
+    cut_chunks(text, starts, (256, 32), printed_rows(text), None)
+
+
+def _hit(text: str) -> None:
+    """A chunk that a search found, and where the query stands in it."""
+    matched_spans(text, query_terms("factura 1 12/10/2024"), "es")
+    word_coverage(text, "es", "factura 1 12/10/2024")
 
 
 def _merged_name(text: str) -> None:
@@ -152,7 +201,13 @@ READERS: dict[str, Callable[[str], object]] = {
     "merge": _merged_name,
     "sentences": _sentences,
     "phrases": _phrases,
+    "chosen": _chosen,
     "chunks": _chunks,
+    "hit": _hit,
+    "grams": lambda text: gram_places(text, 16),
+    "spellings": lambda text: word_spellings(text, word_places(text)),
+    "header": lambda text: names_columns(text.split("\n"), 2),
+    "is_html": lambda text: is_html("a.txt", text),
     "words": partial(tokens_of, language="es"),
     "query": query_terms,
     "html": html_text,
@@ -180,6 +235,75 @@ def grows_too_fast(work: Callable[[str], object], unit: str) -> str:
     return f"{unit!r}: {before_s:.3f} s, then {spent_s:.3f} s" if spent_s > GROWTH * before_s else ""
 
 
+def modules() -> Iterator[ModuleType]:
+    """All of backend/."""
+    for module in pkgutil.walk_packages(backend.__path__, "backend."):
+        if not module.name.endswith("__main__") and module.name not in UNTOUCHED:
+            yield importlib.import_module(module.name)
+
+
+def text_functions() -> dict[str, Callable[..., object]]:
+    """Every public function that takes a text or several, of the wings that read what strangers send."""
+    return {
+        f"{module.__name__.removeprefix('backend.')}.{name}": function
+        for module in modules()
+        if module.__name__.split(".")[1] in WINGS
+        for name, function in vars(module).items()
+        if inspect.isfunction(function)
+        and function.__module__ == module.__name__
+        and not name.startswith("_")
+        and any(each.name in TEXTS and each.annotation in TEXT_TYPES for each in required(function))
+    }
+
+
+def required(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """The parameters without a default."""
+    parameters = inspect.signature(function).parameters.values()
+    return [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+
+
+def reader_of(function: Callable[..., object]) -> Callable[[str], None] | None:
+    """``function`` as a reader of one text; None where it needs more than a text and its language."""
+    names = [parameter.name for parameter in required(function)]
+    if not set(names) <= TEXTS | {"language"} or inspect.iscoroutinefunction(function):
+        return None
+
+    def read(text: str) -> None:
+        values = {name: "es" if name == "language" else text for name in names}
+        if "texts" in values:
+            values["texts"] = text.split("\n")  # type: ignore[assignment]
+        with suppress(ValueError, ArithmeticError, FinanciaError):
+            function(**values)
+
+    return read
+
+
+def called_by(work: Callable[[], object]) -> set[CodeType]:
+    """The code that ``work`` enters."""
+    entered: set[CodeType] = set()
+    sys.setprofile(lambda frame, event, _: entered.add(frame.f_code) if event == "call" else None)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+def longest_hold_s(work: Callable[[str], object], text: str) -> float:
+    """Processor seconds for which ``work`` ran on its thread without letting another one run."""
+    thread = threading.Thread(target=work, args=(text,))
+    thread.start()
+    longest_s, spent_s = 0.0, 0.0
+    with suppress(OSError):  # it has just ended
+        clock = time.pthread_getcpuclockid(thread.ident or 0)
+        while thread.is_alive():
+            time.sleep(0.001)  # and then waits for the interpreter, which is what is measured
+            now_s = time.clock_gettime(clock)
+            longest_s, spent_s = max(longest_s, now_s - spent_s), now_s
+    thread.join()
+    return longest_s
+
+
 def patterns_of(name: str, value: object) -> Iterator[tuple[str, re.Pattern[str]]]:
     """The patterns that a name of a module stands for, tables of them included."""
     if isinstance(value, re.Pattern):
@@ -197,19 +321,52 @@ def patterns_of(name: str, value: object) -> Iterator[tuple[str, re.Pattern[str]
 def patterns() -> dict[str, re.Pattern[str]]:
     """Every compiled pattern of backend/ by the module and name that holds it."""
     found: dict[str, re.Pattern[str]] = {}
-    for module in pkgutil.walk_packages(backend.__path__, "backend."):
-        if not module.name.endswith("__main__") and module.name not in UNTOUCHED:
-            for name, value in vars(importlib.import_module(module.name)).items():
-                found.update(patterns_of(f"{module.name}.{name}", value))
+    for module in modules():
+        for name, value in vars(module).items():
+            found.update(patterns_of(f"{module.__name__}.{name}", value))
     return found
+
+
+@pytest.fixture(scope="module")
+def readers() -> dict[str, Callable[[str], object]]:
+    """Those of `READERS` and every public function that takes a text alone."""
+    walked = {name: reader_of(function) for name, function in text_functions().items() if name not in NO_READERS}
+    return READERS | {name: reader for name, reader in walked.items() if reader is not None}
+
+
+def test_every_function_that_takes_a_text_is_read():
+    """Alone, or by one of `READERS`."""
+    entered: set[CodeType] = set()
+    for reader in READERS.values():
+        entered |= called_by(partial(reader, "La factura 1 de Acme S.L. vence el 12/10/2024.\nTotal 24,20 €\n"))
+    missed = {
+        name
+        for name, function in text_functions().items()
+        if name not in NO_READERS and reader_of(function) is None and function.__code__ not in entered
+    }
+
+    assert missed == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the clock of another thread")
+@pytest.mark.parametrize("unit", HOLDING_UNITS)
+def test_others_run_while_a_text_is_read(unit: str):
+    """A search of 50,000 characters that look like a number held the interpreter for 0.2 s, of a million for 4 s."""
+    for reader in READERS.values():
+        reader("la factura 1")  # reads its model
+    held_s = {name: longest_hold_s(reader, unit * (50_000 // len(unit))) for name, reader in READERS.items()}
+
+    assert {name: seconds for name, seconds in held_s.items() if seconds > MOST_HELD_S} == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
-def test_time_grows_with_the_length_of_a_text(unit: str):
-    for reader in READERS.values():
+def test_time_grows_with_the_length_of_a_text(unit: str, readers: dict[str, Callable[[str], object]]):
+    for reader in readers.values():
         reader("la factura 1")  # reads its model
-    slow = {name: grown for name, reader in READERS.items() if (grown := grows_too_fast(reader, unit))}
+    slow = {name: grown for name, reader in readers.items() if (grown := grows_too_fast(reader, unit))}
+
+    assert 60 < len(readers)
 
     assert slow == {}
 
@@ -246,18 +403,20 @@ def test_a_run_of_one_kind_is_soon_read(unit):
     assert max(spent_s.values()) < 1, spent_s
 
 
-@pytest.mark.parametrize("unit", ["1€ ", "1 ", "factura uno "])
-def test_patterns_and_phrases_end_when_nobody_waits(unit):
-    """They ask often enough: after a part of the text."""
-    text, asked = unit * 5_000, []
-
-    def check() -> None:
-        asked.append(1)
-        if len(asked) == 3:
-            raise CallerGone("nobody waits")
+@pytest.mark.parametrize("name", ["patterns", "phrases", "fields", "tables"])
+@pytest.mark.parametrize("unit", ["1€ ", "1 ", "factura uno. ", "Total 1,00\n"])
+def test_reading_ends_when_nobody_waits(name, unit):
+    """Whatever the text, it asks often enough."""
+    abandoned = Abandoned()
+    abandoned.set()
 
     with pytest.raises(CallerGone):
-        find_patterns(text, check=check)
-    asked.clear()
-    with pytest.raises(CallerGone):
-        phrase_candidates(text, word_places(text), sentence_spans(text), "es", check=check)
+        abandoned.run(partial(READERS[name], unit * 5_000))
+
+
+@pytest.mark.parametrize("blanks", range(16_384 - 30, 16_384 + 2))
+def test_what_lies_across_two_slices_is_found(blanks):
+    """Texts are searched slice by slice (`patterns.pattern.matches`)."""
+    found = find_patterns(" " * blanks + "IBAN ES91 2100 0418 4502 0005 1332")
+
+    assert ["ES9121000418450200051332"] == [entity.value for entity in found if entity.type == "IBAN"]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, context_of, limits_of
+from backend.api.dependencies import Handle, context_of, limits_of, services_of
 from backend.api.json_answers import JsonBytes, index_headers
 from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.request_fields import (
@@ -38,7 +38,7 @@ from backend.api.routes.document_answers import (
 )
 from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routing import described, upload_route
-from backend.api.service_call import ServiceCall, call_service
+from backend.api.service_call import ServiceCall, call_service, call_within_limit
 from backend.api.upload import Upload, receive_upload
 from backend.documents import records
 from backend.documents.formats.registry import FORMAT_NAMES, FORMATS, Format, negotiate, stream_of
@@ -256,7 +256,8 @@ async def formatted_document(
     if stream is None:
         body = await call_service(request, searchable_pdf)
     else:
-        body = await asyncio.to_thread(lambda: b"".join(stream(document)))  # finding tables takes milliseconds a page
+        text_work = services_of(request).text_work  # finding tables takes milliseconds a page
+        body = await call_within_limit(request, text_work.run_long(lambda: b"".join(stream(document))))
     disposition = {"Content-Disposition": f'inline; filename="document.{document_format.extension}"'}
     return Response(body, media_type=document_format.content_type, headers={**disposition, **headers})
 
@@ -453,7 +454,12 @@ async def _of_text(request: Request) -> Response:
     meter.require("pages")
     body = await read_json(request, FieldsRequest)
     characters = check_chars([body.input], limits_of(request), "input")
-    answer = await call_service(request, partial(find_text_fields, body.input), characters=characters)
+    text_work = services_of(request).text_work
+
+    async def call(*, deadline_s: float) -> records.DocumentAnswer:  # noqa: ARG001 - the caller is cancelled then
+        return await find_text_fields(text_work, body.input)
+
+    answer = await call_service(request, call, characters=characters)
     meter.charge("pages", 1)
     return JsonBytes(await run_off_loop(answer.document, partial(document_bytes, answer)))
 

@@ -391,9 +391,8 @@ def _block_above(new: Block, blocks: Sequence[Block], rows: PageRows) -> Block |
         height = max(rows.line_height, min(cell.box.height, block.last.box.height))
         if block.last.row >= cell.row:
             continue
-        offsets = [
-            _offset(cell, other) for other in {block.last, block.first} if _overlap(cell, other) or other is block.first
-        ]
+        ends = (block.first,) if block.last is block.first else (block.first, block.last)
+        offsets = [_offset(cell, other) for other in ends if _overlap(cell, other) or other is block.first]
         offset = min(offsets, default=_ALIGNED * height * 2)
         if _overlap(cell, block.last) and is_form_alone(cell.text):
             offset = 0.0

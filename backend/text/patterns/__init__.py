@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
+from backend.abandoned import require_wanted
 from backend.text.entity_merge import PATTERN, Entity
 from backend.text.patterns import (
     amounts,
@@ -35,9 +36,7 @@ _DIGIT = re.compile("[0-9]")  # folding turns all digits into these
 PATTERN_TYPES = tuple(pattern.type for pattern in _PATTERNS)
 
 
-def find_patterns(
-    text: str, types: Collection[str] | None = None, *, check: Callable[[], None] = lambda: None
-) -> list[Entity]:
+def find_patterns(text: str, types: Collection[str] | None = None) -> list[Entity]:
     """All entities of `PATTERN_TYPES` in a text, by start.
 
     They may overlap, as an IBAN and the account number inside it; `backend.text.entity_merge` resolves that. To
@@ -45,7 +44,6 @@ def find_patterns(
 
     Args:
         types: the types to look for; None: all. Types that are not in `PATTERN_TYPES` find nothing.
-        check: called again and again; what it raises ends the search. A megabyte of amounts takes ten seconds.
     """
     folded = fold(text)
     has_digit = _DIGIT.search(folded.text) is not None
@@ -53,10 +51,9 @@ def find_patterns(
     for pattern in _PATTERNS:
         if (types is not None and pattern.type not in types) or (pattern.needs_digit and not has_digit):
             continue
-        check()
-        for number, match in enumerate(pattern.find(folded.text), 1):
+        for number, match in enumerate(pattern.find(folded.text)):
             if number % _CHECK_MATCHES == 0:
-                check()
+                require_wanted()
             start, end = folded.span(match.start, match.end)
             value = match.value if pattern.normalize is None else pattern.normalize(visible(text[start:end]))
             entity = Entity(pattern.type, text[start:end], start, end, match.score, PATTERN, value, match.valid)

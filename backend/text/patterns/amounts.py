@@ -17,7 +17,7 @@ from backend.text.patterns.numbers import (
     parse_fraction,
     parse_scaled,
 )
-from backend.text.patterns.pattern import CLEAR, LIKELY, WEAK, Pattern, PatternMatch, has_before
+from backend.text.patterns.pattern import CLEAR, LIKELY, WEAK, Pattern, PatternMatch, has_before, matches
 
 # Spelling -> ISO 4217 code; "" where the word is used for several currencies ("pesos"). The first match counts.
 _CURRENCIES: tuple[tuple[str, str], ...] = (
@@ -100,7 +100,7 @@ def _find_money(text: str) -> Iterator[PatternMatch]:
     """Numbers with a currency on either side; each currency belongs to the first number it matches with."""
     end, taken = 0, bytearray(len(text))
     mark = decimal_mark(text)
-    for match in _NUMBER.finditer(text):
+    for match in matches(_NUMBER, text):
         if match.start() < end:
             continue
         if amount := _parse_prefixed(match, end, mark) or _parse_suffixed(match, mark):
@@ -109,7 +109,7 @@ def _find_money(text: str) -> Iterator[PatternMatch]:
             yield amount
     lowered = text.lower()
     if _STEM.search(lowered):
-        words = (match for match in _WORDS.finditer(text) if not taken[match.start()])  # not the "mil" of "12 mil"
+        words = (match for match in matches(_WORDS, text) if not taken[match.start()])  # not the "mil" of "12 mil"
         yield from (amount for match in words if (amount := _parse_words(match)))
 
 
@@ -168,13 +168,13 @@ def _value(digits: str, scale: str | None, code: str, *, minus: bool = False, ma
 
 
 def _find_percents(text: str) -> Iterator[PatternMatch]:
-    for match in _PERCENT.finditer(text):
+    for match in matches(_PERCENT, text):
         sign = _SIGN.search(text, max(0, match.start() - 2), match.start())
         value = format_decimal(parse_fraction(match["number"]))
         yield PatternMatch(match.start() - bool(sign), match.end(), f"-{value}" if sign and sign[0] == "-" else value)
     lowered = text.lower()
     if "ciento" in lowered or "cent" in lowered:
-        for match in _WORD_PERCENT.finditer(text):
+        for match in matches(_WORD_PERCENT, text):
             yield PatternMatch(*match.span(), format_decimal(parse_scaled(match["word"], None)))
 
 

@@ -24,6 +24,7 @@ from backend.text.patterns.pattern import (
     compact,
     from_regex,
     has_before,
+    matches,
 )
 
 # Anchored at the two check digits: the country before them, the account after them. Groups may be split by blanks,
@@ -110,7 +111,7 @@ def _parse_ccc(match: re.Match[str]) -> PatternMatch | None:
 
 
 def _find_bics(text: str) -> Iterator[PatternMatch]:
-    return (parsed for match in _BIC.finditer(text) if bic.is_valid(match[0]) and (parsed := _parse_bic(match)))
+    return (parsed for match in matches(_BIC, text) if bic.is_valid(match[0]) and (parsed := _parse_bic(match)))
 
 
 def _parse_bic(match: re.Match[str]) -> PatternMatch | None:

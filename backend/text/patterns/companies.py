@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from backend.text.patterns.pattern import CLEAR, END, Pattern, PatternMatch
+from backend.text.patterns.pattern import CLEAR, END, Pattern, PatternMatch, matches
 
 LEGAL_FORM = re.compile(
     r"[ ](?:"
@@ -39,7 +39,7 @@ _ABBREVIATED = re.compile(r"(?:[^\W\d_]\.)+|(?:Hnos|Cia|Const|Bros|Co|St|Sta|Sto
 
 
 def _find_companies(text: str) -> Iterator[PatternMatch]:
-    for form in LEGAL_FORM.finditer(text):
+    for form in matches(LEGAL_FORM, text):
         start = _name_start(text, form.start())
         if start is not None:
             yield PatternMatch(start, form.end(), score=CLEAR)

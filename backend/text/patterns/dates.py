@@ -25,6 +25,7 @@ from backend.text.patterns.pattern import (
     Pattern,
     PatternMatch,
     has_before,
+    matches,
 )
 
 _NUMERIC = re.compile(
@@ -137,7 +138,7 @@ _MONTH_LED = re.compile(
 
 def order_of(text: str) -> DateOrder:
     """Whether the numeric dates of a folded text have the day or the month first."""
-    return _order(text, [match for match in _NUMERIC.finditer(text) if not _is_fragment(match)], _parse_written(text))
+    return _order(text, [match for match in matches(_NUMERIC, text) if not _is_fragment(match)], _parse_written(text))
 
 
 def find_dates(text: str, order: DateOrder | None = None) -> Iterator[PatternMatch]:
@@ -146,7 +147,7 @@ def find_dates(text: str, order: DateOrder | None = None) -> Iterator[PatternMat
     Args:
         order: of `order_of` for the whole document that the text is a part of; None: this text alone decides.
     """
-    numeric = [match for match in _NUMERIC.finditer(text) if not _is_fragment(match)]
+    numeric = [match for match in matches(_NUMERIC, text) if not _is_fragment(match)]
     written = _parse_written(text)
     month_first = (order or _order(text, numeric, written)).month_first
     for match in numeric:
@@ -155,7 +156,7 @@ def find_dates(text: str, order: DateOrder | None = None) -> Iterator[PatternMat
     yield from _find_written(
         [date for date in written if date.year is not None or not has_before(text, date.start, _STREET_NAME)]
     )
-    for match in _LABELLED_YEAR.finditer(text):
+    for match in matches(_LABELLED_YEAR, text):
         yield PatternMatch(*match.span("year"), match["year"], None, WEAK)
 
 
@@ -254,11 +255,11 @@ class _WrittenDate:
 
 def _parse_written(text: str) -> list[_WrittenDate]:
     """Every match of a date with its month in letters, plausible or not; those that begin with a day come first."""
-    dates = [_day_led(match) for match in _DAY_LED.finditer(text)]
+    dates = [_day_led(match) for match in matches(_DAY_LED, text)]
     taken = bytearray(len(text))
     for date in dates:
         taken[date.start : date.end] = b"\1" * (date.end - date.start)
-    others = (match for match in _MONTH_LED.finditer(text) if not taken[match.start()])
+    others = (match for match in matches(_MONTH_LED, text) if not taken[match.start()])
     return dates + [_month_led(match) for match in others if match["name"].lower() in _MONTHS]
 
 

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from decimal import Decimal
 
+from backend.text.patterns.pattern import matches
+
 # Digits with a thousands separator and the other one for decimals, or plain; not a piece of a longer number.
 # Repetitions are bounded (10^18 is more than any amount) and atomic (no backtracking), so that a megabyte of digits is
 # scanned in linear time.
@@ -43,7 +45,7 @@ def decimal_mark(text: str) -> str:
 
     "1.284" alone may be 1284 or a decimal fraction: the text's other numbers ("99,90") tell which.
     """
-    marks = Counter(_TWO_DECIMALS.findall(text))
+    marks = Counter(match[1] for match in matches(_TWO_DECIMALS, text))
     if marks["."] == marks[","]:
         return ""
     return "." if marks["."] > marks[","] else ","

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from backend.abandoned import require_wanted
+
 # Scores of a match from its form, its context and its checksum together. They order and filter; they are no
 # probabilities. Next to its keyword > recognisable alone > could as well be something else.
 SURE, CLEAR, LIKELY, WEAK = 0.99, 0.95, 0.8, 0.5
@@ -27,6 +29,10 @@ class PatternMatch:
     score: float = CLEAR
 
 
+# Characters of a text that are searched in one piece, and those behind them that a match or its look-ahead may reach.
+# A search holds the interpreter: 2 to 5 us a character where much looks like a number and is none, 5 s of a megabyte.
+_SLICE_CHARS, _REACH_CHARS = 16_384, 4_096
+
 Finder = Callable[[str], Iterator[PatternMatch]]  # matches in any order; they may overlap
 Parser = Callable[[re.Match[str]], PatternMatch | None]
 
@@ -41,11 +47,31 @@ class Pattern:
     normalize: Callable[[str], str] | None = None  # value from the original spelling, where folding would change it
 
 
+def matches(regex: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """The matches of ``regex.finditer``, searched slice by slice, so that other threads run in between.
+
+    Args:
+        regex: neither a match nor what it looks at behind it is longer than `_REACH_CHARS`.
+
+    Raises: CallerGone where nobody waits for them any more.
+    """
+    start = 0
+    while start < len(text):
+        require_wanted()
+        stop = start + _SLICE_CHARS
+        for match in regex.finditer(text, start, stop + _REACH_CHARS):
+            if match.start() >= stop:
+                break
+            yield match
+            start = match.end()
+        start = max(start, stop)
+
+
 def from_regex(type_: str, regex: re.Pattern[str], parse: Parser, *, needs_digit: bool = True) -> Pattern:
     """A pattern that parses each match of one regular expression; None from ``parse`` rejects the match."""
 
     def find(text: str) -> Iterator[PatternMatch]:
-        return (parsed for match in regex.finditer(text) if (parsed := parse(match)))
+        return (parsed for match in matches(regex, text) if (parsed := parse(match)))
 
     return Pattern(type_, find, needs_digit)
 

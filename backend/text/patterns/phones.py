@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from phonenumbers import NumberParseException, is_valid_number, parse
 
-from backend.text.patterns.pattern import CLEAR, LIKELY, SURE, WEAK, Pattern, PatternMatch, has_before
+from backend.text.patterns.pattern import CLEAR, LIKELY, SURE, WEAK, Pattern, PatternMatch, has_before, matches
 
 # Where a number may begin: not inside another number, a code or an amount.
 _ANCHOR = re.compile(r"[+(\d](?<![\w+/$€£@#].)(?<!\d[.,:-].)(?<![^\W\d_]-.)(?=[\d ().\-/]{5})")
@@ -50,7 +50,7 @@ _REGIONS = {"es": "ES", "us": "US", "gb": "GB"}
 def _find_phones(text: str) -> Iterator[PatternMatch]:
     last: PatternMatch | None = None
     end = 0
-    for anchor in _ANCHOR.finditer(text):
+    for anchor in matches(_ANCHOR, text):
         match = _FORMATS.match(text, anchor.start()) if anchor.start() >= end else None
         if match is None:
             continue

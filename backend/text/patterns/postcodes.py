@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from backend.text.patterns.pattern import AFTER_START, CLEAR, END, LIKELY, SURE, Pattern, PatternMatch, has_before
+from backend.text.patterns.pattern import (
+    AFTER_START,
+    CLEAR,
+    END,
+    LIKELY,
+    SURE,
+    Pattern,
+    PatternMatch,
+    has_before,
+    matches,
+)
 
 _FIVE = re.compile(r"\d(?<!\w.)\d{4}(?P<more>-\d{4})?(?!\w|[.,/:-]\d)")
 _SPANISH = re.compile(r"(?:0[1-9]|[1-4]\d|5[0-2])\d{3}")  # fifty provinces, Ceuta and Melilla
@@ -47,11 +57,11 @@ _LABEL_US = re.compile(r"\bZIP(?: code)?[ ]?:?[ ]{0,2}$", re.IGNORECASE)
 
 
 def _find_postcodes(text: str) -> Iterator[PatternMatch]:
-    for match in _FIVE.finditer(text):
+    for match in matches(_FIVE, text):
         score = _american_score(match) if match["more"] else max(_spanish_score(match), _american_score(match))
         if score:
             yield PatternMatch(*match.span(), match[0], None, score)
-    for match in _BRITISH.finditer(text):
+    for match in matches(_BRITISH, text):
         if _AREA.match(match[0]):
             yield PatternMatch(*match.span(), match[0], None, CLEAR)
 

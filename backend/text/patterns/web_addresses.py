@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from backend.text.patterns.pattern import CLEAR, LIKELY, SURE, Pattern, PatternMatch, has_before
+from backend.text.patterns.pattern import CLEAR, LIKELY, SURE, Pattern, PatternMatch, has_before, matches
 
 _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
 _HOST = rf"(?:{_LABEL}\.){{1,8}}"
@@ -28,7 +28,7 @@ _CLOSING = {")": "(", "]": "["}
 
 
 def _find_emails(text: str) -> Iterator[PatternMatch]:
-    for match in _AT_HOST.finditer(text):
+    for match in matches(_AT_HOST, text):
         before = _LOCAL.search(text[max(0, match.start() - 65) : match.start()])
         local = before[0].lstrip(".'-&/=%+") if before else ""
         if not local or local.endswith(".") or ".." in local:
@@ -40,12 +40,12 @@ def _find_urls(text: str) -> Iterator[PatternMatch]:
     """URLs with a scheme, with www, and bare hosts, in this order of precedence where they overlap."""
     taken = bytearray(len(text))
     for pattern, score in ((_WITH_SCHEME, SURE), (_WITH_WWW, CLEAR)):
-        for match in pattern.finditer(text):
+        for match in matches(pattern, text):
             start, end = match.start(), match.start() + _trimmed_length(match[0])
             if not taken[start] and ("." in text[start:end] or "localhost" in text[start:end]):
                 taken[start : match.end()] = b"\1" * (match.end() - start)
                 yield PatternMatch(start, end, None, None, score)
-    for match in _BARE.finditer(text):
+    for match in matches(_BARE, text):
         host = _HOST_BEFORE.search(text[max(0, match.start() - 100) : match.start()])
         if host is None or taken[match.start()] or text[match.end() : match.end() + 1] == "@":
             continue

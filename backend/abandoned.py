@@ -1,0 +1,67 @@
+"""Ends work on threads once its caller is gone: a thread cannot be stopped, but it can ask whether it is wanted.
+
+What reads texts asks again and again by `require_wanted`, wherever it runs; each caller that can leave says so by
+`Abandoned.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TypeVar
+
+from backend.errors import CallerGone
+
+_Result = TypeVar("_Result")
+
+
+class Abandoned:
+    """Tells a thread that its caller is gone. Set on the event loop, read on the thread."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Nobody waits any more."""
+        self._event.set()
+
+    def run(self, work: Callable[[], _Result]) -> _Result:
+        """What ``work`` returns. Raises: CallerGone from its next `require_wanted` once nobody waits any more."""
+        token = _abandoned.set(self)
+        try:
+            return work()
+        finally:
+            _abandoned.reset(token)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._event.is_set()
+
+
+_abandoned: ContextVar[Abandoned | None] = ContextVar("abandoned", default=None)
+
+
+def require_wanted() -> None:
+    """Raises: CallerGone where nobody waits any more for the work that this thread does."""
+    abandoned = _abandoned.get()
+    if abandoned is not None and abandoned.is_set:
+        raise CallerGone("nobody waits for this answer any more")
+
+
+async def run_to_end(work: Callable[[], _Result]) -> _Result:
+    """Run ``work`` on a thread. A caller that is cancelled tells it so, and is cancelled once the thread has ended.
+
+    So nothing computes or writes behind the back of a lock that the caller holds.
+    """
+    abandoned = Abandoned()
+    running = asyncio.ensure_future(asyncio.to_thread(abandoned.run, work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        abandoned.set()
+        await asyncio.wait([running])
+        running.exception()  # retrieved: CallerGone, or what else it ended with
+        raise
