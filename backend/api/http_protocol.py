@@ -148,7 +148,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Have the app wait, and give up on a client that reads nothing for ``stalled_s``."""
         super().pause_writing()
         cast("JoinedWrites", self.transport).watch()
-        self._guard.unread.wait_for(self, self.transport.get_write_buffer_size())
+        to_come = 0 if self._running is None else self._running.expected_content_length  # and held by the app
+        self._guard.unread.wait_for(self, self.transport.get_write_buffer_size() + to_come)
 
     def resume_writing(self) -> None:
         """Have the app go on: the client has read."""

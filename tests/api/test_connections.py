@@ -19,6 +19,7 @@ import uvloop
 from starlette.types import Message, Receive, Scope, Send
 
 from backend.api.http_protocol import ConnectionGuard, ConnectionLimits, GuardedProtocol
+from backend.api.json_answers import JsonBytes
 from backend.api.traffic import Traffic
 
 WAIT_S = 30.0  # for what happens at once, on a machine that is busy
@@ -28,7 +29,10 @@ SLOW = ConnectionLimits(header_s=3600.0, stalled_s=3600.0)  # no timer fires
 
 @dataclass
 class EchoApp:
-    """Answers with what it received; ``/wait`` once ``gate`` is open, ``/big`` with 16 MB, ``/early`` unread."""
+    """Answers with what it received; ``/wait`` once ``gate`` is open, ``/big`` with 16 MB, ``/early`` unread.
+
+    ``/json`` answers as routes do.
+    """
 
     requests: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -43,6 +47,9 @@ class EchoApp:
                 await self._wait(receive)
             headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
             answer = {"path": path[:40], "bytes": len(body), "headers": headers, "version": scope["http_version"]}
+            if path == "/json":
+                await JsonBytes(BIG)(scope, receive, send)
+                return
             content = BIG if path == "/big" else json.dumps(answer).encode()
             await send(_start(401 if path == "/early" else 200, content))
             await send({"type": "http.response.body", "body": content})
@@ -540,6 +547,18 @@ def test_many_answers_that_nobody_reads(serve):
     assert all(len(client.rest()) < len(BIG) for client in greedy[:2])
     server.until(lambda: not server.connections)
     assert 0 == traffic.total_bytes
+
+
+def test_what_the_app_holds_of_an_answer_counts_too(serve):
+    """JSON of megabytes is given to the connection piece by piece."""
+    traffic = Traffic(most_bytes=3 * len(BIG))
+    server = serve(traffic=traffic)
+    client = server.connect()
+    client.send(get("/json"))
+    server.until(lambda: traffic.total_bytes > len(BIG) // 4)  # the sockets hold some megabytes
+
+    assert BIG == client.answer().body
+    server.until(lambda: traffic.total_bytes == 0)
 
 
 def test_a_large_answer_that_is_read(serve):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -93,3 +95,20 @@ def test_signs() -> None:
 
     assert [0b10010111, 0b11000000] == numbers("ubinary", vector)
     assert [0b10010111 - 128, 0b11000000 - 128] == numbers("binary", vector)
+
+
+async def test_a_large_answer_is_let_go_while_it_is_sent() -> None:
+    """So that one that nobody reads costs what its client has not read."""
+    held: list[int] = []
+
+    async def send(_: Any) -> None:
+        held.append(tracemalloc.get_traced_memory()[0])
+
+    tracemalloc.start()
+    try:
+        await JsonBytes(b"x" * 8_000_000)({"type": "http"}, asyncio.Queue().get, send)
+    finally:
+        tracemalloc.stop()
+
+    assert 7_000_000 < held[0]
+    assert held[-1] < 1_000_000
