@@ -20,6 +20,14 @@ _BOMS: tuple[tuple[bytes, str], ...] = (  # UTF-32's begin with those of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # without a BOM: told by their NULs
+# By Python's names: those of the web (https://encoding.spec.whatwg.org/#names-and-labels) and the wide ones. Python has
+# others that are no text (rot13, unicode_escape), fail (undefined) or take quadratic time (punycode).
+_ENCODINGS = frozenset(
+    {"ascii", "utf-8", *_WIDE, "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "cp866", "cp874"}
+    | {f"iso8859-{part}" for part in range(1, 17)}
+    | {f"cp{page}" for page in range(1250, 1259)}
+    | {"gbk", "gb2312", "gb18030", "big5", "euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr", "cp949"}
+)
 _SAMPLE_BYTES = 4096
 # Formats that are text to a decoder, and to nobody else.
 _PROGRAMS_TEXT = (b"{\\rtf", b"%!PS", b"%PDF")
@@ -183,7 +191,7 @@ def _wide(content: bytes, encoding: str) -> str | None:
 
 def _strict(content: bytes, encoding: str) -> str | None:
     try:
-        return str(content, encoding) if codecs.lookup(encoding).name not in ("utf-7", "idna", "punycode") else None
+        return str(content, encoding) if codecs.lookup(encoding).name in _ENCODINGS else None
     except (LookupError, UnicodeError, ValueError):
         return None
 

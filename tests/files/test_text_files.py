@@ -29,6 +29,8 @@ LATIN = "Año 2024: 1.284,50 y ñandú\nsegunda línea"
                      "<?xml version='1.0' encoding='ISO-8859-15'?><a>1 €</a>", id="declared"),
         pytest.param(b"<meta charset='no-such-thing'>" + TEXT.encode(), f"<meta charset='no-such-thing'>{TEXT}",
                      id="declared-wrong"),
+        pytest.param(b"<meta charset=unicode_escape>\\u0041", "<meta charset=unicode_escape>\\u0041", id="no-encoding"),
+        pytest.param(b"<?xml encoding='utf-16'?>" + b"ab" * 9, "<?xml encoding='utf-16'?>" + "ab" * 9, id="of-dot-net"),
         pytest.param(b"a\r\nb\rc", "a\nb\nc", id="line-ends"),
         pytest.param(b"a" * 5000 + b"\x0c" + b"b\x01", "a" * 5000 + "\x0cb ", id="stray-control"),
         pytest.param(b"\x1b[31mred\x1b[0m", " [31mred [0m", id="coloured-log"),
