@@ -231,3 +231,23 @@ def test_make_help_lists_the_targets():
     assert {"serve", "test", "test-all", "test-changed", "check", "format", "lint", "bench", "clean"} <= set(
         re.findall(r"make ([a-z-]+)", told)
     )
+
+
+def test_each_promise_names_its_tests():
+    """docs/reliability.md promises nothing without a test of a name that exists."""
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    promises = re.findall(
+        r"^- \*\*.*?(?=^- \*\*|^## )", page.partition("## What is promised")[2], re.MULTILINE | re.DOTALL
+    )
+    promises = [promise for promise in promises if promise in page.partition("## How it is tested")[0]]
+    named = {promise[:40]: re.findall(r"`(tests/\S+\.py)::(\w+)`", promise) for promise in promises}
+
+    assert 8 <= len(named)
+    assert all(named.values())
+    assert [] == [f"{path}::{name}" for tests in named.values() for path, name in tests if name not in functions(path)]
+
+
+def functions(path: str) -> set[str]:
+    """The names of the functions of a module, methods too."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
