@@ -114,7 +114,7 @@ def _dry_run(spec: ImageModelSpec, dtype: str) -> tuple[Callable[[], Any], Calla
     import torch  # on a CUDA placement, which has imported it already
     from transformers import AutoConfig, AutoModelForImageClassification
 
-    from backend.models.torch_dtypes import DTYPES
+    from backend.models.torch_models import DTYPES
 
     def make_model() -> torch.nn.Module:
         config = AutoConfig.from_pretrained(spec.folder, local_files_only=True, trust_remote_code=False)

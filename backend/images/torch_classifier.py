@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForImageClassification
 
 from backend.errors import ModelUnavailable
 from backend.images.model_files import ImageModelSpec
-from backend.models.torch_dtypes import DTYPES
+from backend.models.torch_models import DTYPES, load_pretrained, require_tensors
 from backend.models.torch_transfers import send_bytes, transfers_of
-
-# What transformers raises on folders that it cannot load; ImportError for architectures that need another package.
-_LOAD_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError, SafetensorError)
 
 Pixels = NDArray[np.uint8]
 
@@ -83,17 +79,7 @@ class TorchImageClassifier:
 
 
 def _load(spec: ImageModelSpec, dtype: torch.dtype) -> Any:
-    try:
-        model, report = AutoModelForImageClassification.from_pretrained(
-            spec.folder,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except _LOAD_ERRORS as error:
-        raise ModelUnavailable(f"transformers cannot load {spec.name} as an image classifier: {error}") from error
-    if absent := sorted(report["missing_keys"]):  # transformers has filled them with random numbers
-        raise ModelUnavailable(f"{spec.name} lacks the tensors {', '.join(absent[:5])}")
+    purpose = f" ({spec.name}) as an image classifier"
+    model, report = load_pretrained(AutoModelForImageClassification, spec.folder, dtype, purpose)
+    require_tensors(spec.name, report["missing_keys"])
     return model

@@ -171,7 +171,7 @@ def _predicted(folder: Path, _sha256: str, max_tokens: int, dtype: str) -> Predi
     import torch  # this module is imported at every start, the dry run belongs to devices that torch serves
     from transformers import AutoConfig, AutoModel
 
-    from backend.models.torch_dtypes import DTYPES
+    from backend.models.torch_models import DTYPES
 
     def make_model() -> torch.nn.Module:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessor, LogitsProcessorList
 from transformers import StoppingCriteria as Criterion
@@ -18,7 +17,7 @@ from backend.errors import CallerGone, FinanciaError, InferenceFailed, ModelUnav
 from backend.models.encoder import Ids
 from backend.models.generation import Generation
 from backend.models.spec import ModelSpec
-from backend.models.torch_dtypes import DTYPES
+from backend.models.torch_models import DTYPES, load_pretrained, require_tensors
 
 _NO_REPEATED_WORDS = 3  # tokens in a row that a model does not write twice, unless its own settings say otherwise
 # Settings of a model for summaries that are ours or the request's: lengths, and how many beams.
@@ -129,19 +128,8 @@ class _Stop(Criterion):
 
 
 def _load(spec: ModelSpec, dtype: torch.dtype) -> Any:
-    try:
-        model, report = AutoModelForSeq2SeqLM.from_pretrained(
-            spec.folder,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelUnavailable(f"transformers cannot load {spec.folder}: {error}") from error
-    if absent := sorted(report["missing_keys"]):  # transformers has filled them with random numbers
-        raise ModelUnavailable(f"{spec.folder} lacks the tensors {', '.join(absent[:5])}")
+    model, report = load_pretrained(AutoModelForSeq2SeqLM, spec.folder, dtype)
+    require_tensors(spec.folder, report["missing_keys"])
     return model
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
@@ -17,7 +16,7 @@ from backend.models.checkpoint_tensors import read_tensors
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
 from backend.models.readout import QueuedResults, Readout
 from backend.models.spec import ModelSpec, Pooling, TokenTypes
-from backend.models.torch_dtypes import DTYPES
+from backend.models.torch_models import DTYPES, LOAD_ERRORS, load_pretrained, require_tensors
 from backend.models.torch_readout import DeviceHeads, queued
 from backend.models.torch_transfers import send, transfers_of
 
@@ -139,31 +138,20 @@ def _padding(lengths: Tensor, longest: int) -> Tensor:
 
 
 def _load(spec: ModelSpec, dtype: torch.dtype) -> Any:
-    try:
-        model, absent = _plain(spec, dtype) if spec.adapter is None else _adapted(spec, spec.adapter, dtype)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelUnavailable(f"transformers cannot load {spec.folder}: {error}") from error
-    absent = sorted(name for name in absent if "pooler" not in name)  # the pooler is not used
-    if absent:  # transformers has filled them with random numbers
-        raise ModelUnavailable(f"{spec.folder} lacks the tensors {', '.join(absent[:5])}")
+    if spec.adapter is None:
+        model, report = load_pretrained(AutoModel, spec.folder, dtype)
+        absent: Collection[str] = report["missing_keys"]
+    else:
+        try:
+            model, absent = _adapted(spec, spec.adapter, dtype)
+        except LOAD_ERRORS as error:
+            raise ModelUnavailable(f"transformers cannot load {spec.folder}: {error}") from error
+    require_tensors(spec.folder, (name for name in absent if "pooler" not in name))  # the pooler is not used
     return model
 
 
-def _plain(spec: ModelSpec, dtype: torch.dtype) -> tuple[Any, Collection[str]]:
-    """The model, and the tensors that its checkpoint lacks."""
-    model, report = AutoModel.from_pretrained(
-        spec.folder,
-        dtype=dtype,
-        local_files_only=True,
-        use_safetensors=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
-    return model, report["missing_keys"]
-
-
 def _adapted(spec: ModelSpec, adapter: Path, dtype: torch.dtype) -> tuple[Any, Collection[str]]:
-    """The same for a model whose adapter is merged while loading."""
+    """The model with its adapter merged while loading, and the tensors that its checkpoint lacks."""
     config = AutoConfig.from_pretrained(adapter, local_files_only=True, trust_remote_code=False)
     model: Any = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     prefix = f"{model.base_model_prefix}."

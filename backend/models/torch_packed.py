@@ -24,7 +24,6 @@ from backend.models.torch_attention import (
     choose_varlen,
     relative_bias,
 )
-from backend.models.torch_dtypes import DTYPES
 from backend.models.torch_encoder import numpy_of, opened
 from backend.models.torch_graphs import (
     ROW_BUCKETS,
@@ -36,6 +35,7 @@ from backend.models.torch_graphs import (
     key_of,
     rows_of,
 )
+from backend.models.torch_models import DTYPES
 from backend.models.torch_packed_layers import PackedLayers, RestOfLayer, pool_rows, rest_of_layer
 from backend.models.torch_readout import DeviceHeads, queued
 from backend.models.torch_transfers import aligned, fill, send, split, transfers_of

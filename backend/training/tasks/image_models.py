@@ -14,17 +14,16 @@ from typing import Any
 
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForImageClassification, ConvNextConfig, ResNetConfig, ViTConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
 from backend.errors import BadSettings, ModelUnavailable
+from backend.models.torch_models import LOAD_ERRORS
 
 PROCESSOR_CONFIG = "preprocessor_config.json"
 _SIDE_PX = 224  # default; ImageNet's
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_LOAD_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)  # what transformers raises on bad folders
 
 # To train from scratch: the sizes of ResNet-18 (11 M), timm's ConvNeXt-Pico (9 M) and DeiT-Tiny (6 M parameters).
 BUILT_IN: Mapping[str, Callable[..., Any]] = {
@@ -101,7 +100,7 @@ def read_base(base: str | Path, *, image_size: tuple[int, int] | None = None) ->
     path_or_id = str(folder) if folder.is_dir() else source
     try:
         config = AutoConfig.from_pretrained(path_or_id, revision=revision or None, trust_remote_code=False)
-    except _LOAD_ERRORS as error:
+    except LOAD_ERRORS as error:
         raise ModelUnavailable(f"{base} has no configuration that transformers reads: {error}") from error
     channels = getattr(config, "num_channels", 3)
     if channels != 3:
@@ -126,7 +125,7 @@ def load_image_model(base: ImageBase, labels: Sequence[str], *, seed: int) -> An
         torch.manual_seed(seed)
         try:
             model = _pretrained(base, names) if base.pretrained else _fresh(base, names)
-        except _LOAD_ERRORS as error:
+        except LOAD_ERRORS as error:
             raise ModelUnavailable(f"{base.name} cannot be loaded as an image classifier: {error}") from error
     _check_size(model, base)
     return model
@@ -175,7 +174,7 @@ def _preprocessing(path_or_id: str, revision: str, config: Any, image_size: tupl
     """As the base was trained, but without cropping: a centre crop would lose the letterhead."""
     try:
         processor_config, _ = ImageProcessingMixin.get_image_processor_dict(path_or_id, revision=revision or None)
-    except _LOAD_ERRORS:
+    except LOAD_ERRORS:
         processor_config = {}  # the base has a model configuration only
     height, width_px = image_size or _size(processor_config, config)
     if not processor_config.get("do_normalize", True):

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from safetensors import SafetensorError
 from torch import nn
 
 from backend.errors import ModelUnavailable
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import TextTokenizer
+from backend.models.torch_models import load_pretrained
 from backend.training.lora import add_lora, merged
 from backend.training.records import TrainingConfig
 
@@ -43,21 +43,10 @@ def load_model(auto_class: Any, spec: ModelSpec, *, seed: int, **config: Any) ->
     """
     if spec.adapter is not None:
         raise ModelUnavailable(f"{spec.name} is an adapter: start from its base, or from a merged model")
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model, report = auto_class.from_pretrained(
-                spec.folder,
-                dtype=torch.float32,
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                ignore_mismatched_sizes=True,  # a head for other labels; the encoder's are checked below
-                output_loading_info=True,
-                **config,
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelUnavailable(f"transformers cannot load {spec.folder} for training: {error}") from error
+    config["ignore_mismatched_sizes"] = True  # a head for other labels; the encoder's are checked below
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model, report = load_pretrained(auto_class, spec.folder, torch.float32, " for training", **config)
     _check_encoder(model, report, spec)
     return model
 
