@@ -394,7 +394,8 @@ class DocumentExtractor:
             page = layer.page(number, chosen.why)
         else:
             page = await self._ocr_page(extraction, number, layer, chosen)
-        page = replace(page, part=extraction.file.info.part(number).name)
+        part = extraction.file.info.part(number)
+        page = replace(page, part=part.name, attachment=part.attachment)
         page, packed = await self._threads.run(partial(_with_language, page))
         if not page.incomplete:  # it may be read to its end another time
             self._cache.put(key, packed)

@@ -1,4 +1,4 @@
-"""The fields of a plain text, such as another program has read from an invoice."""
+"""Plain texts: a file of one, and the fields of one, such as another program has read from an invoice."""
 
 from __future__ import annotations
 
@@ -6,9 +6,32 @@ import time
 from functools import partial
 
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
-from backend.files.text_files import document_of_text
+from backend.errors import WrongMediaType
+from backend.files.file_types import FileType, sniff
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
+from backend.files.text_files import document_of_text, read_text_file
 from backend.invoices.structure import fields_of
 from backend.lanes.text_work import TextWork
+
+
+def plain_text_of(stored: StoredFile, limits: FileLimits) -> str | None:
+    """The text of a file of plain text as it stands; None for a file that is read as a document. Blocks.
+
+    Raises: WrongMediaType for neither; TooLarge for more characters than LIMIT_DOCUMENT_CHARS.
+    """
+    refusal: WrongMediaType | None = None
+    try:
+        if sniff(stored.head) is not FileType.TEXT:
+            return None
+    except WrongMediaType as error:
+        refusal = error
+    text = read_text_file(stored.content(), limits)
+    if text is None:
+        said = refusal or "file: it begins as text does, and goes on in bytes that are none."
+        raise WrongMediaType(f"{said} Plain text is read too, in UTF-8, UTF-16 or Windows-1252.") from refusal
+    return text
+
 
 _OPTIONS = DocumentOptions(features=frozenset({"fields"}))
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from backend.errors import UnreadableFile, WrongMediaType
 from backend.files.audio_types import begins_with_ftyp, sound_demuxer
+from backend.files.text_files import decode_text
 
 
 class FileType(StrEnum):
@@ -29,6 +30,16 @@ class FileType(StrEnum):
     ODT = "odt"
     ODS = "ods"
     ODP = "odp"
+    EPUB = "epub"
+    HTML = "html"
+    TEXT = "txt"  # plain; and what is told apart when it is read:
+    MARKDOWN = "md"
+    CSV = "csv"
+    RTF = "rtf"
+    EML = "eml"
+    OLE = "ole"  # a container of old office programs: told apart when it is read, as
+    MSG = "msg"
+    XLS = "xls"
     ZIP = "zip"  # of files that are read each; and any of the above whose names begin later
 
 
@@ -36,8 +47,9 @@ IMAGES = frozenset(
     {FileType.PNG, FileType.JPEG, FileType.TIFF, FileType.WEBP, FileType.BMP, FileType.GIF, FileType.HEIC}
 )
 ACCEPTED = (
-    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx, pptx, odt, ods, odp), electronic invoices "
-    "(Factur-X, UBL, Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
+    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx, pptx, odt, ods, odp, epub, rtf, xls), mail "
+    "(eml, msg), HTML, Markdown, CSV, plain text, zip archives of these, electronic invoices (Factur-X, UBL, Facturae "
+    "XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
 )
 _PDF_HEADER_WITHIN = 1024  # bytes before %PDF that PDF readers accept: ISO 32000-1, implementation note 13
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
@@ -52,11 +64,11 @@ _SIGNATURES: tuple[tuple[bytes, FileType], ...] = (
     (b"MM\x00+", FileType.TIFF),
     (b"GIF87a", FileType.GIF),
     (b"GIF89a", FileType.GIF),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", FileType.OLE),
+    (b"{\\rtf", FileType.RTF),
 )
 # Signatures of unsupported files, so that the error can say what the file looks like.
 _OTHER_SIGNATURES: tuple[tuple[bytes, str], ...] = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document (doc, xls, ppt or msg)"),
-    (b"{\\rtf", "a rich text document (rtf)"),
     (b"\x00\x00\x00\x0cJXL ", "a JPEG XL image"),
     (b"\xff\x0a", "a JPEG XL image"),
     (b"\x00\x00\x00\x0cjP  ", "a JPEG 2000 image"),
@@ -86,15 +98,25 @@ _ZIP_KINDS: tuple[tuple[bytes, FileType], ...] = (
     (b"application/vnd.oasis.opendocument.text", FileType.ODT),
     (b"application/vnd.oasis.opendocument.spreadsheet", FileType.ODS),
     (b"application/vnd.oasis.opendocument.presentation", FileType.ODP),
+    (b"application/epub+zip", FileType.EPUB),
     (b"word/", FileType.DOCX),
     (b"xl/", FileType.XLSX),
     (b"ppt/", FileType.PPTX),
 )
-_ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = ((b"application/epub+zip", "an e-book (epub)"),)
 _INVOICE_ROOT = re.compile(
     rb"<(?:[\w.-]{1,60}:)?(?:CrossIndustryInvoice|CrossIndustryDocument|Invoice|CreditNote|Facturae)[\s>]"
 )
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_MAIL_HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]{1,40}):[ \t]?[^\r\n]{0,1000}\r?$", re.MULTILINE)
+_MAIL_NAMES = frozenset({b"from", b"to", b"date", b"subject", b"message-id", b"received", b"mime-version"})
+_SURE_BYTES = 64  # of what is taken for UTF-16 without a mark: any few bytes look like letters of some script
+_WHOLE_BYTES = 64 * 1024  # of a head; a shorter one is the whole file
+_HTML_START = re.compile(
+    rb"(?:<!--.{0,500}?-->\s*)?<(?:!doctype html|html|head|body|title|meta|div|p|table|h[1-6]|ul|ol|span|style|script"
+    rb"|font|center|br|a|b|i)\b",
+    re.DOTALL,
+)
+_OTHER_XML = re.compile(rb"<(?:[\w.-]{1,60}:)?[\w.-]{1,60}(?:\s[^>]{0,300})?\sxmlns")
 _EXPORT = "Export it as PDF."
 
 
@@ -117,31 +139,51 @@ def sniff(head: bytes) -> FileType:
 
 
 def _kind(head: bytes) -> FileType | None:
-    for signature, kind in _SIGNATURES:
-        if head.startswith(signature):
-            return kind
+    kind = next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), None) or _picture_kind(head)
+    if kind is not None:
+        return kind
+    if sound_demuxer(head) is not None:
+        return FileType.AUDIO
+    if head.startswith(_ZIP):
+        return next((kind for entry, kind in _ZIP_KINDS if entry in head), FileType.ZIP)
+    if b"%PDF" in head[: _PDF_HEADER_WITHIN + 4]:
+        return FileType.PDF
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and _INVOICE_ROOT.search(head):
+        return FileType.XML
+    if any(head.startswith(signature) for signature, _ in _OTHER_SIGNATURES):
+        return None
+    return FileType.EML if _is_mail(head) else _text_kind(head)
+
+
+def _is_mail(head: bytes) -> bool:
+    """Whether it begins with lines of a mail's header, two at least of which every mail has."""
+    names = {match[1].lower() for match in _MAIL_HEADER.finditer(head, 0, 16_384)}
+    return _MAIL_HEADER.match(head) is not None and len(names & _MAIL_NAMES) > 1
+
+
+def _picture_kind(head: bytes) -> FileType | None:
+    """Pictures whose first bytes are those of other files, too."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return FileType.WEBP
     if begins_with_ftyp(head) and _HEIF_BRANDS.intersection(_brands(head)) and b"avif" not in _brands(head):
         return FileType.HEIC
     second_header_bytes = int.from_bytes(head[14:18], "little")  # BITMAPINFOHEADER and its successors
-    if head[:2] == b"BM" and len(head) >= 18 and second_header_bytes < 4096:
-        return FileType.BMP
-    if sound_demuxer(head) is not None:
-        return FileType.AUDIO
-    if head.startswith(_ZIP):
-        return _zip_kind(head)
-    if b"%PDF" in head[: _PDF_HEADER_WITHIN + 4]:
-        return FileType.PDF
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and _INVOICE_ROOT.search(head):
-        return FileType.XML
-    return None
+    return FileType.BMP if head[:2] == b"BM" and len(head) >= 18 and second_header_bytes < 4096 else None
 
 
-def _zip_kind(head: bytes) -> FileType | None:
-    if any(entry in head for entry, _ in _ZIP_ENTRIES):
+def _text_kind(head: bytes) -> FileType | None:
+    """HTML, or plain text: neither XML of other kinds, nor text that programs read as something else."""
+    start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if b"<html" in start or _HTML_START.match(start):
+        return FileType.HTML
+    if start.startswith((b"<?xml", b"<svg", b"<!doctype")) or _OTHER_XML.match(start):
         return None
-    return next((kind for entry, kind in _ZIP_KINDS if entry in head), FileType.ZIP)
+    if len(head) >= _WHOLE_BYTES:  # it may end within a character
+        head = head[: head.rfind(b"\n") + 1] or head[:-4]
+    if b"\x00" in head and len(head) < _SURE_BYTES and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return None
+    text = decode_text(head)
+    return FileType.TEXT if text is not None and text.strip() else None
 
 
 def _brands(head: bytes) -> tuple[bytes, ...]:
@@ -157,8 +199,6 @@ def _description(head: bytes) -> str:
         return "an AVIF image" if b"avif" in _brands(head) else "an image of a camera's own format"
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         return "a video (avi)"
-    if head.startswith(_ZIP):
-        return next((description for entry, description in _ZIP_ENTRIES if entry in head), "a zip archive")
     return _text_description(head)
 
 
@@ -168,19 +208,11 @@ def _text_description(head: bytes) -> str:
     start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if b"<svg" in start:
         return "an SVG drawing"
-    if b"<html" in start or start.startswith((b"<!doctype html", b"<head", b"<body")):
-        return "an HTML page"
     if b"<mpd" in start:
         return "a playlist (DASH)"
     if start.startswith(b"<"):
         return "an XML file"
-    if start.startswith((b"from:", b"received:", b"return-path:", b"delivered-to:", b"mime-version:")):
-        return "an e-mail message"
-    try:
-        head[:1024].decode("utf-8", errors="strict" if len(head) < 1024 else "ignore")
-    except UnicodeDecodeError:
-        return "a binary file of no known kind"
-    return "plain text" if sum(byte < 9 for byte in head[:1024]) == 0 else "a binary file of no known kind"
+    return "a binary file of no known kind"
 
 
 _OPEN_XML, _OPEN_DOCUMENT = "application/vnd.openxmlformats-officedocument.", "application/vnd.oasis.opendocument."
@@ -191,6 +223,13 @@ _MEDIA_TYPES: dict[str, str] = {  # of kinds that not every machine's table of n
     FileType.ODT: _OPEN_DOCUMENT + "text",
     FileType.ODS: _OPEN_DOCUMENT + "spreadsheet",
     FileType.ODP: _OPEN_DOCUMENT + "presentation",
+    FileType.EPUB: "application/epub+zip",
+    FileType.MARKDOWN: "text/markdown",
+    FileType.RTF: "application/rtf",
+    FileType.EML: "message/rfc822",
+    FileType.MSG: "application/vnd.ms-outlook",
+    FileType.XLS: "application/vnd.ms-excel",
+    FileType.OLE: "application/x-ole-storage",
 }
 
 

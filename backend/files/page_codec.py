@@ -64,7 +64,7 @@ _FIELDS = (
     "number", "width", "height", "units_per_inch", "rotation", "text", "source", "why", "engine", "confidence",
     "language",
 )  # fmt: skip
-_LATER_FIELDS = ("incomplete", "rulings", "part", "grids")  # which pages of earlier releases lack
+_LATER_FIELDS = ("incomplete", "rulings", "part", "attachment", "grids")  # which pages of earlier releases lack
 
 
 def _to_fields(page: Page) -> dict[str, Any]:

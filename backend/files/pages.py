@@ -131,6 +131,7 @@ class Page:
     incomplete: bool = False  # a part of it could not be read, as ``why`` says
     rulings: tuple[Ruling, ...] = ()  # the lines of tables, boxes and forms, as drawn or as seen in the image
     part: str = ""  # of the file: a sheet, a slide, a chapter, an attachment; empty where it has none
+    attachment: int = 0  # which file in a mail or an archive it is of, from 1; 0: of no other than the file itself
     grids: tuple[Grid, ...] | None = None  # its tables where the file has them as such; None: they are to be found
 
 

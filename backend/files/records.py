@@ -32,6 +32,7 @@ class FilePart:
     name: str
     kind: str  # of `FileType`
     pages: int
+    attachment: int = 0  # as `Page.attachment`
 
 
 @dataclass(frozen=True, slots=True)

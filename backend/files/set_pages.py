@@ -26,8 +26,9 @@ _MARGIN, _LETTER, _PITCH, _TALL = 48.0, 5.4, 14.0, 9.0  # points: a letter's wid
 _COLUMNS = int((_WIDTH - 2 * _MARGIN) / _LETTER)
 _TABULATOR = 8  # letters
 _GAP = 3  # letters between columns: twice what parts two cells of a row
+_SHORT_CELL = 12  # letters; a column is as wide as those, even of texts that could run on
 _WIDEST_CELL = 60  # letters, before it is wrapped
-_NARROWEST_CELL = 12
+_NARROWEST_CELL = 28  # before the page is made wider
 _DPI = 110.0
 _LONGEST_NAME = 200
 
@@ -275,7 +276,7 @@ def _columns(filled: Sequence[_Filled], *, runs_on: bool) -> tuple[dict[int, int
     for index, one in enumerate(filled):
         follows = index + 1 < len(filled) and filled[index + 1].row == one.row
         is_last = not follows or filled[index + 1].column > one.column + one.cell.colspan
-        if one.cell.colspan == 1 and not (runs_on and is_last and one.longest > _NARROWEST_CELL):
+        if one.cell.colspan == 1 and not (runs_on and is_last and one.longest > _SHORT_CELL):
             widths[one.column] = max(widths[one.column], min(one.longest, _WIDEST_CELL))
     room = _COLUMNS - _GAP * (len(widths) - 1)
     if not runs_on and sum(widths.values()) > room:

@@ -1,9 +1,8 @@
-"""Reads files of plain text: their encoding, HTML without its tags, and nothing that is not text."""
+"""Reads files of plain text: their encoding, and nothing that is not text."""
 
 from __future__ import annotations
 
 import codecs
-import html
 import re
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -38,22 +37,7 @@ _MAX_CONTROLS = 0.001  # of the characters; a form feed and the like are blanks
 _DECLARED = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w-]{2,40})|<\?xml[^>]{0,100}?encoding=[\"']([\w-]{2,40})"
 )
-_HTML = re.compile(r"\A\s*+(?:<!--.{0,500}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
-_HTML_NAMES = frozenset({".html", ".htm", ".xhtml"})
 _ROW_NAMES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".log"})
-_UNSEEN = frozenset({"script", "style", "template", "noscript", "svg"})  # whose content nobody reads
-# fmt: off
-_BLOCKS = frozenset({
-    "address", "article", "aside", "blockquote", "body", "br", "caption", "dd", "div", "dl", "dt", "fieldset",
-    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "html", "legend",
-    "li", "main", "nav", "ol", "option", "p", "pre", "section", "select", "summary", "table", "tbody", "textarea",
-    "tfoot", "thead", "title", "tr", "ul",
-})
-# fmt: on
-_PARAGRAPHS = frozenset({"article", "blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "p", "pre", "section", "table"})
-_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9:-]{0,40})")
-_LOWERED = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})  # keeps all places
-_BLANKS = re.compile(r"[ \t\r\n\f\v]+")
 
 
 def decode_text(content: bytes) -> str | None:
@@ -72,8 +56,8 @@ def decode_text(content: bytes) -> str | None:
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
 
 
-def read_text_file(content: bytes, name: str, limits: FileLimits) -> str | None:
-    """What a reader sees of a file of text, HTML without its tags; None where it is not text.
+def read_text_file(content: bytes, limits: FileLimits) -> str | None:
+    """The text of a file as it stands; None where it is not text.
 
     Raises: TooLarge for more characters than LIMIT_DOCUMENT_CHARS.
     """
@@ -85,75 +69,12 @@ def read_text_file(content: bytes, name: str, limits: FileLimits) -> str | None:
             "characters of the file", len(text), limits.document_chars, "LIMIT_DOCUMENT_CHARS",
             advice="Split the file.", param="file",
         )  # fmt: skip
-    return html_text(text) if is_html(name, text) else text
-
-
-def is_html(name: str, text: str) -> bool:
-    """Whether a text is HTML, by its name or how it begins."""
-    return _suffix(name) in _HTML_NAMES or _HTML.match(text[:2000]) is not None
+    return text
 
 
 def has_rows(name: str) -> bool:
     """Whether each line of a file is a record, by its name."""
     return _suffix(name) in _ROW_NAMES
-
-
-def html_text(markup: str) -> str:
-    """What a reader sees of HTML: blocks on lines of their own, cells parted by tabulators, no scripts and styles.
-
-    Takes time linear in its length whatever it holds, which Python's html.parser does not before 3.13.6
-    (CVE-2025-6069).
-    """
-    lowered = markup.translate(_LOWERED)
-    pieces: list[str] = []
-    place, end = 0, len(markup)
-    while place < end:
-        opening = markup.find("<", place)
-        _add_text(pieces, markup[place : end if opening < 0 else opening])
-        if opening < 0:
-            break
-        place = _after_tag(lowered, opening, pieces)
-    lines = "".join(pieces).split("\n")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.strip(" ") for line in lines)).strip("\n\t ")
-
-
-def _after_tag(lowered: str, opening: int, pieces: list[str]) -> int:
-    """Where what begins at this "<" ends; what its tag means for the layout is added to the pieces."""
-    if lowered.startswith("<!--", opening):
-        return _past(lowered, "-->", opening + 4)
-    tag = _TAG.match(lowered, opening)
-    if tag is None:
-        if lowered.startswith(("<!", "<?"), opening):
-            return _past(lowered, ">", opening)
-        pieces.append("<")
-        return opening + 1
-    name, is_closing = tag[1], lowered.startswith("</", opening)
-    if name in _PARAGRAPHS:
-        pieces.append("\n\n")
-    elif name == "br" or (name in _BLOCKS and pieces and pieces[-1][-1] != "\n"):
-        pieces.append("\n")
-    elif name in ("td", "th") and is_closing:
-        pieces.append("\t")
-    past = _past(lowered, ">", tag.end())
-    if name in _UNSEEN and not is_closing and not lowered.startswith("/>", past - 2):
-        closing = lowered.find(f"</{name}", past)
-        return len(lowered) if closing < 0 else _past(lowered, ">", closing)
-    return past
-
-
-def _past(text: str, mark: str, place: int) -> int:
-    found = text.find(mark, place)
-    return len(text) if found < 0 else found + len(mark)
-
-
-def _add_text(pieces: list[str], text: str) -> None:
-    if not text:
-        return
-    text = _BLANKS.sub(" ", html.unescape(text).translate(_CONTROLS))
-    if text.startswith(" ") and (not pieces or pieces[-1][-1] in "\n\t "):
-        text = text[1:]
-    if text:
-        pieces.append(text)
 
 
 def _suffix(name: str) -> str:

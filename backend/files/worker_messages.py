@@ -145,8 +145,8 @@ def file_info(frame: Frame, kind: FileType, sha256: str) -> FileInfo:
         attachments=int(header.get("attachments", 0)),
         audio=_audio_info(header["audio"]) if kind is FileType.AUDIO else None,
         parts=tuple(
-            FilePart(str(name)[:_SENTENCE_CHARS], FileType(part).value, int(pages))
-            for name, part, pages in header.get("parts", ())
+            FilePart(str(name)[:_SENTENCE_CHARS], FileType(part).value, int(pages), int(attachment))
+            for name, part, pages, attachment in header.get("parts", ())
         ),
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from backend.errors import InvalidField, ModelPending, WrongMediaType
 from backend.files.file_readers import FileReaders, OpenFile
-from backend.files.file_types import FileType, sniff
+from backend.files.file_types import IMAGES, FileType, sniff
 from backend.files.page_ranges import select_pages
 from backend.files.stored_file import StoredFile
 from backend.images.engine import TASK, ImageEngines, Logits
@@ -187,9 +187,11 @@ class ImageClassificationService:
             ``require``; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
         engines, choice, urgency = self.require(), choice or PageChoice(), urgency or Urgency()
-        if sniff(upload.head) is FileType.AUDIO:
+        kind = sniff(upload.head)
+        if kind not in (FileType.PDF, *IMAGES):
+            what = "a recording" if kind is FileType.AUDIO else f"{kind}, which is text"
             raise WrongMediaType(
-                "file: it is a recording, and has no pages to look at; send a document or an image", param="file"
+                f"file: it is {what}, and has no pages to look at; send a PDF or an image", param="file"
             )
         request = _Request(engines, upload, choice, urgency, _keys(engines, choice))
         with self._idle_trim.busy():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from stdnum.es import nif
 from stdnum.eu import vat
@@ -40,7 +40,12 @@ class _Said:
 
 
 def documents_in(pages: Sequence[PageRows]) -> list[Sequence[PageRows]]:
-    """The pages of each document, in order; one without pages where there are none."""
+    """The pages of each document, in order; one without pages where there are none. An attached file begins one."""
+    files = [list(file) for _, file in groupby(pages, key=lambda page: page.page.attachment)]
+    return [document for file in files or [[]] for document in _documents_of_file(file)]
+
+
+def _documents_of_file(pages: Sequence[PageRows]) -> list[Sequence[PageRows]]:
     if len(pages) < 2:
         return [pages]
     starts, said = [0], _said(pages[0])

@@ -127,7 +127,10 @@ def extract_fields(document: Document, document_type: str | None = None) -> Extr
     pages, invoice = rows_of(document, _MOST_WORDS), document.einvoice
     whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
     parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages)
-    first, *others = [_of_part(document, part, document_type if len(parts) == 1 else None) for part in parts]
+    found = [_of_part(document, part, document_type if len(parts) == 1 else None) for part in parts]
+    attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
+    found = [one for one in attached if one.kind is not None] or found  # the mail around an invoice is none
+    first, *others = found
     if not others:
         return first
     names = [f"another one{_number(other)} begins on page {other.pages[0]}" for other in others[:_MOST_NAMED]]

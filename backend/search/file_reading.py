@@ -10,12 +10,12 @@ from typing import Protocol
 
 from backend.documents.chunks import Span, printed_rows, table_rows
 from backend.documents.records import DocumentAnswer, DocumentOptions, EventCallback
-from backend.errors import InferenceFailed, WrongMediaType
-from backend.files.file_types import sniff
+from backend.documents.text_fields import plain_text_of
+from backend.errors import InferenceFailed
 from backend.files.limits import FileLimits
 from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
-from backend.files.text_files import document_of_text, has_rows, read_text_file
+from backend.files.text_files import document_of_text, has_rows
 from backend.invoices.records import ExtractedFields
 from backend.invoices.structure import fields_of
 from backend.lanes.inference import Urgency
@@ -56,20 +56,13 @@ class FileTextReader:
 
         Raises: WrongMediaType for what is neither a document nor text; as `DocumentService.process`.
         """
-        try:
-            sniff(stored.head)
-        except WrongMediaType as error:
-            text = await asyncio.to_thread(self._plain_text, stored, name)
-            if text is None:
-                raise WrongMediaType(f"{error} Plain text is read too, in UTF-8, UTF-16 or Windows-1252.") from error
+        text = await asyncio.to_thread(plain_text_of, stored, self._limits)
+        if text is not None:
             return await asyncio.to_thread(_of_text, text, name)
         answer = await self._process(stored, DocumentOptions(features=_FEATURES), urgency, on_event)
         failed = tuple(page.number for page in answer.failed)
         rows = await asyncio.to_thread(table_rows, answer.understood.tables)
         return FileText(answer.text, rows, answer.document, answer.understood.fields, failed)
-
-    def _plain_text(self, stored: StoredFile, name: str) -> str | None:
-        return read_text_file(stored.content(), name, self._limits)
 
 
 def fact_parts(text: str) -> list[str]:

@@ -105,7 +105,6 @@ async def test_a_file(client: httpx.AsyncClient, services: FakeServices) -> None
         ("correo.txt", TEXT.encode(), TEXT),
         ("correo.md", f"# {TEXT}".encode("utf-16"), f"# {TEXT}"),
         ("precios.csv", b"precio;subida\n12;4\n", "precio;subida\n12;4\n"),
-        ("a.html", f"<html><body><p>{TEXT}</p><script>x()</script></body></html>".encode(), TEXT),
         ("latin.txt", "El año pasa.".encode("cp1252"), "El año pasa."),
     ],
 )
@@ -132,7 +131,7 @@ async def test_a_file_of_neither(client: httpx.AsyncClient) -> None:
 
 async def test_a_file_of_blanks(client: httpx.AsyncClient) -> None:
     """422, as blank input is."""
-    answer = await client.post(URL, files={"file": ("a.html", b"<html><body> </body></html>")})
+    answer = await client.post(URL, files={"file": ("a.txt", b" \n ")})
 
     assert "file" == problem(answer, 422, "invalid_field")["error"]["param"]
 

@@ -229,7 +229,7 @@ async def test_a_cached_file_still_needs_its_password(documents: DocumentsFixtur
 @pytest.mark.parametrize(
     ("content", "options", "error"),
     [
-        pytest.param(b"nothing that is read", {}, WrongMediaType, id="foreign"),
+        pytest.param(b"\x7fELF\x02", {}, WrongMediaType, id="foreign"),
         pytest.param(b"%PDF-1.7 broken", {}, UnreadableFile, id="broken"),
         pytest.param(DIGITAL, {"pages": "9"}, InvalidField, id="a-page-that-is-not-there"),
         pytest.param(pdf(*[b""] * 21), {}, TooLarge, id="too-many-pages"),

@@ -146,7 +146,7 @@ PAGE = written(page("form", 1))
 @pytest.mark.parametrize(
     ("content", "fields", "expected", "words"),
     [
-        pytest.param(b"hello", {}, (415, "wrong_media_type"), "plain text", id="text"),
+        pytest.param(b"hello", {}, (415, "wrong_media_type"), "which is text", id="text"),
         pytest.param(SOUND, {}, (415, "wrong_media_type"), "recording", id="sound"),
         pytest.param(b"\x89PNG\r\n\x1a\nxx", {}, (422, "unreadable_file"), "broken", id="broken"),
         pytest.param(PAGE, {"pages": "2"}, (422, "invalid_field"), "pages", id="no-such-page"),

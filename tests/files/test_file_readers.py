@@ -417,7 +417,8 @@ def test_an_unknown_page(readers: FileReaders):
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"), [(b"", UnreadableFile), (b"hello", WrongMediaType), (b"%PDF-1.7 and nothing", UnreadableFile)]
+    ("data", "expected"),
+    [(b"", UnreadableFile), (b"\x7fELF", WrongMediaType), (b"%PDF-1.7 and nothing", UnreadableFile)],
 )
 def test_unreadable_files(readers: FileReaders, data: bytes, expected: type[Exception]):
     """They are refused, and their memory is freed."""

@@ -1,13 +1,12 @@
-"""Plain text in any encoding, HTML as a reader sees it, and nothing that is not text."""
+"""Plain text in any encoding, and nothing that is not text."""
 
 from __future__ import annotations
 
 import codecs
-import time
 
 import pytest
 
-from backend.files.text_files import decode_text, has_rows, html_text, is_html
+from backend.files.text_files import decode_text, has_rows
 
 TEXT = "Año 2024: 1.284,50 € — «ñandú»\nsegunda línea"
 LATIN = "Año 2024: 1.284,50 y ñandú\nsegunda línea"
@@ -60,45 +59,7 @@ def test_no_text(content: bytes) -> None:
     assert decode_text(content) is None
 
 
-@pytest.mark.parametrize(
-    ("markup", "expected"),
-    [
-        pytest.param("<p>Hola <b>mundo</b></p><p>adiós</p>", "Hola mundo\n\nadiós", id="paragraphs"),
-        pytest.param("<script>if (a < b) x()</script>a<style>p{}</style>b", "ab", id="scripts"),
-        pytest.param("<table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>", "a\tb\t\nc", id="rows"),
-        pytest.param("1 &lt; 2 &amp;&nbsp;3 &euro;", "1 < 2 &\xa03 €", id="entities"),
-        pytest.param("a<!-- <p>hidden --> b", "a b", id="comments"),
-        pytest.param("a <!-- never closed", "a", id="comment-to-the-end"),
-        pytest.param("<script>never closed", "", id="script-to-the-end"),
-        pytest.param("2 < 3 and 4 > 1", "2 < 3 and 4 > 1", id="no-tags"),
-        pytest.param("<TITLE>T</TITLE><BR>x<br/>y", "T\n\nx\ny", id="capitals"),
-        pytest.param("<ul><li>uno<li>dos</ul>", "uno\ndos", id="unclosed-items"),
-        pytest.param("&#0;&#xD800;a\x00b", "\ufffd\ufffda b", id="what-no-store-holds"),
-    ],
-)
-def test_html(markup: str, expected: str) -> None:
-    assert expected == html_text(markup)
-
-
-@pytest.mark.parametrize(
-    "piece", ["<", "<!--", "<script>", "<a href='", "</", "<p", "&#", "<!", "<script><", "\n\n<p> "]
-)
-def test_html_takes_linear_time(piece: str) -> None:
-    """Four times the text takes some four times as long, not sixteen."""
-    timed = []
-    for length in (50_000, 200_000):
-        markup = piece * (length // len(piece))
-        started_s = time.perf_counter()
-        html_text(markup)
-        timed.append(time.perf_counter() - started_s)
-
-    assert timed[1] < 12 * timed[0] + 0.2
-
-
-def test_kinds() -> None:
-    """By name, or by how it begins."""
-    assert is_html("a.HTM", "x")
-    assert is_html("a.txt", "\n<!DOCTYPE html><p>")
-    assert not is_html("a.txt", "the tag <html> means")
+def test_rows() -> None:
+    """By name."""
     assert has_rows("C:\\data\\a.CSV")
     assert not has_rows("a.txt")

@@ -201,7 +201,7 @@ async def test_kinds_of_files(stack: Stack, content: bytes, expected: str) -> No
     ("content", "error", "message"),
     [
         pytest.param(b"", UnreadableFile, "empty", id="empty"),
-        pytest.param(b"hello there", WrongMediaType, "plain text", id="text"),
+        pytest.param(b"hello there", WrongMediaType, "it is txt, which is text", id="text"),
         pytest.param(b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00", WrongMediaType, "recording", id="sound"),
         pytest.param(b"\x89PNG\r\n\x1a\n" + bytes(50), UnreadableFile, "broken", id="broken"),
         pytest.param(picture(size=(2000, 2000)), TooLarge, "LIMIT_PAGE_PIXELS", id="huge"),

@@ -188,7 +188,7 @@ async def test_unknown_types_are_refused_at_submission(open_replica):
     replica = await open_replica()
 
     with pytest.raises(WrongMediaType):
-        await replica.submit(b"not a document")
+        await replica.submit(b"MZ not a document")
 
 
 async def test_a_password_is_in_no_record(open_replica):

@@ -27,8 +27,14 @@ from backend.abandoned import Abandoned
 from backend.documents.chunks import printed_rows, text_chunks
 from backend.documents.formats.markdown import stream_markdown
 from backend.errors import CallerGone, FinanciaError
+from backend.files.file_types import sniff
+from backend.files.limits import FileLimits
+from backend.files.office.content import Content
+from backend.files.office.html_page import read_html
+from backend.files.office.rtf import read_rtf
+from backend.files.office.text_kinds import delimiter_of, is_markdown
 from backend.files.pages import Document
-from backend.files.text_files import document_of_text, html_text, is_html
+from backend.files.text_files import document_of_text
 from backend.invoices.structure import fields_of, tables_of
 from backend.models.features import gram_places
 from backend.models.spelling import word_spellings
@@ -208,10 +214,13 @@ READERS: dict[str, Callable[[str], object]] = {
     "grams": lambda text: gram_places(text, 16),
     "spellings": lambda text: word_spellings(text, word_places(text)),
     "header": lambda text: names_columns(text.split("\n"), 2),
-    "is_html": lambda text: is_html("a.txt", text),
+    "kind": lambda text: sniff(f"a {text}".encode()),
+    "web_page": lambda text: read_html(text, Content(FileLimits())),
+    "rich_text": lambda text: read_rtf(text.encode(), Content(FileLimits())),
+    "separated": delimiter_of,
+    "marked_up": is_markdown,
     "words": partial(tokens_of, language="es"),
     "query": query_terms,
-    "html": html_text,
     "markdown": lambda text: list(stream_markdown(document_of_text(text))),
     "tables": lambda text: tables_of(document_of_text(text)),
     "fields": lambda text: fields_of(document_of_text(text)),

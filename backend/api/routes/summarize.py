@@ -36,10 +36,9 @@ from backend.api.service_call import call_service_timed
 from backend.api.upload import Upload, receive_upload
 from backend.documents import records
 from backend.documents.records import DocumentOptions
-from backend.errors import InvalidField, WrongMediaType
-from backend.files.file_types import sniff
+from backend.documents.text_fields import plain_text_of
+from backend.errors import InvalidField
 from backend.files.limits import FileLimits
-from backend.files.text_files import read_text_file
 from backend.summaries.records import RequestedMethod, Summary, SummaryOptions
 from backend.summaries.remarks import NO_TEXT
 from backend.summaries.service import SummaryService
@@ -161,25 +160,12 @@ async def summarize(request: Request) -> Response:
 async def _of_file(request: Request) -> Response:
     async with receive_upload(request) as upload:
         form = validate_fields(SummarizeForm, upload.fields)
-        text = await _plain_text(request, upload)
+        text = await asyncio.to_thread(plain_text_of, upload.stored, _file_limits_of(request))
         if text is not None:
             return await _of_plain_text(request, upload, text, form.options().summary)
         answer = await process_upload(request, upload, replace(form.options(), features=_FEATURES))
         written = await run_off_loop(answer.document, lambda: orjson.dumps(document_summary_answer(answer)))
         return JsonBytes(written)
-
-
-async def _plain_text(request: Request, upload: Upload) -> str | None:
-    """The text of a file of text, as vector stores read it; None for a document. Raises: WrongMediaType for neither."""
-    try:
-        sniff(upload.stored.head)
-    except WrongMediaType as error:
-        limits = _file_limits_of(request)
-        text = await asyncio.to_thread(lambda: read_text_file(upload.stored.content(), upload.name, limits))
-        if text is None:
-            raise WrongMediaType(f"{error} Plain text is read too, in UTF-8, UTF-16 or Windows-1252.") from error
-        return text
-    return None
 
 
 async def _of_plain_text(request: Request, upload: Upload, text: str, options: SummaryOptions) -> Response:

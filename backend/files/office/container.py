@@ -21,8 +21,13 @@ from backend.files.limits import FileLimits
 from backend.files.mapped_file import MappedFile
 from backend.files.office.content import Content, child, local_name
 from backend.files.office.docx import read_docx
+from backend.files.office.epub import read_epub
+from backend.files.office.mail import read_eml
 from backend.files.office.odf import read_odf
+from backend.files.office.ole import read_ole
 from backend.files.office.pptx import read_pptx
+from backend.files.office.rtf import read_rtf
+from backend.files.office.text_kinds import read_text, read_web_page
 from backend.files.office.xlsx import read_xlsx
 from backend.files.office.zip_entries import Budget, ZipEntries
 from backend.files.pages import printable_line
@@ -45,6 +50,13 @@ _PACKAGES: Mapping[FileType, Callable[[ZipEntries, Content], None]] = {
     FileType.ODT: read_odf,
     FileType.ODS: read_odf,
     FileType.ODP: read_odf,
+    FileType.EPUB: read_epub,
+}
+_TEXTS: Mapping[FileType, Callable[[bytes, Content], FileType]] = {
+    FileType.HTML: read_web_page,
+    FileType.TEXT: read_text,
+    FileType.RTF: read_rtf,
+    FileType.EML: read_eml,
 }
 _FOLDERS = {"word": FileType.DOCX, "xl": FileType.XLSX, "ppt": FileType.PPTX}
 _MEDIA_TYPE = b"application/vnd.oasis.opendocument."
@@ -60,6 +72,7 @@ class Part(NamedTuple):
     kind: FileType
     file: PageFile
     invoice: Callable[[], EInvoice | None] | None = None  # None where there can be none
+    attachment: int = 0  # as `Page.attachment`
 
 
 class ContainerFile:
@@ -106,13 +119,13 @@ class ContainerFile:
         for part in self.parts:
             part.file.close()
 
-    def _named_parts(self) -> Iterator[tuple[str, str, int]]:
+    def _named_parts(self) -> Iterator[tuple[str, str, int, int]]:
         for part, info in zip(self.parts, self._infos, strict=True):
             if not isinstance(part.file, SetFile):
-                yield part.name, part.kind, info["page_count"]
+                yield part.name, part.kind, info["page_count"], part.attachment
                 continue
             for name, pages in groupby(part.file.pages, key=lambda page: page.part):
-                yield _joined(part.name, name), part.kind, sum(1 for _ in pages)
+                yield _joined(part.name, name), part.kind, sum(1 for _ in pages), part.attachment
 
 
 def open_container(data: mmap.mmap, kind: FileType, password: str | None, limits: FileLimits) -> ContainerFile:
@@ -126,6 +139,7 @@ class _Opening:
     def __init__(self, limits: FileLimits, password: str | None) -> None:
         self._limits, self._password = limits, password
         self._budget = Budget(limits)
+        self._attachments = 0
 
     def open(self, source: io.RawIOBase | io.BytesIO, kind: FileType, depth: int = 0) -> ContainerFile:
         if kind is FileType.XML:
@@ -150,6 +164,10 @@ class _Opening:
 
     def _read(self, source: Any, kind: FileType, content: Content) -> FileType:
         """Fill the content. Returns: the kind that it turned out to be."""
+        if kind in _TEXTS:
+            return _TEXTS[kind](source.read(-1), content)
+        if kind is FileType.OLE:
+            return read_ole(source, content)
         entries = ZipEntries(source, self._budget)
         kind = _package_kind(entries, kind)
         if kind in _PACKAGES:
@@ -177,7 +195,10 @@ class _Opening:
         """The parts of a file within another one; none, with the reason, where it cannot be read."""
         name = printable_line(name)[:200]
         try:
-            return [part._replace(name=_joined(name, part.name)) for part in self._parts_of(data, depth)]
+            parts = self._parts_of(data, depth)
+            self._attachments += 1
+            own = self._attachments  # files in it have numbers already
+            return [part._replace(name=_joined(name, part.name), attachment=part.attachment or own) for part in parts]
         except MemoryError:
             raise
         except BadInput as error:
@@ -208,7 +229,10 @@ def _package_kind(entries: ZipEntries, guess: FileType) -> FileType:
         folders = {name.partition("/")[0] for name in entries.names}
         return next((kind for folder, kind in _FOLDERS.items() if folder in folders), guess)
     if "mimetype" in entries:
-        kind = entries.read("mimetype").strip().removeprefix(_MEDIA_TYPE).removesuffix(b"-template")
+        kind = entries.read("mimetype").strip()
+        if kind == b"application/epub+zip":
+            return FileType.EPUB
+        kind = kind.removeprefix(_MEDIA_TYPE).removesuffix(b"-template")
         return _OPEN_DOCUMENTS.get(kind, FileType.ZIP)
     return FileType.ZIP
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from backend.files.file_readers import FileReaders, OpenFile
@@ -86,4 +87,11 @@ def document_of(readers: FileReaders, source: bytes | Path) -> Document:
 def _pages(readers: FileReaders, file: OpenFile) -> list[Page]:
     numbers = range(1, file.info.page_count + 1)
     layers = {number: readers.page_text(file, number) for number in numbers if file.page_kind(number) not in IMAGES}
-    return [layer.page(number, choose_source(layer).why) for number, layer in layers.items()]
+    return [
+        replace(
+            layer.page(number, choose_source(layer).why),
+            part=file.info.part(number).name,
+            attachment=file.info.part(number).attachment,
+        )
+        for number, layer in layers.items()
+    ]

@@ -1,9 +1,12 @@
 """Files that LibreOffice, pandoc and others wrote, read through real worker processes.
 
-How they were made: `soffice --convert-to` and `pandoc`, of sources of a page each.
+How they were made: `soffice --convert-to` and `pandoc`, of sources of a page each; the msg is a test file of
+python-oxmsg (MIT).
 """
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 import pytest
 
@@ -62,6 +65,17 @@ _DELETED = "borrador anulado"
         pytest.param("pandoc_contract.odt", _CONTRACT, id="odt-of-pandoc"),
         pytest.param("writer_contract.odt", _CONTRACT, id="odt-of-writer-of-a-docx"),
         pytest.param("calc_invoice.ods", _INVOICE, id="ods-of-calc"),
+        pytest.param("calc_invoice.html", _INVOICE, id="html-of-calc"),
+        pytest.param("calc_invoice.csv", _INVOICE[:3], id="csv-of-calc"),
+        pytest.param("pandoc_contract.html", _CONTRACT, id="html-of-pandoc"),
+        pytest.param("pandoc_contract.epub", _CONTRACT, id="epub-of-pandoc"),
+        pytest.param("contract.md", _CONTRACT, id="markdown"),
+        pytest.param("writer_letter.rtf", _LETTER, id="rtf-of-writer"),
+        pytest.param("pandoc_contract.rtf", _CONTRACT, id="rtf-of-pandoc"),
+        pytest.param("calc_invoice.xls", (*_INVOICE[:4], "0.21"), id="xls-of-calc"),
+        pytest.param(
+            "outlook_plain.msg", ("# This is the subject", "peterpan@neverland.com", "This is a message"), id="msg"
+        ),
         pytest.param("impress_slides.pptx", _SLIDES, id="pptx-of-impress"),
         pytest.param("impress_slides.odp", _SLIDES, id="odp-of-impress"),
         pytest.param("pandoc_contract.pptx", _CONTRACT_ON_SLIDES, id="pptx-of-pandoc"),
@@ -80,7 +94,7 @@ def test_what_a_file_says(readers: FileReaders, name: str, expected: tuple[str, 
     assert all(page.text[word.start : word.end] == word.text for page in document.pages for word in page.words)
 
 
-@pytest.mark.parametrize("name", ["calc_invoice.xlsx", "calc_invoice.ods"])
+@pytest.mark.parametrize("name", ["calc_invoice.xlsx", "calc_invoice.ods", "calc_invoice.html", "calc_invoice.xls"])
 def test_an_invoice_as_a_workbook(readers: FileReaders, name: str):
     """Fields, parties and lines of goods as of a printed invoice."""
     document = document_of(readers, SAMPLES / name)
@@ -96,15 +110,15 @@ def test_an_invoice_as_a_workbook(readers: FileReaders, name: str):
         "InvoiceId": "2024/017",
         "InvoiceDate": "2024-02-12",
         "DueDate": "2024-03-12",
-        "SubTotal": "270.00",
-        "TotalTax": "56.70",
-        "InvoiceTotal": "326.70",
         "IBAN": "ES9121000418450200051332",
     }
     assert expected == {name: values.get(name) for name in expected}
+    assert [270, Decimal("56.7"), Decimal("326.7")] == [
+        Decimal(values[name]) for name in ("SubTotal", "TotalTax", "InvoiceTotal")
+    ]
     assert fields.validity.totals
-    assert ["125.00", "125.00", "20.00"] == [
-        next(cell.value for cell in row.fields if cell.name == "Amount") for row in goods.rows
+    assert [125, 125, 20] == [
+        next(Decimal(cell.value) for cell in row.fields if cell.name == "Amount") for row in goods.rows
     ]
 
 

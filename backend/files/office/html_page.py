@@ -1,0 +1,265 @@
+"""Reads HTML: web pages, chapters of e-books, bodies of mail. Nothing that it refers to is fetched or run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+
+from lxml import etree
+
+from backend.files.office.content import Content, whole_number
+from backend.files.office.numbering import BULLET, formatted
+from backend.files.set_pages import Cell
+
+_UNSEEN = frozenset(
+    {
+        "script",
+        "style",
+        "template",
+        "noscript",
+        "svg",
+        "head",
+        "iframe",
+        "object",
+        "math",
+        "audio",
+        "video",
+        "rt",
+        "rp",
+        "del",
+    }
+)
+# fmt: off
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
+    "fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "nav", "ol",
+    "option", "p", "section", "select", "summary", "td", "th", "textarea", "title", "tr", "ul", "table", "tbody",
+})
+# fmt: on
+_LEVELS = {f"h{level}": level for level in range(1, 7)}
+_BLANKS = re.compile(r"[ \t\r\n\f\v]+")
+_HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|mso-hide\s*:\s*all", re.IGNORECASE)
+_LIST_FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_DATA_IMAGE = re.compile(r"data:image/[\w.+-]{1,20}(?:;[\w=-]{1,40}){0,3},", re.IGNORECASE)
+_MAX_SPAN = 1_000
+_MAX_PICTURES = 200
+
+Pictures = Callable[[str], tuple[str, bytes] | None]  # a picture's name and bytes by what the page calls it
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The text of the block that is being read."""
+
+    pieces: list[str] = field(default_factory=list)
+    lists: list[list[str | int]] = field(
+        default_factory=list
+    )  # of those around it: form and the number of the last item
+    mark: str = ""
+    is_kept: int = 0  # depth of <pre>
+
+    def add(self, text: str | None) -> None:
+        if not text:
+            return
+        if not self.is_kept:
+            text = _BLANKS.sub(" ", text)
+            if text.startswith(" ") and (not self.pieces or self.pieces[-1][-1:] in " \n\t"):
+                text = text[1:]
+        if text:
+            self.pieces.append(text)
+
+    def take(self) -> str:
+        text = "".join(self.pieces)
+        self.pieces.clear()
+        return text.strip("\n ") if not self.is_kept else text.strip("\n")
+
+
+def read_html(text: str, content: Content, pictures: Pictures = lambda _name: None) -> None:
+    """Set the blocks of a page.
+
+    Args:
+        pictures: those that came along; a page's own are in it (``data:``).
+    """
+    parser = etree.HTMLParser(
+        encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True, recover=True, huge_tree=False
+    )
+    try:
+        root = etree.fromstring(text.translate(_CONTROLS).encode("utf-8", "replace"), parser)
+    except etree.XMLSyntaxError:  # nothing in it
+        return
+    if root is None:
+        return
+    title = root.find(".//title")
+    if title is not None and title.text and title.text.strip():
+        content.metadata.setdefault("title", " ".join(title.text.split()))
+    _Reader(content, pictures).read(root)
+
+
+_CONTROLS = dict.fromkeys((*range(9), 11, *range(14, 32)), " ")
+
+
+class _Reader:
+    """One page while it is read: a walk over its elements that needs no stack of Python's."""
+
+    def __init__(self, content: Content, pictures: Pictures) -> None:
+        self._content, self._pictures = content, pictures
+        self._flow = _Flow()
+        self._skipped: etree._Element | None = None  # what is being left out
+
+    def read(self, root: etree._Element) -> None:
+        for event, element in etree.iterwalk(root, events=("start", "end")):
+            if self._skipped is not None:
+                if event == "end" and element is self._skipped:
+                    self._skipped = None
+                    self._flow.add(element.tail)
+                continue
+            name = element.tag if isinstance(element.tag, str) else ""
+            if event == "start":
+                self._start(element, name)
+            else:
+                self._end(element, name)
+        self._set()
+
+    def _start(self, element: etree._Element, name: str) -> None:
+        if name in _UNSEEN or _HIDDEN.search(element.get("style", "")) or element.get("hidden") is not None:
+            self._skip(element)
+            return
+        if name == "table" and (cells := list(_cells(element))) and _is_table(element, cells):
+            self._set()
+            self._content.setter.table(cells, header_rows=_header_rows(element))
+            for image in element.iter("img"):
+                self._picture(image)
+            self._skip(element)
+            return
+        if name in _BLOCKS or name in _LEVELS or name == "pre":
+            self._set()
+        self._begin(element, name)
+        self._flow.add(element.text)
+
+    def _begin(self, element: etree._Element, name: str) -> None:
+        """What an element means beside being a block."""
+        flow = self._flow
+        if name in ("ul", "ol", "menu"):
+            form = _LIST_FORMS.get(element.get("type", ""), "decimal") if name == "ol" else ""
+            flow.lists.append([form, whole_number(element.get("start", ""), 1) - 1])
+        elif name == "li":
+            flow.mark = _mark(flow.lists[-1], element) if flow.lists else BULLET
+        elif name == "br":
+            flow.pieces.append("\n")
+        elif name == "pre":
+            flow.is_kept += 1
+        elif name == "img":
+            self._picture(element)
+        elif name in ("input", "button") and element.get("type") not in ("hidden", "password"):
+            flow.add(element.get("value"))
+        elif name in ("td", "th"):
+            flow.add(" ")
+
+    def _end(self, element: etree._Element, name: str) -> None:
+        if name in _LEVELS:
+            text = self._flow.take()
+            if text:
+                self._content.heading(text.replace("\n", " "), _LEVELS[name])
+        elif name == "pre":
+            self._set()
+            self._flow.is_kept -= 1
+        elif name in _BLOCKS:
+            self._set()
+        if name in ("ul", "ol", "menu") and self._flow.lists:
+            self._flow.lists.pop()
+        self._flow.add(element.tail)
+
+    def _skip(self, element: etree._Element) -> None:
+        self._skipped = element
+
+    def _set(self) -> None:
+        """Set what was read of the block."""
+        text = self._flow.take()
+        if text:
+            self._content.setter.paragraph(text, mark=self._flow.mark)
+            self._flow.mark = ""
+
+    def _picture(self, image: etree._Element) -> None:
+        source = image.get("src", "")
+        found = _inline_picture(source, len(self._content.pictures) + 1) or self._pictures(source)
+        if found is not None and len(self._content.pictures) < _MAX_PICTURES:
+            self._content.pictures.setdefault(*found)
+        elif image.get("alt"):
+            self._flow.add(f" {image.get('alt')} ")
+
+
+def _mark(counter: list[str | int], element: etree._Element) -> str:
+    form, count = counter
+    if not form:
+        return BULLET
+    counter[1] = whole_number(element.get("value", ""), int(count) + 1)
+    return f"{formatted(int(counter[1]), str(form))}."
+
+
+def _inline_picture(source: str, number: int) -> tuple[str, bytes] | None:
+    match = _DATA_IMAGE.match(source)
+    if match is None:
+        return None
+    data = source[match.end() :]
+    try:
+        content = base64.b64decode(data) if ";base64" in match[0].lower() else unquote_to_bytes(data)
+    except (binascii.Error, ValueError):
+        return None
+    return f"image{number}", content
+
+
+def _is_table(table: etree._Element, cells: list[Cell]) -> bool:
+    """Whether a table holds data: tables in it, or a single column, show that it only places things on the page."""
+    if next(table.iterdescendants("table"), None) is not None or table.get("role") == "presentation":
+        return False
+    return len({cell.row for cell in cells}) > 1 and len({cell.column for cell in cells}) > 1
+
+
+def _cells(table: etree._Element) -> Iterator[Cell]:
+    taken: set[tuple[int, int]] = set()  # places of cells that reach down from rows above
+    for row_index, row in enumerate(table.iterdescendants("tr")):
+        column = 0
+        for element in row:
+            if element.tag not in ("td", "th"):
+                continue
+            while (row_index, column) in taken:
+                column += 1
+            rowspan = max(1, min(whole_number(element.get("rowspan", ""), 1), _MAX_SPAN))
+            colspan = max(1, min(whole_number(element.get("colspan", ""), 1), _MAX_SPAN))
+            if rowspan > 1:
+                taken.update(
+                    (row_index + down, column + right) for down in range(1, rowspan) for right in range(colspan)
+                )
+            yield Cell(row_index, column, _cell_text(element), rowspan, colspan)
+            column += colspan
+
+
+def _cell_text(element: etree._Element) -> str:
+    pieces: list[str] = []
+    for event, one in etree.iterwalk(element, events=("start", "end")):
+        name = one.tag if isinstance(one.tag, str) else ""
+        is_unseen = name in _UNSEEN
+        if (name == "br" and event == "start") or (name in _BLOCKS and one is not element):
+            pieces.append("\v")
+        if event == "start" and not is_unseen:
+            pieces.append(one.text or "")
+        elif event == "end" and one is not element:
+            pieces.append(one.tail or "")
+    text = re.sub(r"[ \t\r\n\f]+", " ", "".join(pieces))
+    return "\n".join(part.strip() for part in text.split("\v") if part.strip())
+
+
+def _header_rows(table: etree._Element) -> int | None:
+    """Rows of cells of headers only; None where the page does not tell."""
+    count = 0
+    for row in table.iterdescendants("tr"):
+        names = {cell.tag for cell in row if cell.tag in ("td", "th")}
+        parent = row.getparent()
+        if names != {"th"} and (parent is None or parent.tag != "thead"):
+            break
+        count += 1
+    return count or None

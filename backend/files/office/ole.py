@@ -1,0 +1,98 @@
+"""Reads what old office programs wrote into compound files (OLE): workbooks and mail; says what the others are."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from typing import Any, BinaryIO
+
+import olefile
+
+from backend.errors import UnreadableFile
+from backend.files.file_types import FileType
+from backend.files.office.content import Content
+from backend.files.office.mail import read_msg
+from backend.files.office.number_formats import plain_number
+from backend.files.office.xlsx import check_sheets
+from backend.files.set_pages import Cell
+
+_OTHERS = {
+    "WordDocument": "an old Word document (doc)",
+    "PowerPoint Document": "an old PowerPoint presentation (ppt)",
+}
+_ENCRYPTED = frozenset({"EncryptedPackage", "EncryptionInfo"})
+
+
+def read_ole(source: BinaryIO, content: Content) -> FileType:
+    """Set a workbook or a message. Raises: UnreadableFile for broken and encrypted ones, and for other documents."""
+    try:
+        with olefile.OleFileIO(source) as ole:
+            names = {path[0] for path in ole.listdir(streams=True, storages=True)}
+    except (OSError, ValueError, IndexError) as error:
+        raise UnreadableFile(f"file: it is a broken compound file ({str(error)[:200]})") from error
+    if names & _ENCRYPTED:
+        raise UnreadableFile("file: it is encrypted; save it without a password")
+    if names & {"Workbook", "Book"}:
+        _check_macros(names)
+        source.seek(0)
+        _read_workbook(source.read(), content)
+        return FileType.XLS
+    if "__properties_version1.0" in names:
+        source.seek(0)
+        read_msg(source, content)
+        return FileType.MSG
+    found = next((description for name, description in _OTHERS.items() if name in names), "a compound file (OLE)")
+    raise UnreadableFile(f"file: it is {found}, which needs LibreOffice to be read; save it as docx, pptx or PDF")
+
+
+def _check_macros(names: set[str]) -> None:
+    if "_VBA_PROJECT_CUR" in names:
+        raise UnreadableFile("file: it holds macros, which are neither run nor read here; save it as xlsx")
+
+
+def _read_workbook(data: bytes, content: Content) -> None:
+    from python_calamine import CalamineError, CalamineWorkbook, SheetVisibleEnum  # a megabyte for few files
+
+    try:
+        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
+    except CalamineError as error:
+        raise UnreadableFile(f"file: it is a broken or encrypted workbook ({str(error)[:200]})") from error
+    sheets = [sheet for sheet in book.sheets_metadata if sheet.visible is SheetVisibleEnum.Visible]
+    check_sheets(len(sheets), content)
+    for sheet in sheets:
+        content.setter.begin_part(sheet.name)
+        read = book.get_sheet_by_name(sheet.name)
+        spans = {start: (end[0] - start[0] + 1, end[1] - start[1] + 1) for start, end in read.merged_cell_ranges or ()}
+        first_row, first_column = read.start or (0, 0)
+        cells = _cells(read.iter_rows(), first_row, first_column)
+        content.setter.table(
+            [
+                cell._replace(rowspan=span[0], colspan=span[1]) if (span := spans.get(cell[:2])) else cell
+                for cell in cells
+            ],
+            is_sheet=True,
+        )
+
+
+def _cells(rows: Iterator[list[Any]], first_row: int, first_column: int) -> Iterator[Cell]:
+    for row, values in enumerate(rows, first_row):
+        for column, value in enumerate(values, first_column):
+            if text := _shown(value):
+                yield Cell(row, column, text)
+
+
+def _shown(value: Any) -> str:
+    """A value as text; its format is not known: numbers with the digits they have, dates in ISO 8601."""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float | int):
+        return plain_number(value)
+    if isinstance(value, datetime):
+        is_day = value.time() == time(0)
+        return value.date().isoformat() if is_day else value.isoformat(" ", "minutes")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return str(value)
+    return str(value)
