@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -60,6 +63,7 @@ from backend.callers.callers import LiveKeys, read_key_ring
 from backend.lanes.cache.scope import entry
 
 TITLE = "FinancIA Inference"
+_MOST_PATH = 100  # letters of a path that are compared with those of routes
 # In the order in which they are tried: the busiest first.
 ROUTES: tuple[PlainRoute, ...] = (
     *embeddings.ROUTES,
@@ -142,7 +146,23 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
 
 async def _problem_handler(request: Request, error: Exception) -> Response:
     path = request.url.path
-    return problem_response(problem_of(error, path), context_of(request).request_id, path)
+    problem = problem_of(error, path)
+    if problem.status == 404 and (meant := _meant_path(path, request.method)):
+        problem = replace(problem, detail=f"{problem.detail}; did you mean {request.method} {meant}?")
+    return problem_response(problem, context_of(request).request_id, path)
+
+
+def _meant_path(path: str, method: str) -> str | None:
+    """The route that a path without one was likely meant for: without or with /v1, or with a letter right."""
+    bare = path.rstrip("/")
+    unversioned = re.sub(r"\A(/v1)+(?=/)", "", bare)
+    candidates = (bare, "/v1" + unversioned, "/v2" + unversioned, unversioned)
+    routes = [route for route in ROUTES if method in (route.methods or ())]
+    for candidate in candidates:
+        if candidate != path and any(route.path_regex.match(candidate) for route in routes):
+            return candidate
+    near = difflib.get_close_matches(bare[:_MOST_PATH], [route.path for route in routes], 1, 0.85)
+    return near[0] if near else None
 
 
 def _middleware(app: FastAPI, services: Services, options: ApiOptions, keys: LiveKeys) -> list[Middleware]:

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
 from backend.api.dependencies import context_of, limits_of
+from backend.api.request_fields import WireRequest, meant_by_missing
 from backend.api.service_call import read_within_limit
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 
@@ -18,6 +20,10 @@ Schema = TypeVar("Schema", bound=BaseModel)
 
 _JSON = re.compile(rb"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 _UTF8 = (b"", b"utf-8", b"utf8")
+# Where a browser sends a request it has one of these. Without them and without a Content-Type it is a program's JSON:
+# Weaviate's clients and litellm's for Voyage leave the header out.
+_OF_BROWSERS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
+_CURLS = b"application/x-www-form-urlencoded"  # what curl says of -d by itself
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _EMPTY = ("too_short", "string_too_short")
 _SHOWN_CHARS = 60  # of a faulty value in a message
@@ -47,7 +53,7 @@ async def read_json(request: Request, schema: type[Schema], *, limit_bytes: int 
     try:
         return schema.model_validate_json(body)
     except ValidationError as error:
-        raise _bad_input(error, body) from error
+        raise _bad_input(error, body, schema) from error
 
 
 def is_json(request: Request) -> bool:
@@ -128,19 +134,20 @@ def _too_large(got_bytes: int, limit_bytes: int) -> TooLarge:
 
 def _require_json(headers: dict[bytes, bytes]) -> None:
     content_type = headers.get(b"content-type", b"")
-    if content_type != b"application/json":
+    if content_type != b"application/json" and (content_type or any(name in headers for name in _OF_BROWSERS)):
         media_type, _, parameters = content_type.partition(b";")
         charset = parameters.partition(b"charset=")[2].strip(b' "').lower()
         if not _JSON.fullmatch(media_type.strip()) or charset not in _UTF8:
             got = content_type.decode("latin-1")[:_SHOWN_CHARS] or "no Content-Type"
-            raise WrongMediaType(f"Content-Type: this route reads application/json in UTF-8, got {got}")
+            advice = "; curl sends it as -H 'Content-Type: application/json'" if media_type == _CURLS else ""
+            raise WrongMediaType(f"Content-Type: this route reads application/json in UTF-8, got {got}{advice}")
     encoding = headers.get(b"content-encoding", b"identity")
     if encoding.lower() != b"identity":
         got = encoding.decode("latin-1")[:_SHOWN_CHARS]
         raise WrongMediaType(f"Content-Encoding: bodies are read uncompressed, got {got}")
 
 
-def _bad_input(error: ValidationError, body: bytes = b"") -> BadInput:
+def _bad_input(error: ValidationError, body: bytes = b"", schema: type[BaseModel] = BaseModel) -> BadInput:
     """The first error that pydantic found, as one of ours: 400 for what is not JSON, 422 for a bad request."""
     fault: Any = error.errors(include_url=False)[0]
     if fault["type"] == "json_invalid":
@@ -155,8 +162,16 @@ def _bad_input(error: ValidationError, body: bytes = b"") -> BadInput:
         return InvalidField("the body must be a JSON object")
     if fault["type"] in _EMPTY:  # as request_fields.py answers empty inputs
         return BadInput(f"{place}: must not be empty", param=place)
-    got = "" if fault["type"] == "missing" else f", got {_shortened(fault['input'])}"
+    got = _meant(place, body, schema) if fault["type"] == "missing" else f", got {_shortened(fault['input'])}"
     return InvalidField(f"{place}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{got}", param=place)
+
+
+def _meant(missing: str, body: bytes, schema: type[BaseModel]) -> str:
+    """What of the body was likely meant by a field that is missing; empty where nothing was, or the body is long."""
+    if not issubclass(schema, WireRequest) or not body or len(body) > _UNCOUNTED_BYTES:
+        return ""
+    sent = meant_by_missing(missing, from_json(body), schema.known_fields())
+    return "" if sent is None else f"; '{sent[:_SHOWN_CHARS]}' is no field of this route, did you mean '{missing}'?"
 
 
 def _shortened(value: Any) -> str:

@@ -11,18 +11,25 @@ import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, cast
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainValidator,
     ValidationInfo,
     WithJsonSchema,
+    field_validator,
+    model_validator,
 )
+from pydantic_core import CoreSchema
+from rapidfuzz.distance import OSA
 
 from backend.api.dependencies import ApiLimits
 from backend.errors import BadInput, InvalidField, TooLarge
@@ -220,10 +227,65 @@ UpTo50 = Annotated[int, Field(ge=1, le=50), WHOLE]
 UpTo100 = Annotated[int, Field(ge=1, le=100), WHOLE]
 
 
-class WireRequest(BaseModel):
-    """A request of ours: strict types, unknown fields ignored."""
+_SHORT_NAME = 8  # letters, below which one of them may be wrong, and two from there on
+_MOST_UNKNOWN = 20  # that are looked at
+# What clients of one service write for the texts of another: a field of these that is missing was meant by another.
+_INPUT_WORDS = ("input", "inputs", "texts", "text", "documents", "sentences", "prompt", "content")
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+
+def misspelt(name: str, known: Iterable[str]) -> str | None:
+    """The known name of a field that ``name`` is a likely typo of."""
+    letters = 1 if len(name) < _SHORT_NAME else 2
+    near = [(OSA.distance(name.lower(), one, score_cutoff=letters), one) for one in known]
+    distance, meant = min(near, default=(letters + 1, ""))
+    return meant if distance <= letters else None
+
+
+def meant_by_missing(missing: str, sent: Iterable[str], known: Collection[str]) -> str | None:
+    """The unknown field of a request that stands for one that is missing: a typo, or another service's word."""
+    unknown = [name for name in sent if name not in known][:_MOST_UNKNOWN]
+    words = _INPUT_WORDS if missing in _INPUT_WORDS else ()
+    return next((name for name in unknown if misspelt(name, (missing,)) or name in words), None)
+
+
+class WireRequest(BaseModel):
+    """A request of ours: strict types; a likely typo of a field is refused, other unknown fields are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    @classmethod
+    def known_fields(cls) -> frozenset[str]:
+        """Every name that a field may be sent under."""
+        return _known_fields(cls)
+
+    @field_validator("model", mode="before", check_fields=False)
+    @classmethod
+    def _default_model(cls, model: Any) -> Any:
+        return none_if_empty(model)
+
+    @model_validator(mode="after")
+    def _refuse_typos(self) -> WireRequest:
+        for name in list(self.model_extra or ())[:_MOST_UNKNOWN]:
+            if (meant := misspelt(name, self.known_fields())) is not None:
+                raise InvalidField(f"{name}: is no field of this request; did you mean '{meant}'?", param=name)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Without additionalProperties: true, which says nothing."""
+        schema = handler(core_schema)
+        handler.resolve_ref_schema(schema).pop("additionalProperties", None)
+        return schema
+
+
+@cache
+def _known_fields(request: type[WireRequest]) -> frozenset[str]:
+    names: set[str] = set()
+    for name, field in request.model_fields.items():
+        alias = field.validation_alias
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+        names.update(choice for choice in choices if isinstance(choice, str))
+    return frozenset(names)
 
 
 def _check_inputs(value: Any, info: ValidationInfo) -> Texts | TokenIds:

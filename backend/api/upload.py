@@ -136,6 +136,8 @@ async def _received(
     try:
         await read_within_limit(request, _read(request, reader), most_s=most_s)
         reader.finish()
+        for stored, file_name in reader.files:
+            _require_content(stored, file_name, field)
         fields = {**request.query_params, **reader.fields}
         repeated = {name: request.query_params.getlist(name) for name in request.query_params} | reader.repeated
         yield [Upload(stored, name, fields, repeated) for stored, name in reader.files]
@@ -144,6 +146,21 @@ async def _received(
             _free(stored)
 
 
+def _require_content(stored: StoredFile, name: str, field: str) -> None:
+    """Raise InvalidField (422) where a file's name came in its place: curl without the @."""
+    if name or stored.size_bytes > _NAME_CHARS:
+        return
+    text = stored.head.decode("utf-8", "replace").strip()
+    if _FILE_NAME.fullmatch(text):
+        param = field or _FILE
+        raise InvalidField(
+            f"{param}: is the text '{text[:80]}' and no file; curl sends a file with an @ before its name: "
+            f"-F {param}=@{text[:80]}, or --data-binary @{text[:80]} alone as the body",
+            param=param,
+        )
+
+
+_FILE_NAME = re.compile(r"[\w ./\\:~()+-]{1,240}\.[A-Za-z][A-Za-z0-9]{1,4}")
 _BASE64_BYTES = 4 * 2**20  # decoded at a time, on a thread
 _DATA_URL = re.compile(r"data:[\w.+/;=-]{0,200};base64,", re.IGNORECASE)
 

@@ -306,7 +306,7 @@ def _automatic(engines: OcrEngines, languages: Sequence[str]) -> _Plan:
     if rapidocr is not None and (unknown := unsupported(languages, rapidocr)):
         rapidocr, why = None, [*why, f"RapidOCR does not know {', '.join(unknown)}"]
     if tesseract is None and rapidocr is None:
-        raise cannot_read(languages, "no engine", engines.languages)
+        raise cannot_read(languages, "the engines together", engines.languages)
     return _Plan(tesseract, rapidocr, "; ".join(why))
 
 

@@ -18,7 +18,7 @@ from backend.callers.callers import owner_digest
 from backend.jobs.memory_store import MemoryJobStore
 from backend.search.records import FileRecord, VectorStore
 from backend.search.vector_stores import NewFile
-from tests.api.checks import require_schema
+from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 from tests.fakes import ManualClock
@@ -177,3 +177,25 @@ def test_every_reference_is_defined(document: dict[str, Any]) -> None:
 
     assert set(references(document)) <= defined
     assert "securitySchemes" not in document["components"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/v1/v1/embeddings", "POST /v1/embeddings"),
+        ("/v1/embeddings/", "POST /v1/embeddings"),
+        ("/documents", "POST /v1/documents"),
+        ("/v1/predict", "POST /predict"),
+        ("/v1/embedding", "POST /v1/embeddings"),
+        ("/v1/v1/vector_stores/vs_1/search/", "POST /v1/vector_stores/vs_1/search"),
+        ("/audio/transcriptions", "POST /v1/audio/transcriptions"),
+    ],
+)
+async def test_a_path_that_is_nearly_a_route(client: httpx.AsyncClient, path: str, meant: str) -> None:
+    """A base address with /v1 twice or not at all, a trailing slash, a letter: the answer says which was meant."""
+    problem(await client.post(path, json={}), 404, "not_found", f"did you mean {meant}?")
+
+
+async def test_a_path_that_is_no_route(client: httpx.AsyncClient) -> None:
+    """Nothing is guessed for it."""
+    assert "did you mean" not in (await client.get("/wp-login.php")).json()["detail"]

@@ -7,6 +7,7 @@ import base64
 import threading
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import numpy as np
@@ -17,6 +18,7 @@ from backend.documents.records import DEFAULT_FEATURES, PAGE_FEATURES
 from backend.errors import Overloaded, PasswordRequired, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
+from tests.api.checks import problem
 from tests.api.conftest import connect
 from tests.api.document_fakes import document
 from tests.api.fakes import FakeServices
@@ -382,3 +384,15 @@ async def test_a_name_of_unclosed_quotes_is_read_in_linear_time(client: httpx.As
 
     assert response.status_code in (200, 422)
     assert time.perf_counter() - started_s < 2.0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"files": {"file": (None, "factura 1.pdf")}},
+        {"content": b"./scans/factura-1.jpeg"},
+    ],
+)
+async def test_curl_without_the_at_sign(client: httpx.AsyncClient, sent: dict[str, Any]) -> None:
+    """The name came in place of the file: the answer says how to send it."""
+    problem(await client.post("/v1/ocr", **sent), 422, "invalid_field", "-F file=@", "--data-binary @")

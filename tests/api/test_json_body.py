@@ -35,8 +35,8 @@ async def test_json_types(client: httpx.AsyncClient, content_type: str) -> None:
 @pytest.mark.parametrize(
     ("headers", "named"),
     [
-        pytest.param({}, "no Content-Type", id="none"),
-        pytest.param({"Content-Type": "application/x-www-form-urlencoded"}, "x-www-form-urlencoded", id="curl-default"),
+        pytest.param({"Sec-Fetch-Site": "same-origin"}, "no Content-Type", id="none-of-a-browser"),
+        pytest.param({"Content-Type": "application/x-www-form-urlencoded"}, "curl sends it as -H", id="curl-default"),
         pytest.param({"Content-Type": "text/plain"}, "text/plain", id="text"),
         pytest.param({"Content-Type": "application/json; charset=latin-1"}, "latin-1", id="other-charset"),
         pytest.param({"Content-Type": "application/jsonp"}, "jsonp", id="nearly"),
@@ -159,3 +159,42 @@ async def test_marks_within_a_text_are_no_values(large_client: httpx.AsyncClient
     answer = await large_client.post("/v1/embeddings", json={"input": [text, text, text], "model": "bundled"})
 
     assert 200 == answer.status_code
+
+
+async def test_a_program_that_names_no_type(client: httpx.AsyncClient) -> None:
+    """Weaviate's clients and litellm's for Voyage send JSON without a Content-Type; no browser does."""
+    assert 200 == (await client.post(URL, content=BODY)).status_code
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        (URL, {"input": "a", "dimension": 8}, "dimension: is no field of this request; did you mean 'dimensions'?"),
+        (URL, {"input": "a", "encoding_fromat": "float"}, "did you mean 'encoding_format'?"),
+        (URL, {"texts": ["a"]}, "'texts' is no field of this route, did you mean 'input'?"),
+        (URL, {"inptu": "a"}, "'inptu' is no field of this route, did you mean 'input'?"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "top-n": 1}, "did you mean 'top_n'?"),
+        ("/v1/rerank", {"query": "a", "texts": ["b"]}, "did you mean 'documents'?"),
+        ("/v1/embed", {"input": ["a"]}, "did you mean 'texts'?"),
+        ("/embed", {"input": "a"}, "did you mean 'inputs'?"),
+        ("/v1/classify", {"input": ["a"], "label": ["b", "c"]}, "did you mean 'labels'?"),
+    ],
+)
+async def test_a_misspelt_field(client: httpx.AsyncClient, path: str, body: object, named: str) -> None:
+    """It is told what was meant, instead of being ignored; the same where a needed field is missing for it."""
+    problem(await client.post(path, json=body), 422, "invalid_field", named)
+
+
+async def test_fields_of_other_services(client: httpx.AsyncClient) -> None:
+    """Unknown fields that resemble none are ignored as ever."""
+    body = {"input": "a", "truncation": True, "output_dtype": "float", "modality": "text", "priority": 3, "usage": 1}
+
+    assert 200 == (await client.post(URL, json=body)).status_code
+
+
+@pytest.mark.parametrize("path", [URL, "/v1/rerank", "/v1/similarity"])
+async def test_an_empty_model_is_the_default(client: httpx.AsyncClient, path: str) -> None:
+    """Forms of tools send it so where nothing was chosen."""
+    body = {"input": "a", "query": "a", "documents": ["b"], "source": "a", "sentences": ["b"], "model": ""}
+
+    assert 200 == (await client.post(path, json=body)).status_code

@@ -29,9 +29,6 @@ from backend.api.routes.tei import TEI_HEADERS, AnswerId, Created, now_s, tei_he
 from backend.api.routing import get, post
 from backend.api.service_call import call_service_timed
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from backend.serving.engines.ner import TASK as NER
-from backend.serving.engines.scoring import CLASSIFIER, RERANKER
 from backend.serving.health import HealthService
 from backend.text.classification import ClassificationResult, ClassificationService
 
@@ -69,7 +66,7 @@ class InfinityClassifyRequest(WireRequest):
 
 
 # What each model can do without another's help: the vectors classify and rank, too.
-_CAPABILITIES = {EMBEDDINGS: ["embed", "rerank", "classify"], CLASSIFIER: ["classify"], RERANKER: ["rerank"], NER: []}
+_CAPABILITIES = ("embed", "rerank", "classify")  # those that infinity's clients know
 
 
 class InfinityEmbeddings(EmbeddingsAnswer):
@@ -103,7 +100,6 @@ class InfinityModelCard(ModelCard):
 
     stats: InfinityStats
     backend: Annotated[str, Field(description="torch, onnx or openvino.")]
-    capabilities: list[str]
 
 
 class InfinityModels(TypedDict):
@@ -132,12 +128,13 @@ def infinity_classes(classified: ClassificationResult, request_id: str) -> Infin
 
 def infinity_model(model: LoadedModel, stats: InfinityStats) -> InfinityModelCard:
     """A model as infinity's clients read it; they refuse any other owner than infinity."""
+    card = model_card(model)
     return {
-        **model_card(model),
+        **card,
         "owned_by": "infinity",
         "stats": stats,
         "backend": model.runtime,
-        "capabilities": _CAPABILITIES.get(model.task, []),
+        "capabilities": [word for word in card["capabilities"] if word in _CAPABILITIES],
     }
 
 

@@ -56,6 +56,8 @@ class _Card(TypedDict):
     device: str
     dtype: str
     runtime: str
+    capabilities: Annotated[list[str], Field(description="embed, tag, classify, rerank, summarize or transcribe.")]
+    model_type: Annotated[str, Field(description="The same in Xinference's words: embedding, rerank, audio, …")]
 
 
 class ModelCard(_Card):
@@ -99,7 +101,7 @@ def model_card(model: LoadedModel) -> ModelCard:
     spec = model.spec
     runs = {"device": model.device, "dtype": model.dtype, "runtime": model.runtime}
     return {
-        **_card(model.names, model.created_s, spec.source, spec.revision, **runs),
+        **_card(model.names, model.created_s, spec.source, spec.revision, task=model.task, **runs),
         "task": model.task,
         "max_tokens": spec.max_tokens,
         "width": spec.width,
@@ -115,7 +117,10 @@ def speech_model_card(speech: TranscriptionService, created_s: float) -> SpeechM
     report = speech.report()
     device, dtype = report["placement"]["device"], report["placement"]["precision"]
     runs = {"device": device, "dtype": dtype, "runtime": "ctranslate2"}
-    return {**_card(speech.names, created_s, report["source"], report["revision"], **runs), "task": "speech"}
+    return {
+        **_card(speech.names, created_s, report["source"], report["revision"], task="speech", **runs),
+        "task": "speech",
+    }
 
 
 def image_model_card(model: LoadedImageModel) -> ImageModelCard:
@@ -124,7 +129,7 @@ def image_model_card(model: LoadedImageModel) -> ImageModelCard:
     height, width_px = spec.preprocessing.framing.size
     runs = {"device": model.placement.device, "dtype": model.choice.dtype, "runtime": model.choice.runtime}
     return {
-        **_card(model.names, model.created_s, spec.source, spec.revision, **runs),
+        **_card(model.names, model.created_s, spec.source, spec.revision, task="images", **runs),
         "task": "images",
         "height": height,
         "width_px": width_px,
@@ -132,9 +137,29 @@ def image_model_card(model: LoadedImageModel) -> ImageModelCard:
     }
 
 
+_CAPABILITIES = {  # by task: what it does, and what Xinference calls it
+    "embeddings": (["embed", "rerank", "classify"], "embedding"),
+    "ner": (["tag"], "flexible"),
+    "classifier": (["classify"], "flexible"),
+    "reranker": (["rerank"], "rerank"),
+    "summaries": (["summarize"], "flexible"),
+    "speech": (["transcribe"], "audio"),
+    "images": (["classify"], "image"),
+}
+
+
 def _card(
-    names: Sequence[str], created_s: float, source: str, revision: str, *, device: str, dtype: str, runtime: str
+    names: Sequence[str],
+    created_s: float,
+    source: str,
+    revision: str,
+    *,
+    task: str,
+    device: str,
+    dtype: str,
+    runtime: str,
 ) -> _Card:
+    capabilities, model_type = _CAPABILITIES[task]
     return {
         "id": names[0],
         "object": "model",
@@ -146,6 +171,8 @@ def _card(
         "device": device,
         "dtype": dtype,
         "runtime": runtime,
+        "capabilities": capabilities,
+        "model_type": model_type,
     }
 
 
@@ -189,6 +216,8 @@ CARD_EXAMPLE = {
     "device": "cpu",
     "dtype": "int8",
     "runtime": "openvino",
+    "capabilities": ["embed", "rerank", "classify"],
+    "model_type": "embedding",
     "max_tokens": 512,
     "width": 384,
     "pooling": "mean",
