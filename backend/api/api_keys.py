@@ -30,7 +30,10 @@ SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 # other. What is missing here is refused to it, so a new route is closed until somebody has thought about it.
 READ_ROUTES = frozenset(
     (
-        *("/v1/embeddings", "/embeddings", "/embed", "/v1/embed", "/v2/embed", "/tokenize"),
+        *("/v1/embeddings", "/embeddings", "/embed", "/v1/embed", "/v2/embed", "/tokenize", "/decode"),
+        *("/", "/invocations", "/api/embed", "/api/embeddings", "/v1/ranking"),
+        *("/v1/tokenize", "/v1/detokenize", "/v2/audio/transcriptions", "/openai/deployments/{name}/embeddings"),
+        *("/openai/deployments/{name}/audio/transcriptions", "/openai/deployments/{name}/audio/translations"),
         *("/similarity", "/v1/similarity", "/rerank", "/v1/rerank", "/v2/rerank"),
         *("/v1/classify", "/classify", "/predict", "/v1/entities", "/v1/fields", "/v1/analyze", "/v1/summarize"),
         *("/v1/ocr", "/v1/documents", "/v1/audio/transcriptions", "/v1/audio/translations"),
@@ -42,12 +45,20 @@ READ_ROUTES = frozenset(
 )
 # In which clients of Azure, docling-serve and Azure OpenAI send their key; "Authorization: Bearer" goes before them.
 KEY_HEADERS = (b"ocp-apim-subscription-key", b"x-api-key", b"api-key")
-_READ_PATHS = re.compile(r"/v1/vector_stores/[^/]+/search|/v1/chunk/[^/]+/(file|source)")
+_READ_PATHS = re.compile(
+    r"/v1/vector_stores/[^/]+/search|/v1/chunk/[^/]+/(file|source)"
+    r"|/openai/deployments/[^/]+/(embeddings|audio/transcriptions|audio/translations)"
+)
 
 
 def unix_s() -> float:
     """The time by which keys expire."""
     return datetime.now(UTC).timestamp()
+
+
+def is_open(method: str, path: str) -> bool:
+    """Whether a request needs no key: of the page at / the page is open, not what is sent there."""
+    return path in OPEN_PATHS and method in SAFE_METHODS
 
 
 class ApiKeyMiddleware:
@@ -75,7 +86,7 @@ class ApiKeyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; raises Unauthorized, Forbidden, QuotaExceeded, which ``ProblemMiddleware`` answers."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or is_open(scope["method"], scope["path"]):
             if scope.get("path") == METRICS_PATH:
                 with suppress(Unauthorized):  # they are open; an admin sees more
                     scope[CONTEXT_KEY].caller = self._find(scope[CONTEXT_KEY])

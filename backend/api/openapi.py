@@ -55,6 +55,7 @@ _TAGS = [
     {"name": "Azure Document Intelligence", "description": "What Microsoft's SDKs and Paperless-ngx call."},
     {"name": "docling-serve", "description": "What docling's clients, Open WebUI and RAGFlow call."},
     {"name": "Tika and Open WebUI", "description": "What Tika's clients and Open WebUI's external loader call."},
+    {"name": "Ollama", "description": "What Ollama's clients call for vectors."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
 ]
 
@@ -136,7 +137,7 @@ def describe(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str], lim
     components["headers"] = {name: {"schema": {"type": "string"}, **header} for name, header in HEADERS.items()}
     components["responses"] = {f"Problem{status}": _problem_response(status) for status in PROBLEMS}
     for path, operation, route in _operations(app, document):
-        is_open = path in open_paths
+        is_open = path in open_paths and set(route.methods or ()) <= SAFE_METHODS
         operation["responses"] = _responses(route, () if is_open else _guards(route, keys_needed=keys_needed))
         if keys_needed and is_open:
             operation["security"] = []

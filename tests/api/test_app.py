@@ -185,7 +185,7 @@ def test_every_reference_is_defined(document: dict[str, Any]) -> None:
         ("/v1/v1/embeddings", "POST /v1/embeddings"),
         ("/v1/embeddings/", "POST /v1/embeddings"),
         ("/documents", "POST /v1/documents"),
-        ("/v1/predict", "POST /predict"),
+        ("/v1/decode", "POST /decode"),
         ("/v1/embedding", "POST /v1/embeddings"),
         ("/v1/v1/vector_stores/vs_1/search/", "POST /v1/vector_stores/vs_1/search"),
         ("/audio/transcriptions", "POST /v1/audio/transcriptions"),

@@ -20,12 +20,13 @@ URL = "/v1/embeddings"
 
 
 async def test_one_text(client: httpx.AsyncClient) -> None:
-    """One text is answered as a list of one, in OpenAI's shape and no other field."""
+    """One text is answered as a list of one, in OpenAI's shape, with an id for Mistral's client."""
     response = await client.post(URL, json={"input": "hola"})
 
     assert 200 == response.status_code
     assert "application/json" == response.headers["content-type"]
     body = response.json()
+    assert response.headers["x-request-id"] == body.pop("id")
     assert {"object": "list", "model": "fake-model", "usage": {"prompt_tokens": 4, "total_tokens": 4}} == {
         key: value for key, value in body.items() if key != "data"
     }
@@ -195,3 +196,16 @@ async def test_whole_numbers_as_json_has_them(client: httpx.AsyncClient) -> None
 
     assert 200 == floats.status_code
     assert integers.json()["data"] == floats.json()["data"]
+
+
+async def test_azure_openai(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """The deployment's name is the model's, where the body names none; the answer has an id, as Mistral's needs."""
+    path = "/openai/deployments/bundled/embeddings?api-version=2024-10-21"
+
+    named, bare = [await client.post(path, json={"input": "a", **more}) for more in ({"model": "fake-model"}, {})]
+    unknown = await client.post("/openai/deployments/ada/embeddings", json={"input": "a"})
+
+    assert ["fake-model", "bundled"] == [call["model"] for *_, call in services.embeddings.calls[:2]]
+    assert named.json()["id"] == named.headers["x-request-id"]
+    assert bare.json()["data"] == named.json()["data"]
+    problem(unknown, 404, "model_not_found", "ada")

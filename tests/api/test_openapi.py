@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.api.api_keys import OPEN_PATHS
+from backend.api.api_keys import is_open
 from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.openapi import HEADERS, PROBLEMS
@@ -45,13 +45,13 @@ def test_every_route_may_fail(document: dict[str, Any]):
 
 def test_keys(document: dict[str, Any], keys: tuple[str, ...]):
     """401 where a key is needed, and there only; POST /admin/models always needs one."""
-    guarded = {path for path, _, operation in operations(document) if "401" in operation["responses"]}
-    paths = set(document["paths"])
+    guarded = {(method, path) for path, method, operation in operations(document) if "401" in operation["responses"]}
+    closed = {(method, path) for path, method, _ in operations(document) if not is_open(method.upper(), path)}
 
-    assert (paths - OPEN_PATHS if keys else {"/admin/models"}) == guarded
+    assert (closed if keys else {("post", "/admin/models")}) == guarded
     assert bool(keys) == ("security" in document)
-    for path, _, operation in operations(document):
-        assert ([] if keys and path in OPEN_PATHS else None) == operation.get("security"), path
+    for path, method, operation in operations(document):
+        assert ([] if keys and is_open(method.upper(), path) else None) == operation.get("security"), path
 
 
 def test_headers(document: dict[str, Any]):

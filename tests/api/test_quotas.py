@@ -124,6 +124,13 @@ CHARGED: tuple[tuple[str, object, int | None], ...] = (
     ("/tokenize", {"inputs": "abc"}, 0),
     ("/v1/fields", {"input": "abc"}, 0),  # a page: below
     ("/v1/summarize", {"input": "abc"}, 5),
+    ("/", {"inputs": "abc"}, 3),
+    ("/invocations", {"query": "abc", "texts": ["de", "f"]}, 9),
+    ("/api/embed", {"input": ["abc", "de"]}, 5),
+    ("/api/embeddings", {"prompt": "abc"}, 3),
+    ("/v1/ranking", {"query": {"text": "abc"}, "passages": [{"text": "de"}, {"text": "f"}]}, 9),
+    ("/v1/tokenize", {"text": "abc"}, 0),
+    ("/openai/deployments/{name}/embeddings", {"input": "abc"}, 3),
 )
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.api.routes.rerank import RerankAnswer
+from backend.api.routes.rerank import RankingAnswer, RerankAnswer
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services
 
@@ -200,3 +200,37 @@ async def test_bad_requests(
     body = problem(await client.post(path, json={**BODY, **fields}), status, None, *named)
 
     assert param is None or param == body["error"]["param"]
+
+
+async def test_voyage(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Its client sends top_k and, always, truncation, and reads `data`, where a document is its text."""
+    asked = {"query": "q", "documents": ["a", "bb"], "model": "tiny/reranker", "top_k": 1, "truncation": True}
+
+    body = (await client.post("/v1/rerank", json={**asked, "return_documents": True})).json()
+    await client.post("/v1/rerank", json={**asked, "truncation": False})
+
+    [result] = body["data"]
+    assert ["a", "bb"][result["index"]] == result["document"]
+    assert body["results"][0]["relevance_score"] == result["relevance_score"]
+    assert body["usage"]["total_tokens"] > 0
+    assert ["end", "none"] == [options["truncate"] for _, options in services.reranking.calls]
+    require_schema(RerankAnswer, body)
+
+
+async def test_xinference(client: httpx.AsyncClient) -> None:
+    """Its client says a boolean in words."""
+    asked = {"query": "q", "documents": ["a"], "model": "tiny/reranker", "return_documents": "true"}
+
+    assert {"text": "a"} == (await client.post("/v1/rerank", json=asked)).json()["results"][0]["document"]
+
+
+async def test_nvidia(client: httpx.AsyncClient) -> None:
+    """Passages by the model's own scores, the best first."""
+    asked = {"query": {"text": "q"}, "passages": [{"text": "a"}, {"text": "b"}, {"text": "q"}], "truncate": "END"}
+
+    body = (await client.post("/v1/ranking", json=asked)).json()
+
+    logits = [ranking["logit"] for ranking in body["rankings"]]
+    assert {0, 1, 2} == {ranking["index"] for ranking in body["rankings"]}
+    assert sorted(logits, reverse=True) == logits
+    require_schema(RankingAnswer, body)

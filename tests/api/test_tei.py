@@ -382,6 +382,13 @@ LONG: dict[str, Any] = {
     "/classify": lambda text: {"input": [text]},
     "/v1/vector_stores/{id}/search": lambda text: {"query": text},
     "/v1/similarity": lambda text: {"source": text, "sentences": ["a"]},
+    "/": lambda text: {"inputs": text},
+    "/invocations": lambda text: {"query": "a", "texts": [text]},
+    "/api/embed": lambda text: {"input": text},
+    "/api/embeddings": lambda text: {"prompt": text},
+    "/v1/ranking": lambda text: {"query": {"text": "a"}, "passages": [{"text": text}]},
+    "/v1/tokenize": lambda text: {"text": text},
+    "/openai/deployments/{name}/embeddings": lambda text: {"input": text},
 }
 
 
@@ -402,3 +409,42 @@ async def test_a_character_that_is_read_as_a_phrase_counts_as_one(
     assert ("U+FDFA" in long["detail"]) == (read > 1)
     assert f"{budget + 3} is over" in many["detail"]
     assert "LIMIT_REQUEST_CHARS" in many["detail"]
+
+
+@pytest.mark.parametrize("path", ["/", "/invocations"])
+async def test_the_bare_address(client: httpx.AsyncClient, path: str) -> None:
+    """Clients of a server of one model send there what that does: inputs are embedded, texts ranked."""
+    embedded = await client.post(path, json={"inputs": ["a", "b"], "normalize": True, "truncate": True})
+    ranked = await client.post(path, json={"query": "a", "texts": ["b", "c"], "return_text": True})
+
+    assert (await client.post("/embed", json={"inputs": ["a", "b"]})).json() == embedded.json()
+    assert {"index", "score", "text"} == ranked.json()[0].keys()
+    for body in ({}, {"query": "a"}, {"inputs": "a", "query": "a", "texts": ["b"]}):
+        problem(await client.post(path, json=body), 422, "invalid_field", "inputs")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "named"),
+    [
+        ({"ids": "text"}, 422, "token id"),
+        ({"ids": [[0, 10**6]]}, 422, "vocabulary"),
+        ({"ids": [-1]}, 422, "vocabulary"),
+        ({"ids": [[1]] * 1500}, 413, "LIMIT_INPUTS"),
+    ],
+)
+async def test_ids_that_are_none(client: httpx.AsyncClient, body: dict[str, Any], status: int, named: str) -> None:
+    problem(await client.post("/decode", json=body), status, None, named)
+
+
+async def test_decode(client: httpx.AsyncClient) -> None:
+    """A text for each list of ids."""
+    assert ["<1>", "<2><3>"] == (await client.post("/decode", json={"ids": [[1], [2, 3]]})).json()
+    assert ["<1>"] == (await client.post("/decode", json={"ids": [1]})).json()
+    assert "<1>" == (await client.post("/v1/detokenize", json={"tokens": [1], "model": "x"})).json()["text"]
+
+
+async def test_cohere_s_tokens(client: httpx.AsyncClient) -> None:
+    """Ids and strings without the model's own marks."""
+    body = (await client.post("/v1/tokenize", json={"text": "abc", "model": "command"})).json()
+
+    assert ([1], ["a"]) == (body["tokens"], body["token_strings"])

@@ -13,6 +13,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 
 from backend.bootstrap import speech
 from backend.bootstrap.speech import (
+    HUB_NAMES,
     OPENAI_NAMES,
     SpeechDomain,
     _names,
@@ -158,7 +159,7 @@ async def test_a_bundled_model_that_is_damaged_is_told(monkeypatch: pytest.Monke
     [
         pytest.param("small", "/srv/models/small", ("small",), id="folder"),
         pytest.param("org/whisper-x", "org/whisper-x", ("org/whisper-x", "whisper-x"), id="hub"),
-        pytest.param("whisper-base", "bundled", ("whisper-base", "bundled"), id="bundled"),
+        pytest.param("whisper-base", "bundled", ("whisper-base", "bundled", *HUB_NAMES), id="bundled"),
     ],
 )
 def test_names_tell_no_folder(name: str, source: str, expected: tuple[str, ...]) -> None:

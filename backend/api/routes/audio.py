@@ -32,7 +32,7 @@ from backend.api.routes.audio_answers import (
     json_answer,
     verbose_answer,
 )
-from backend.api.routing import JSON, described, upload_route
+from backend.api.routing import JSON, Endpoint, PlainRoute, described, name_parameter, upload_route
 from backend.api.service_call import call_service, run_until_disconnect, time_limit_s
 from backend.api.sse import HEARTBEAT_S, MEDIA_TYPE, EventStream, OpenStreams, ServerEvent
 from backend.api.upload import Upload, receive_upload
@@ -528,23 +528,26 @@ def _answers() -> dict[int, dict[str, Any]]:
 
 
 _ERRORS = (400, 404, 413, 415, 422, 429, 504, 507)
+_DEPLOYED = "/openai/deployments/{name}"  # Azure OpenAI's; its clients name the model in the form as well
+
+
+def _route(path: str, endpoint: Endpoint, request: type[TranslationForm]) -> PlainRoute:
+    return upload_route(
+        path,
+        endpoint,
+        tag="OpenAI",
+        request=request,
+        answers=_answers(),
+        file=_FILES,
+        errors=_ERRORS,
+        parameters=(name_parameter("whisper-1"),) if path.startswith(_DEPLOYED) else (),
+    )
+
+
 ROUTES = (
-    upload_route(
-        "/v1/audio/transcriptions",
-        create_transcription,
-        tag="OpenAI",
-        request=TranscriptionForm,
-        answers=_answers(),
-        file=_FILES,
-        errors=_ERRORS,
-    ),
-    upload_route(
-        "/v1/audio/translations",
-        create_translation,
-        tag="OpenAI",
-        request=TranslationForm,
-        answers=_answers(),
-        file=_FILES,
-        errors=_ERRORS,
-    ),
+    _route("/v1/audio/transcriptions", create_transcription, TranscriptionForm),
+    _route("/v1/audio/translations", create_translation, TranslationForm),
+    _route("/v2/audio/transcriptions", create_transcription, TranscriptionForm),  # Cohere's
+    _route(f"{_DEPLOYED}/audio/transcriptions", create_transcription, TranscriptionForm),
+    _route(f"{_DEPLOYED}/audio/translations", create_translation, TranslationForm),
 )

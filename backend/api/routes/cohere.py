@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 import orjson
@@ -12,15 +14,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of
-from backend.api.json_answers import CHARS_PER_ITEM, INLINE_ITEMS, JsonPieces, index_ranges, json_pieces
+from backend.api.dependencies import Handle, context_of, limits_of
+from backend.api.json_answers import (
+    CHARS_PER_ITEM,
+    INLINE_ITEMS,
+    JsonPieces,
+    index_ranges,
+    json_pieces,
+    json_response,
+    written_json,
+)
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
     TEXT,
     AnyTruncate,
     Count,
     FilledTexts,
+    Inputs,
+    Sentence,
     WireRequest,
+    check_limits,
     many,
     only,
     require_no_empty_items,
@@ -28,12 +41,15 @@ from backend.api.request_fields import (
     wrong_type,
 )
 from backend.api.routes.embeddings import TRUNCATE, EmbeddingType, InputType, embed, encoded_vectors, truncated_indices
+from backend.api.routes.tei import decoded
 from backend.api.routing import post
+from backend.api.service_call import call_service
 from backend.errors import InvalidField
 from backend.serving.catalog import Catalog
-from backend.text.embeddings import EmbeddingResult, EmbedOptions
+from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions
 
 _catalog_of: Handle[Catalog] = Handle("catalog")
+_embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
 
 _PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": TEXT}, "required": ["type", "text"]}
 _INPUT = {
@@ -265,6 +281,61 @@ async def create_v2(request: Request) -> Response:
     return await cohere_by_type(embedded, encodings, contents, context_of(request).request_id, version="2")
 
 
+class CohereTokenizeRequest(WireRequest):
+    """`POST /v1/tokenize`."""
+
+    text: Sentence = Field(description="What to cut into tokens.")
+    model: str | None = Field(None, description="Any name: the tokens are those of the embedding model.")
+
+
+class CohereTokens(TypedDict):
+    """`POST /v1/tokenize`: ids, and the stretches of the text that they stand for."""
+
+    tokens: list[int]
+    token_strings: list[str]
+    meta: dict[str, CohereApiVersion]
+
+
+class CohereDetokenizeRequest(WireRequest):
+    """`POST /v1/detokenize`."""
+
+    tokens: Inputs = Field(description="Token ids.")
+    model: str | None = Field(None, description="Any name: the tokens are those of the embedding model.")
+
+
+class CohereText(TypedDict):
+    """`POST /v1/detokenize`."""
+
+    text: str
+    meta: dict[str, CohereApiVersion]
+
+
+async def tokenize(request: Request) -> Response:
+    """The embedding model's tokens of a text, without its own marks."""
+    body = await read_json(request, CohereTokenizeRequest)
+    characters = check_limits([body.text], limits_of(request), "text")
+    most = limits_of(request).tokenize_tokens
+    call = partial(_embeddings_of(request).tokenize, [body.text], add_special_tokens=False, max_tokens=most)
+    [read] = await call_service(request, call, characters=characters)
+
+    def answer() -> CohereTokens:
+        pieces = list(chain.from_iterable(read.pieces(most)))
+        return {
+            "tokens": [piece.id for piece in pieces],
+            "token_strings": [piece.text for piece in pieces],
+            "meta": {"api_version": {"version": "1"}},
+        }
+
+    return await written_json(answer, len(read))
+
+
+async def detokenize(request: Request) -> Response:
+    """The text of token ids."""
+    body = await read_json(request, CohereDetokenizeRequest)
+    texts = await decoded(request, body.tokens, "tokens")
+    return json_response(CohereText(text=" ".join(texts), meta={"api_version": {"version": "1"}}))
+
+
 _TEXTS = ["La factura vence el 31 de marzo.", "Payment is due in 30 days."]
 _BILLED = {"billed_units": {"input_tokens": 22}}
 _BY_TYPE_EXAMPLE = {
@@ -319,5 +390,27 @@ ROUTES = (
         },
         schema=CohereByType,
         example=_BY_TYPE_EXAMPLE,
+    ),
+    post(
+        "/v1/tokenize",
+        tokenize,
+        tag="texts",
+        request=CohereTokenizeRequest,
+        examples={"a text": {"text": "Deep Learning", "model": "bundled"}},
+        schema=CohereTokens,
+        example={
+            "tokens": [62723, 9],
+            "token_strings": ["Deep", " Learning"],
+            "meta": {"api_version": {"version": "1"}},
+        },
+    ),
+    post(
+        "/v1/detokenize",
+        detokenize,
+        tag="texts",
+        request=CohereDetokenizeRequest,
+        examples={"two tokens": {"tokens": [62723, 9], "model": "bundled"}},
+        schema=CohereText,
+        example={"text": "Deep Learning", "meta": {"api_version": {"version": "1"}}},
     ),
 )

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, limits_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import VECTOR_ENCODINGS, JsonBytes
 from backend.api.json_body import read_json
 from backend.api.request_fields import AnyTruncate, Count, InputsOrObjects, NotServed, WireRequest, check_limits
-from backend.api.routing import post
+from backend.api.routing import REQUEST_TIMEOUT, name_parameter, post
 from backend.api.service_call import call_service_timed
 from backend.errors import InvalidField
 from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions
@@ -197,6 +197,7 @@ class EmbeddingsAnswer(TypedDict):
     model: str
     usage: Usage
     truncated: NotRequired[TruncatedInputs]
+    id: Annotated[str, Field(description="The request's id, as in X-Request-Id.")]
 
 
 def usage(tokens: int) -> Usage:
@@ -262,7 +263,15 @@ async def create_embeddings(request: Request) -> Response:
     """
     body = await read_json(request, EmbeddingsRequest)
     embedded = await embed(request, body.input, body.options(), param="input", model=body.model)
-    return await openai_embeddings(embedded, body.encoding)
+    return await openai_embeddings(embedded, body.encoding, {"id": context_of(request).request_id})
+
+
+async def create_deployed(request: Request) -> Response:
+    """The same under the paths of Azure OpenAI; the deployment's name counts where the body names no model."""
+    body = await read_json(request, EmbeddingsRequest)
+    model = body.model or request.path_params["name"]
+    embedded = await embed(request, body.input, body.options(), param="input", model=model)
+    return await openai_embeddings(embedded, body.encoding, {"id": context_of(request).request_id})
 
 
 async def embed(
@@ -277,6 +286,13 @@ async def embed(
     return await call_service_timed(request, call, characters=characters)
 
 
+EMBEDDINGS_EXAMPLE = {
+    "object": "list",
+    "data": [{"object": "embedding", "index": 0, "embedding": [0.0123, -0.0456, 0.0789]}],
+    "model": "intfloat/multilingual-e5-small",
+    "usage": {"prompt_tokens": 12, "total_tokens": 12},
+    "id": "8f3a1c2b9d4e-17",
+}
 ROUTES = (
     post(
         "/v1/embeddings",
@@ -295,11 +311,18 @@ ROUTES = (
             "token ids": {"input": [[0, 35378, 2], [0, 33600, 31, 8999, 2]]},
         },
         schema=EmbeddingsAnswer,
-        example={
-            "object": "list",
-            "data": [{"object": "embedding", "index": 0, "embedding": [0.0123, -0.0456, 0.0789]}],
-            "model": "intfloat/multilingual-e5-small",
-            "usage": {"prompt_tokens": 12, "total_tokens": 12},
-        },
+        example=EMBEDDINGS_EXAMPLE,
+    ),
+)
+AZURE_ROUTES = (
+    post(
+        "/openai/deployments/{name}/embeddings",
+        create_deployed,
+        tag="OpenAI",
+        request=EmbeddingsRequest,
+        examples={"as AzureOpenAI sends it": {"input": "La factura vence el 31 de marzo.", "model": "bundled"}},
+        schema=EmbeddingsAnswer,
+        example=EMBEDDINGS_EXAMPLE,
+        parameters=(name_parameter("bundled"), REQUEST_TIMEOUT),
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -16,7 +16,9 @@ from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import CHARS_PER_ITEM, echoed_json, written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
+    LIMIT_KEYWORD,
     TEXT,
+    AnyTruncate,
     Count,
     Sentence,
     WireRequest,
@@ -57,6 +59,11 @@ def _check_documents(value: Any, info: ValidationInfo) -> list[Document]:
     return value
 
 
+def _said_in_words(value: Any) -> Any:
+    """Xinference's clients send a boolean as "true"."""
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+
+
 class RerankRequest(WireRequest):
     """The request of Cohere's and Jina's clients."""
 
@@ -69,15 +76,26 @@ class RerankRequest(WireRequest):
         WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]})),
     ] = Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
     model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
-    top_n: Count | None = Field(None, description="How many results to answer with, best first; unset: all.")
-    return_documents: bool | None = Field(
+    top_n: Count | None = Field(
+        None,
+        validation_alias=AliasChoices("top_n", "top_k"),
+        description="How many results to answer with, best first; unset: all. Voyage's top_k.",
+    )
+    return_documents: Annotated[bool | None, BeforeValidator(_said_in_words)] = Field(
         None, description="Whether results carry their documents; unset: true as Jina's, on /v2 false as Cohere's."
+    )
+    truncation: bool | None = Field(
+        None, description="Voyage's word for truncate; its answer has `data` beside `results`."
     )
     rank_fields: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="Fields of the documents that are read, in this order, where they are objects; unset: text."
     )
     truncate: Truncate | None = Field("end", description=TRUNCATE)
     max_tokens_per_doc: Any = Field(None, description="Accepted and ignored: documents are read to the model's length.")
+
+    def truncation_side(self) -> Truncate:
+        """Where a long document is cut, by either word."""
+        return "none" if self.truncation is False else self.truncate or "end"
 
     def texts(self) -> list[str]:
         """The text to rank of each document, in their order.
@@ -127,6 +145,9 @@ class RerankAnswer(TypedDict):
     model: str
     results: Annotated[list[RankedAnswer], Field(description="Best first.")]
     usage: Usage
+    data: NotRequired[
+        Annotated[list[dict[str, Any]] | None, Field(default=None, description="The results for Voyage's clients.")]
+    ]
     truncated: NotRequired[
         Annotated[
             list[int] | None,
@@ -136,8 +157,9 @@ class RerankAnswer(TypedDict):
     meta: Annotated[dict[str, Any], Field(description="What Cohere's clients read: API version, search units, tokens.")]
 
 
-class _Truncated(TypedDict):
+class _Optional(TypedDict):
     truncated: NotRequired[list[int] | None]
+    data: NotRequired[list[dict[str, Any]] | None]
 
 
 def rerank_answer(
@@ -149,14 +171,14 @@ def rerank_answer(
         documents: those of the request, of ``echoed_documents``, where results carry them, else None.
         meta: of ``cohere_meta``.
     """
-    truncated: _Truncated = {"truncated": list(reranked.truncated)} if reranked.truncated else {}
+    optional: _Optional = {"truncated": list(reranked.truncated)} if reranked.truncated else {}
     return {
         "id": request_id,
         "object": "list",
         "model": reranked.model,
         "results": [_ranked_answer(ranked, documents) for ranked in reranked.results],
         "usage": usage(reranked.tokens),
-        **truncated,
+        **optional,
         "meta": meta,
     }
 
@@ -177,6 +199,16 @@ def _ranked_answer(ranked: RankedDocument, documents: Sequence[Any] | None) -> R
     if documents is not None:
         answer["document"] = documents[ranked.index]
     return answer
+
+
+def _of_voyage(results: Sequence[RankedAnswer]) -> list[dict[str, Any]]:
+    """The results as Voyage's clients read them: a document is its text."""
+    return [
+        {**result, "document": document["text"]}
+        if (document := result.get("document")) and "text" in document
+        else {**result}
+        for result in results
+    ]
 
 
 def cohere_meta(version: str, document_count: int, tokens: int) -> dict[str, Any]:
@@ -219,13 +251,69 @@ async def _rerank(request: Request, *, version: str, documents_by_default: bool)
             texts,
             top_n=body.top_n,
             model=body.model,
-            truncate=body.truncate or "end",
+            truncate=body.truncation_side(),
         ),
         characters=characters,
     )
     meta = cohere_meta(version, len(texts), reranked.tokens)
-    answer = partial(rerank_answer, context_of(request).request_id, reranked, documents, meta)
+    request_id = context_of(request).request_id
+
+    def answer() -> dict[str, Any]:
+        cohere = rerank_answer(request_id, reranked, documents, meta)
+        return {**cohere, "data": _of_voyage(cohere["results"])} if body.truncation is not None else {**cohere}
+
     return await written_json(answer, characters // CHARS_PER_ITEM if with_documents else len(reranked.results))
+
+
+class NvidiaText(WireRequest):
+    """A text as NVIDIA's rerankers take it."""
+
+    text: Sentence
+
+
+class RankingRequest(WireRequest):
+    """`POST /v1/ranking`: the request of NVIDIA's rerankers."""
+
+    query: NvidiaText
+    passages: Annotated[list[NvidiaText], Field(min_length=1, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})]
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+    truncate: AnyTruncate = Field("end", description=TRUNCATE)
+
+
+class Ranking(TypedDict):
+    """One passage and how much it says about the query."""
+
+    index: int
+    logit: Annotated[float, Field(description="The model's own score, without bounds.")]
+
+
+class RankingAnswer(TypedDict):
+    """`POST /v1/ranking`."""
+
+    rankings: Annotated[list[Ranking], Field(description="Best first.")]
+    usage: Usage
+
+
+async def rank_passages(request: Request) -> Response:
+    """Passages in the order of what they say about the query, for NVIDIA's clients; scores are the model's own."""
+    body = await read_json(request, RankingRequest)
+    passages = [passage.text for passage in body.passages]
+    characters = check_limits([body.query.text], limits_of(request), "query")
+    characters += check_limits(passages, limits_of(request), "passages")
+    call = partial(
+        _reranking_of(request).rerank,
+        body.query.text,
+        passages,
+        model=body.model,
+        truncate=body.truncate or "end",
+    )
+    reranked = await call_service_timed(request, call, characters=characters)
+
+    def answer() -> RankingAnswer:
+        rankings: list[Ranking] = [{"index": ranked.index, "logit": ranked.raw_score} for ranked in reranked.results]
+        return {"rankings": rankings, "usage": usage(reranked.tokens)}
+
+    return await written_json(answer, len(reranked.results))
 
 
 _QUERY = "¿Cuándo vence la factura?"
@@ -272,5 +360,19 @@ ROUTES = (
         examples={"as Cohere's ClientV2 sends it": {"query": _QUERY, "documents": _DOCUMENTS, "top_n": 2}},
         schema=RerankAnswer,
         example=_V2_EXAMPLE,
+    ),
+    post(
+        "/v1/ranking",
+        rank_passages,
+        tag="texts",
+        request=RankingRequest,
+        examples={
+            "as NVIDIA's clients send it": {
+                "query": {"text": _QUERY},
+                "passages": [{"text": text} for text in _DOCUMENTS],
+            }
+        },
+        schema=RankingAnswer,
+        example={"rankings": [{"index": 0, "logit": 0.8871}], "usage": {"prompt_tokens": 44, "total_tokens": 44}},
     ),
 )

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Literal, NotRequired, cast
 
+import numpy as np
 import orjson
 from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 from starlette.requests import Request
@@ -51,7 +52,7 @@ from backend.api.routes.embeddings import (
 )
 from backend.api.routing import get, post
 from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
-from backend.errors import BadInput, CallerGone, InvalidField
+from backend.errors import BadInput, CallerGone, InvalidField, TokenIdsOutOfRange, TooLarge
 from backend.models.tokenizer import TokenizedText, Truncate
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.text.classification import ClassificationService, Prediction
@@ -470,9 +471,15 @@ async def rank(request: Request) -> Response:
     characters = check_limits([body.query], limits_of(request), "query")
     if body.documents is not None:
         return await _rank_documents(request, body, characters)
-    texts = body.contents()
-    characters += check_limits(texts, limits_of(request), "texts")
-    call = partial(_reranking_of(request).rerank, body.query, texts, truncate=body.truncation())
+    return await _rank_texts(request, body, body.query, body.contents(), characters)
+
+
+async def _rank_texts(
+    request: Request, body: RankTextsRequest | InvokeRequest, query: str, texts: Sequence[str], characters: int
+) -> Response:
+    """The same for text-embeddings-inference's clients."""
+    characters += check_limits(list(texts), limits_of(request), "texts")
+    call = partial(_reranking_of(request).rerank, query, texts, truncate=body.truncation())
     reranked = await call_service_timed(request, call, characters=characters)
     scores = [(ranked.index, ranked.raw_score if body.raw_scores else ranked.score) for ranked in reranked.results]
     ranks = partial(tei_ranks, scores, texts if body.return_text else None)
@@ -514,6 +521,68 @@ async def tokenize(request: Request) -> Response:
     return token_answer(
         await call_service(request, call, characters=characters), time_limit_s(request, limits_of(request))
     )
+
+
+class DecodeRequest(WireRequest):
+    """The request of text-embeddings-inference's ``/decode``."""
+
+    ids: Inputs = Field(description="Token ids of the model, of one text or of several.")
+    skip_special_tokens: bool | None = Field(True, description="Leave the model's own marks out.")
+
+
+async def decode(request: Request) -> Response:
+    """The text behind each list of token ids."""
+    body = await read_json(request, DecodeRequest)
+    return json_response(
+        await decoded(request, body.ids, "ids", skip_special_tokens=body.skip_special_tokens is not False)
+    )
+
+
+async def decoded(request: Request, ids: Any, param: str, *, skip_special_tokens: bool = True) -> list[str]:
+    """The text of each list of token ids. Raises: InvalidField for texts, TokenIdsOutOfRange, TooLarge."""
+    if type(ids[0]) is str:
+        raise wrong_type(f"{param}[0]", ids[0], "a token id or a list of token ids")
+    check_count(ids, limits_of(request), param)
+    count, most = sum(map(len, ids)), limits_of(request).tokenize_tokens
+    if count > most:
+        raise TooLarge(param, count, most, "LIMIT_TOKENIZE_TOKENS", param=param)
+    tokenizer = _catalog_of(request).embedding(None).tokenizer
+    for one in ids:
+        for outside in (max(one), min(one)):
+            if not 0 <= outside < tokenizer.vocabulary_size:
+                raise TokenIdsOutOfRange(outside, tokenizer.vocabulary_size, param=param)
+
+    def work() -> list[str]:
+        return [tokenizer.decode(np.array(one), skip_special_tokens=skip_special_tokens) for one in ids]
+
+    return await asyncio.to_thread(work)
+
+
+class InvokeRequest(EmbedRequest):
+    """What clients send to the bare address of a server: texts to embed, or a query with texts to rank."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [only("inputs", "query"), only("query", "inputs")]})
+
+    inputs: Inputs = Field(None, description="What to embed, as for /embed.")
+    query: Sentence | None = Field(None, description="With texts: as for /rerank.")
+    texts: FilledTexts | None = Field(None, description="Beside query: what is ranked.")
+    raw_scores: bool | None = Field(False, description="Beside query: the model's own scores instead of 0 to 1.")
+    return_text: bool | None = Field(False, description="Beside query: whether results carry their texts.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> InvokeRequest:
+        if (self.inputs is None) == (self.query is None) or (self.query is None) != (self.texts is None):
+            raise InvalidField("inputs: send inputs to embed, or query and texts to rank", param="inputs")
+        return self
+
+
+async def invoke(request: Request) -> Response:
+    """`POST /embed`, or with `query` and `texts` `POST /rerank`, at the bare address of the service."""
+    body = await read_json(request, InvokeRequest)
+    if body.query is None or body.texts is None:
+        return await tei_embeddings(await embed(request, body.inputs, body.options(), param="inputs"))
+    characters = check_limits([body.query], limits_of(request), "query")
+    return await _rank_texts(request, body, body.query, body.texts, characters)
 
 
 async def info(request: Request) -> Response:
@@ -590,6 +659,31 @@ ROUTES = (
         examples={"one text": {"inputs": "Deep Learning", "add_special_tokens": False}},
         schema=_TOKENS,
         example=[[{"id": 62723, "text": "Deep", "special": False, "start": 0, "stop": 4}]],
+    ),
+    post(
+        "/decode",
+        decode,
+        tag="text-embeddings-inference",
+        request=DecodeRequest,
+        examples={"one text": {"ids": [62723, 9]}},
+        schema={"type": "array", "items": {"type": "string"}},
+        example=["Deep Learning"],
+    ),
+    *(
+        post(
+            path,
+            invoke,
+            tag="text-embeddings-inference",
+            request=InvokeRequest,
+            examples={
+                "to embed": {"inputs": ["What is Deep Learning?"]},
+                "to rank": {"query": "What is Deep Learning?", "texts": ["Una receta.", "Deep Learning is …"]},
+            },
+            schema={"oneOf": [_VECTORS, _RANKS]},
+            example=[[0.0123, -0.0456, 0.0789]],
+            headers=TEI_HEADERS,
+        )
+        for path in ("/", "/invocations")
     ),
     get(
         "/info",
