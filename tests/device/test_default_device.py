@@ -18,6 +18,7 @@ from backend.errors import DeviceUnavailable
 
 @pytest.fixture(autouse=True)
 def _reset() -> Iterator[None]:
+    default_device.reset()  # what a test of another file left
     yield
     default_device.reset()
 
