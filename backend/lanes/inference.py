@@ -195,9 +195,9 @@ class WindowPipeline:
         return [row.ravel() for row in rows]
 
 
-async def offload_math(work: Callable[[], _Result], numbers: int) -> _Result:
-    """Do arithmetic on so many numbers: inline where it is short, on a thread where it would block the loop."""
-    return work() if numbers <= _INLINE_NUMBERS else await asyncio.to_thread(work)
+async def offload(work: Callable[[], _Result], size: int, inline: int = _INLINE_NUMBERS) -> _Result:
+    """What ``work`` returns: run here up to the size ``inline``, on a thread where it would block the loop."""
+    return work() if size <= inline else await asyncio.to_thread(work)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from backend.errors import InferenceFailed, InvalidField, StorageCorrupt, Unavailable, WrongEncoder
 from backend.files.pages import Box, bounding_box
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, offload
 from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
 from backend.search.encoder import PASSAGE, QUERY, identity_of
@@ -179,11 +179,6 @@ def without_equal(
 
 
 _Result = TypeVar("_Result")
-
-
-async def computed(is_short: bool, function: Callable[[], _Result]) -> _Result:
-    """What ``function`` returns; on a thread unless it is short."""
-    return function() if is_short else await asyncio.to_thread(function)
 
 
 async def together(*calls: Coroutine[Any, Any, _Result]) -> list[_Result]:
@@ -429,14 +424,14 @@ class SearchService:
             held = Counter(chunk.chunk_id for chunks in found for chunk in chunks)
             return [Ranked(chunk_id, count / len(identifiers.wanted)) for chunk_id, count in held.most_common()]
 
-        return await computed(sum(map(len, found)) <= _INLINE_RANKED, shares)
+        return await offload(shares, sum(map(len, found)), _INLINE_RANKED)
 
     async def _joined(self, question: _Question, by_vectors: _Rankings, by_words: _Rankings) -> _Candidates:
         """All rankings as one, of equal chunks one; its best score is how likely that is a hit."""
         size = by_vectors.size + by_words.size
-        fused = await computed(size <= _INLINE_RANKED, lambda: _fused(by_vectors, by_words))
+        fused = await offload(lambda: _fused(by_vectors, by_words), size, _INLINE_RANKED)
         contents = await self._storage.chunk_contents(question.store.id, [one.chunk_id for one in fused])
-        candidates = await computed(size <= _INLINE_RANKED, lambda: _distinct(fused, contents, by_vectors, by_words))
+        candidates = await offload(lambda: _distinct(fused, contents, by_vectors, by_words), size, _INLINE_RANKED)
         ranked = candidates.ranked
         if not ranked or ranked[0].score <= 0:
             return candidates
@@ -453,7 +448,7 @@ class SearchService:
         if likely < 1 and best in candidates.bm25:
             for chunk in await self._read(question.store, candidates.ranked, 1):
                 coverage = partial(_coverage, chunk.text, question.queries)
-                likely = max(likely, await computed(len(chunk.text) <= _INLINE_CHARS, coverage))
+                likely = max(likely, await offload(coverage, len(chunk.text), _INLINE_CHARS))
         return likely
 
     async def _answer(self, question: _Question, candidates: _Candidates) -> SearchAnswer:
@@ -514,7 +509,7 @@ class SearchService:
         def build() -> list[Hit]:
             return [_hit(file, chunk, scores[chunk.id], candidates, terms) for file, chunk in there]
 
-        return await computed(sum(len(chunk.text) for _, chunk in there) <= _INLINE_CHARS, build)
+        return await offload(build, sum(len(chunk.text) for _, chunk in there), _INLINE_CHARS)
 
     def _note_activity(self, store: VectorStore) -> None:
         """Note that a store is in use, at most once a minute. No search waits for it: others may be writing a lot."""
@@ -546,7 +541,7 @@ async def _terms_of(queries: Sequence[str]) -> tuple[Sequence[KeywordQuery], Seq
     def read() -> tuple[Sequence[KeywordQuery], Sequence[Identifiers]]:
         return [query_terms(query) for query in queries], [query_identifiers(query) for query in queries]
 
-    return await computed(sum(map(len, queries)) <= _INLINE_QUERY_CHARS, read)
+    return await offload(read, sum(map(len, queries)), _INLINE_QUERY_CHARS)
 
 
 def _check_queries(queries: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from backend.abandoned import require_wanted
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector
 from backend.lanes.engine import Engine
-from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload_math
+from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import Tokens
@@ -231,10 +231,10 @@ class AnalysisService:
         pipeline = _SpanPipeline(model.token_engine, model.namespace(TASK))
         for first in range(0, len(windows), _WINDOWS_AT_ONCE):
             chunk = windows[first : first + _WINDOWS_AT_ONCE]
-            parts = await offload_math(partial(_spanned, chunk, spans), len(chunk) * spans.size)
+            parts = await offload(partial(_spanned, chunk, spans), len(chunk) * spans.size)
             result = await self._inference.run(pipeline, parts, urgency)
             timing = timing.then(result.timing)
-            await offload_math(partial(_add, sums, parts, result.rows), sum(row.vector.size for row in result.rows))
+            await offload(partial(_add, sums, parts, result.rows), sum(row.vector.size for row in result.rows))
         tokens = sum(len(window.ids) for window in windows)
         return sums, TextVectors(sums.text_vector()[None], (tokens,), timing, model)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from backend.callers.callers import ANYBODY, Caller
 from backend.errors import InvalidField, UnknownModel
-from backend.lanes.inference import Timing, Urgency, UsageCounter, offload_math
+from backend.lanes.inference import Timing, Urgency, UsageCounter, offload
 from backend.lanes.work_item import Priority
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
@@ -146,7 +146,7 @@ class ClassificationService:
         else:
             await self.look_for(model)
             scores = await self._score(texts, model, multi_label, urgency)
-        return self._counted(await offload_math(partial(predictions_of, scores, top_k, min_score), scores.scores.size))
+        return self._counted(await offload(partial(predictions_of, scores, top_k, min_score), scores.scores.size))
 
     def can_classify(self, model: str | None = None) -> bool:
         """Whether texts can be classified without labels in the request. Raises: UnknownModel."""
@@ -191,7 +191,7 @@ class ClassificationService:
                     param="inputs",
                 )
             scores = await self._score_by_head(classifier, texts, urgency, raw_scores=raw_scores)
-        return self._counted(await offload_math(partial(predictions_of, scores, None, None), scores.scores.size))
+        return self._counted(await offload(partial(predictions_of, scores, None, None), scores.scores.size))
 
     async def train_classifier(
         self,
@@ -294,7 +294,7 @@ class ClassificationService:
         priority, deadline_s = urgency
         vectors = await self._embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
         score = partial(head_scores, classifier, texts, vectors, raw_scores=raw_scores)
-        return await offload_math(score, head_cost(classifier, texts))
+        return await offload(score, head_cost(classifier, texts))
 
     def _counted(self, result: ClassificationResult) -> ClassificationResult:
         rows = result.rows

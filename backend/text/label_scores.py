@@ -53,7 +53,7 @@ def head_scores(
 
 
 def head_cost(classifier: Classifier, texts: Sequence[str]) -> int:
-    """The cost of ``head_scores``, in numbers for ``offload_math``."""
+    """The cost of ``head_scores``, in numbers for ``offload``."""
     return len(texts) * (len(classifier.head.weight) + (_TEXT_COST if classifier.head.reads_text else 0))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import InvalidField, TooLarge
-from backend.lanes.inference import Timing, Urgency, offload_math
+from backend.lanes.inference import Timing, Urgency, offload
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.nli import TEMPLATE, NliLabels, hypotheses, read_nli, zero_shot
@@ -118,7 +118,7 @@ class ZeroShotClassifier:
         reference = await self._reference_of(texts.model, urgency)
         languages = await asyncio.to_thread(_languages_of, request.texts)
         compare = partial(scores, texts.vectors, languages, labels, reference, multi_label=request.multi_label)
-        values = await offload_math(compare, texts.vectors.size + len(texts.vectors) * len(request.labels))
+        values = await offload(compare, texts.vectors.size + len(texts.vectors) * len(request.labels))
         truncated = [False] * len(request.texts)
         of_texts = _label_scores(
             request, values, model=texts.model.name, tokens=texts.tokens, truncated=truncated, timing=texts.timing
@@ -141,7 +141,7 @@ class ZeroShotClassifier:
         # In chunks: a thousand labels of several names are many texts.
         embedded = await self._embeddings.embed_in_chunks(model, texts, _OPTIONS, urgency)
         vectors = embedded.vectors
-        by_label = await offload_math(lambda: label_vectors(np.split(vectors, ends[:-1])), vectors.size)
+        by_label = await offload(lambda: label_vectors(np.split(vectors, ends[:-1])), vectors.size)
         return by_label, sum(embedded.tokens)
 
 

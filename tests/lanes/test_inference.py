@@ -13,11 +13,9 @@ import pytest
 
 from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, Unavailable
 from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.inference import InferenceResult, InFlight, Timing, Urgency, offload_math
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.inference import InferenceResult, Timing, Urgency, offload
+from backend.lanes.work_item import Priority
 from backend.models.tokenizer import Tokens
-from backend.telemetry import Telemetry
-from tests.fakes import EchoEngine
 from tests.text.service_stack import (
     FailingVectorEngine,
     GatedVectorEngine,
@@ -240,7 +238,7 @@ async def test_long_inputs_are_tokenised_off_the_loop(build, characters, on):
 @pytest.mark.parametrize(("numbers", "inline"), [(0, True), (20_000, True), (20_001, False)])
 async def test_arithmetic_on_large_tables_leaves_the_loop(numbers, inline):
     """A small one is not worth the hop."""
-    thread = await offload_math(threading.current_thread, numbers)
+    thread = await offload(threading.current_thread, numbers)
 
     assert inline == (thread is threading.main_thread())
 
@@ -251,31 +249,6 @@ def test_stages_one_after_the_other_add_up():
 
 
 # Sharing work items in flight
-
-
-class FakeBatcher:
-    """Accepts work items and never runs them."""
-
-    def __init__(self) -> None:
-        self.items: list[WorkItem] = []
-
-    def submit(self, payloads, costs):
-        loop = asyncio.get_running_loop()
-        new = [
-            WorkItem(EchoEngine(), payload, cost, Priority.INTERACTIVE, float("inf"), 0.0, loop.create_future())
-            for payload, cost in zip(payloads, costs, strict=True)
-        ]
-        self.items += new
-        return new
-
-
-@pytest.fixture
-def in_flight() -> InFlight:
-    return InFlight(Telemetry())
-
-
-def join(in_flight: InFlight, batcher: FakeBatcher, *keys: bytes):
-    return in_flight.join(keys, [TWO_TOKENS] * len(keys), batcher.submit)
 
 
 class DyingEngine(VectorEngine):

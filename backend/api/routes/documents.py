@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -56,7 +55,7 @@ from backend.errors import InvalidField
 from backend.files.page_ranges import check_page_ranges
 from backend.files.pages import Document
 from backend.files.text_source import RequestedSource
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, offload
 from backend.ocr.engine_choice import OcrEngineName
 from backend.summaries.records import RequestedMethod
 
@@ -264,8 +263,7 @@ async def formatted_document(
 
 async def run_off_loop(document: Document, write: Callable[[], Result]) -> Result:
     """Call ``write`` here where the document is short, in a thread where it would block the event loop."""
-    words = sum(len(page.words) for page in document.pages)
-    return write() if words <= _INLINE_WORDS else await asyncio.to_thread(write)
+    return await offload(write, sum(len(page.words) for page in document.pages), _INLINE_WORDS)
 
 
 def accept_header(request: Request) -> str | None:
