@@ -49,7 +49,10 @@ _TAGS = [
         "name": "texts",
         "description": "Vectors, classes, entities, ranks, analysis, in Jina's and Cohere's shapes if they have one.",
     },
-    {"name": "documents", "description": "Files: PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, electronic invoices."},
+    {
+        "name": "documents",
+        "description": "Files: PDF, images, office files, mail, web pages, texts, archives, electronic invoices.",
+    },
     {"name": "text-embeddings-inference", "description": "What Hugging Face's clients call."},
     {"name": "infinity", "description": "What infinity's clients call; `POST /rerank` answers them, too."},
     {"name": "Azure Document Intelligence", "description": "What Microsoft's SDKs and Paperless-ngx call."},

@@ -21,6 +21,7 @@ from backend.files.einvoice.records import EInvoice
 from backend.files.file_types import IMAGES, FileType, sniff
 from backend.files.frames import MAX_HEADER_BYTES, BadFrame, Frame
 from backend.files.limits import FileLimits
+from backend.files.office_converter import TARGETS, converted
 from backend.files.page_codec import pack_document
 from backend.files.pages import Box, Document
 from backend.files.records import FileInfo, Framing, LayerStats, ModelPage, Raster, TextLayer
@@ -183,7 +184,15 @@ class FileReaders:
         except BaseException:
             stored.close()
             raise
-        return file
+        return file if file.info.kind not in TARGETS else self._converted(file, stored, password, until)
+
+    def _converted(self, old: OpenFile, stored: StoredFile, password: str | None, until: float | None) -> OpenFile:
+        """An old office file as what LibreOffice makes of it; it stays of its own kind."""
+        with old:
+            data = converted(stored.content(), old.info.kind, self.limits)
+            file = self.open(data, password=password, until=until)
+            file.info = replace(file.info, kind=old.info.kind, sha256=old.info.sha256)
+            return file
 
     def einvoice(self, file: OpenFile, *, until: float | None = None) -> EInvoice | None:
         """The electronic invoice that a file is or has attached; None where there is none. Images need no worker."""

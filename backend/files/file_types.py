@@ -40,6 +40,8 @@ class FileType(StrEnum):
     OLE = "ole"  # a container of old office programs: told apart when it is read, as
     MSG = "msg"
     XLS = "xls"
+    DOC = "doc"
+    PPT = "ppt"
     ZIP = "zip"  # of files that are read each; and any of the above whose names begin later
 
 
@@ -47,9 +49,10 @@ IMAGES = frozenset(
     {FileType.PNG, FileType.JPEG, FileType.TIFF, FileType.WEBP, FileType.BMP, FileType.GIF, FileType.HEIC}
 )
 ACCEPTED = (
-    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx, pptx, odt, ods, odp, epub, rtf, xls), mail "
-    "(eml, msg), HTML, Markdown, CSV, plain text, zip archives of these, electronic invoices (Factur-X, UBL, Facturae "
-    "XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
+    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx, pptx, odt, ods, odp, epub, rtf, xls; doc "
+    "and ppt where LibreOffice is), mail (eml, msg), HTML, Markdown, CSV, plain text, zip archives of these, electronic "
+    "invoices (Factur-X, UBL, Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, "
+    "AIFF, AMR)"
 )
 _PDF_HEADER_WITHIN = 1024  # bytes before %PDF that PDF readers accept: ISO 32000-1, implementation note 13
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
@@ -229,6 +232,8 @@ _MEDIA_TYPES: dict[str, str] = {  # of kinds that not every machine's table of n
     FileType.EML: "message/rfc822",
     FileType.MSG: "application/vnd.ms-outlook",
     FileType.XLS: "application/vnd.ms-excel",
+    FileType.DOC: "application/msword",
+    FileType.PPT: "application/vnd.ms-powerpoint",
     FileType.OLE: "application/x-ole-storage",
 }
 

@@ -6,6 +6,7 @@ the word model, however often it is wrapped: no line break stands in it that its
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -305,7 +306,6 @@ def _set_table(
     """The cells from left to right and top to bottom; on one line of the word model where none has two paragraphs."""
     columns = sorted({one.column for one in filled})
     rows = sorted({one.row for one in filled})
-    place_of = {row: index for index, row in enumerate(rows)}
     cells: list[GridCell] = []
     known = list(lefts)
     for _, members in groupby(filled, key=lambda one: one.row):
@@ -323,9 +323,10 @@ def _set_table(
                 height += _set_row(page, paragraph, lefts[one.column], top, columns=width)
                 page.line += not is_one_line
             tall = max(tall, height if one.cell.rowspan == 1 else height - one.cell.rowspan + 1)
-            across = sum(one.column <= column < end for column in columns)
-            down = sum(row in place_of for row in range(one.row, one.row + min(one.cell.rowspan, len(rows))))
-            place = (place_of[one.row], columns.index(one.column), down, across)
+            column_at, row_at = bisect_left(columns, one.column), bisect_left(rows, one.row)
+            across = bisect_left(columns, end) - column_at
+            down = bisect_left(rows, one.row + one.cell.rowspan) - row_at
+            place = (row_at, column_at, down, across)
             cells.append(GridCell(*place, first, len(page.texts)))
         page.line += is_one_line
         page.bottom += tall * _PITCH

@@ -110,7 +110,7 @@ def choose_source(layer: TextLayer, requested: RequestedSource = "auto") -> Chos
     The invisible text that earlier OCR left over a scan is checked like any other.
     """
     if layer.stats.is_set:
-        return ChosenSource("text_layer", "the file's own text; it has no pages, so it was set on pages here")
+        return ChosenSource("text_layer", "the file's own text, set on a page here")
     if requested != "auto":
         return ChosenSource(requested, "asked for")
     return _by_content(layer.stats) or _by_glyphs(layer.stats) or _by_language(layer)

@@ -364,7 +364,8 @@ def _table_of_file(grid: Grid, page: Page, start: int, values: CellValues) -> Ta
                 )
             )
     outline = (bounding_box(box for cell in cells for box in cell.boxes),) if cells else ()
-    return Table((page.number,), outline, grid.rows, grid.columns, tuple(cells), "file", 1.0)
+    rows = max((cell.row + cell.rowspan for cell in cells), default=0)  # fewer where the page was cut
+    return Table((page.number,), outline, rows, grid.columns, tuple(cells), "file", 1.0)
 
 
 def _tables_of(page: LevelPage, values: CellValues, last: Table | None) -> list[Table]:

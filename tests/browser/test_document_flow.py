@@ -83,7 +83,7 @@ async def test_each_page_appears_when_it_is_read(tab: Tab, service: FakeJobServi
     await tab.wait_for("document.querySelector('#progress').value > 0.3")
 
     assert "Reading: 1 of 3 pages" == await tab.text("#progress-text")
-    assert "Page 1 Text of the PDF 390 words pdfium" == " ".join((await tab.text("#page-1 .page-head")).split())
+    assert "Page 1 Text of the file 390 words pdfium" == " ".join((await tab.text("#page-1 .page-head")).split())
     assert "the text layer is sound" in await tab.text("#page-1 .why")
     assert await tab.run("document.querySelector('#page-2') === null")
     await tab.wait_for("document.querySelector('#page-1 img').naturalWidth > 0")

@@ -147,6 +147,8 @@ class _Opening:
             return ContainerFile(kind, [Part("", kind, pages, lambda: invoice)], pages.metadata)
         content = Content(self._limits)
         kind = self._read(source, kind, content)
+        if kind in (FileType.DOC, FileType.PPT) and depth:
+            raise UnreadableFile(f"an old Office file ({kind}); send it alone, or save it as {kind}x")
         parts = [Part("", kind, SetFile(content.setter.pages, content.metadata))] if content.setter.pages else []
         skipped: list[str] = []
         for name, data in content.pictures.items():
@@ -186,7 +188,7 @@ class _Opening:
                 return []
             return [Part(name, kind, ImageFile(_mapped(data), kind, self._limits))]
         except BadInput as error:
-            skipped.append(f"{name}: {error}")
+            skipped.append(_reason(name, error))
         except Exception as error:  # noqa: BLE001  # a picture that cannot be decoded costs the document nothing else
             skipped.append(f"{name}: {type(error).__name__}")
         return []
@@ -202,7 +204,7 @@ class _Opening:
         except MemoryError:
             raise
         except BadInput as error:
-            skipped.append(f"{name}: {error}")
+            skipped.append(_reason(name, error))
         except Exception as error:  # noqa: BLE001  # as a file of its own it would be refused; the others are read
             skipped.append(f"{name}: {type(error).__name__}")
         return []
@@ -221,6 +223,11 @@ class _Opening:
         if kind is FileType.AUDIO:
             raise UnreadableFile("a recording; send it alone")
         return self.open(io.BytesIO(data), kind, depth + 1).parts
+
+
+def _reason(name: str, error: BadInput) -> str:
+    """Why a part is not read, without the list of what is."""
+    return f"{name}: {str(error).removeprefix('file: ').partition('; read are ')[0]}"
 
 
 def _package_kind(entries: ZipEntries, guess: FileType) -> FileType:

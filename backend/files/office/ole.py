@@ -1,4 +1,4 @@
-"""Reads what old office programs wrote into compound files (OLE): workbooks and mail; says what the others are."""
+"""Reads what old office programs wrote into compound files (OLE): workbooks and mail; tells what the others are."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from backend.files.office.number_formats import plain_number
 from backend.files.office.xlsx import check_sheets
 from backend.files.set_pages import Cell
 
-_OTHERS = {
-    "WordDocument": "an old Word document (doc)",
-    "PowerPoint Document": "an old PowerPoint presentation (ppt)",
-}
+_OTHERS = {"WordDocument": FileType.DOC, "PowerPoint Document": FileType.PPT}
 _ENCRYPTED = frozenset({"EncryptedPackage", "EncryptionInfo"})
 
 
 def read_ole(source: BinaryIO, content: Content) -> FileType:
-    """Set a workbook or a message. Raises: UnreadableFile for broken and encrypted ones, and for other documents."""
+    """Set a workbook or a message; a document or a presentation is told, and `office_converter` reads it.
+
+    Raises: UnreadableFile for broken and encrypted ones, those with macros, and other files.
+    """
     try:
         with olefile.OleFileIO(source) as ole:
             names = {path[0] for path in ole.listdir(streams=True, storages=True)}
@@ -42,13 +42,16 @@ def read_ole(source: BinaryIO, content: Content) -> FileType:
         source.seek(0)
         read_msg(source, content)
         return FileType.MSG
-    found = next((description for name, description in _OTHERS.items() if name in names), "a compound file (OLE)")
-    raise UnreadableFile(f"file: it is {found}, which needs LibreOffice to be read; save it as docx, pptx or PDF")
+    kind = next((kind for name, kind in _OTHERS.items() if name in names), None)
+    if kind is None:
+        raise UnreadableFile("file: it is a compound file (OLE), but no document, workbook, presentation or message")
+    _check_macros(names)
+    return kind
 
 
 def _check_macros(names: set[str]) -> None:
-    if "_VBA_PROJECT_CUR" in names:
-        raise UnreadableFile("file: it holds macros, which are neither run nor read here; save it as xlsx")
+    if names & {"_VBA_PROJECT_CUR", "Macros"}:
+        raise UnreadableFile("file: it holds macros, which are neither run nor read here; save it without them")
 
 
 def _read_workbook(data: bytes, content: Content) -> None:

@@ -1,0 +1,125 @@
+"""Office files that want to do harm: each is refused in seconds, with its reason, and the worker lives on."""
+
+from __future__ import annotations
+
+import struct
+import time
+import zipfile
+import zlib
+
+import pytest
+
+from backend.errors import BadInput
+from backend.files.file_readers import FileReaders
+from tests.files.office.office_files import SAMPLES, W, docx, pages_of, relations, xlsx, zipped
+
+_BILLION = (
+    '<!DOCTYPE w:document [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in zip("abcdefgh", "bcdefghi", strict=True))
+    + "]>"
+)
+_EXTERNAL = '<!DOCTYPE w:document [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+
+
+def _document(prolog: str, entity: str) -> bytes:
+    body = f"{prolog}<w:document {W}><w:body><w:p><w:r><w:t>&{entity};</w:t></w:r></w:p></w:body></w:document>"
+    return docx("", {"word/document.xml": body})
+
+
+def _zip_bomb() -> bytes:
+    """Two hundred megabytes of blanks in 200 KB."""
+    spaces = f"<w:document {W}><w:body><w:p><w:r><w:t>{' ' * 2**20}</w:t></w:r></w:p>".encode()
+    return docx("", {"word/document.xml": spaces + b" " * 200 * 2**20 + b"</w:body></w:document>"})
+
+
+def _nested(depth: int) -> bytes:
+    archive = zipped({"a.txt": "hello"})
+    for _ in range(depth):
+        archive = zipped({"a.zip": archive})
+    return archive
+
+
+def _overlapping() -> bytes:
+    """A directory of a thousand entries that are all the same ten megabytes."""
+    data = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = data.compress(bytes(10 * 2**20)) + data.flush()
+    crc, size = zlib.crc32(bytes(10 * 2**20)), 10 * 2**20
+    local = struct.pack("<4s5H3I2H", b"PK\x03\x04", 20, 0, 8, 0, 0, crc, len(packed), size, 5, 0) + b"a.txt" + packed
+    directory = b"".join(
+        struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, 20, 0, 8, 0, 0, crc, len(packed), size, 5, 0, 0, 0, 0, 0, 0)
+        + b"a.txt"
+        for _ in range(1000)
+    )
+    return local + directory + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 1000, 1000, len(directory), len(local), 0)
+
+
+def _locked() -> bytes:
+    """An entry whose flags say that it is encrypted."""
+    data = bytearray(zipped({"a.txt": "secret"}, zipfile.ZIP_STORED))
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(data)
+
+
+def _locked_odt() -> bytes:
+    manifest = '<m xmlns="urn:x"><file-entry full-path="content.xml"><encryption-data/></file-entry></m>'
+    return zipped({"mimetype": "application/vnd.oasis.opendocument.text", "META-INF/manifest.xml": manifest})
+
+
+_HOSTILE = [
+    pytest.param(_document(_BILLION, "i"), "declares a document type|no XML", id="billion-laughs"),
+    pytest.param(_document(_EXTERNAL, "x"), "declares a document type", id="external-entity"),
+    pytest.param(_zip_bomb(), "bytes when unpacked", id="zip-bomb"),
+    pytest.param(_overlapping(), "bytes when unpacked", id="overlapping-entries"),
+    pytest.param(_nested(9), "archives lie in each other", id="archives-in-archives"),
+    pytest.param(_locked(), "encrypted", id="encrypted-zip"),
+    pytest.param(_locked_odt(), "encrypted", id="encrypted-odt"),
+    pytest.param(b"MZ" + bytes(2000), "a program", id="renamed-program"),
+    pytest.param(b"\x7fELF" + bytes(2000), "a program", id="renamed-program-of-linux"),
+    pytest.param(zipped({"setup.exe": b"MZ" + bytes(200)}), "a program", id="zipped-program"),
+    pytest.param(docx("", {"word/vbaProject.bin": b""}), "macros", id="macros-in-docx"),
+    pytest.param(xlsx("", more={"xl/vbaProject.bin": b""}), "macros", id="macros-in-xlsx"),
+    pytest.param(b"{\\rtf1" + b"{" * 100_000, "deep", id="groups-in-groups"),
+    pytest.param(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(3000), "broken compound file", id="broken-compound-file"),
+    pytest.param((SAMPLES / "calc_invoice.xls").read_bytes()[:4000], "broken", id="cut-off-workbook"),
+]
+
+
+@pytest.mark.parametrize(("source", "fault"), _HOSTILE)
+def test_refused_in_seconds(readers: FileReaders, source: bytes, fault: str):
+    """A 4xx that says why; no worker is lost."""
+    before, started_s = readers.counts(), time.monotonic()
+    with pytest.raises(BadInput, match=fault) as caught:
+        readers.open(source)
+
+    assert 400 <= caught.value.status < 500
+    assert time.monotonic() - started_s < 10
+    assert (before.died, before.late) == (readers.counts().died, readers.counts().late)
+
+
+def test_links_are_not_followed(readers: FileReaders):
+    """A picture that lies outside of the file is none of it."""
+    picture = (
+        '<w:p><w:r><w:t>a</w:t></w:r><w:r><w:drawing><a:blip xmlns:a="urn:a" xmlns:r="urn:r" r:embed="p"/></w:drawing>'
+        "</w:r></w:p>"
+    )
+    outside = relations(("p", "image", "file:///etc/passwd")).replace("/>", ' TargetMode="External"/>')
+    for links in (outside, relations(("p", "image", "../../../etc/passwd"))):
+        source = docx(picture, {"word/_rels/document.xml.rels": links})
+
+        assert ["a"] == [page.text for page in pages_of(readers, source)]
+
+
+def test_a_cell_that_is_repeated_a_million_times(readers: FileReaders):
+    """As often as a sheet could show it."""
+    table = (
+        '<d xmlns:t="urn:t" xmlns:x="urn:x"><body><spreadsheet><t:table t:name="S"><t:table-row '
+        't:number-rows-repeated="1048576"><t:table-cell t:number-columns-repeated="16384"><x:p>a</x:p></t:table-cell>'
+        "</t:table-row></t:table></spreadsheet></body></d>"
+    )
+    source = zipped({"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": table})
+    started_s = time.monotonic()
+    with readers.open(source) as file:
+        assert 1 == file.info.page_count
+
+    assert time.monotonic() - started_s < 15
