@@ -50,9 +50,9 @@ IMAGES = frozenset(
 )
 ACCEPTED = (
     "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx, pptx, odt, ods, odp, epub, rtf, xls; doc "
-    "and ppt where LibreOffice is), mail (eml, msg), HTML, Markdown, CSV, plain text, zip archives of these, electronic "
-    "invoices (Factur-X, UBL, Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, "
-    "AIFF, AMR)"
+    "and ppt where LibreOffice is), mail (eml, msg), HTML, Markdown, CSV, plain text, zip archives of these, "
+    "electronic invoices (Factur-X, UBL, Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, "
+    "AAC, WMA, AIFF, AMR)"
 )
 _PDF_HEADER_WITHIN = 1024  # bytes before %PDF that PDF readers accept: ISO 32000-1, implementation note 13
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
