@@ -139,6 +139,13 @@ class Settings(BaseSettings):
         description="Seconds without a request after which a model leaves memory, to come back with the next; "
         "unset: never.",
     )
+    memory_limit_bytes: Count | None = Field(
+        None,
+        description="Bytes of the service process that may be resident; parsers have bounds of their own. "
+        "From 90 % of it the process gives back, in this order, until it is below: freed pages; OCR networks and "
+        "the speech model at rest; half of the cached vectors; searched stores; models unused for a minute. Above it "
+        "requests with a body get 429. GET /v1/system shows its parts under memory. Unset: no limit.",
+    )
     model_aliases: Words = Field(
         (), description="Further names a request may give the embedding model, comma-separated."
     )

@@ -147,7 +147,9 @@ class Replica:
         conf = settings.pytorch_alloc_conf or ""
         publish(settings, allocator_options(conf, fraction=settings.gpu_memory_fraction, platform=platform()))
         self._services = replace(await build(settings), processes=_place)
-        self._app = create_app(self._services, api_options(settings, self._services.metering.keys))
+        self._app = create_app(
+            self._services, api_options(settings, self._services.metering.keys, self._services.memory)
+        )
         self._loss = asyncio.create_task(self._end_with_device())
         _call_before_drain(self._begin_drain)
         tune_interpreter()

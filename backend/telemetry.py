@@ -62,6 +62,7 @@ BackgroundTask = Literal[
     "write_cache",
     "unload_idle",
     "trim_memory",
+    "keep_memory",
     "share_classifiers",
     "share_models",
     "fetch_models",

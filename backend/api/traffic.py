@@ -7,6 +7,7 @@ unread.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from backend.errors import Overloaded
@@ -36,9 +37,17 @@ class Traffic:
         most_bytes: LIMIT_IN_FLIGHT_BYTES; never less than two of the largest request.
         largest_bytes: of one request's body.
         most_requests: connections that the process accepts.
+        require_memory: raises Overloaded while the process has none for further bodies.
     """
 
-    def __init__(self, most_bytes: int = 2**40, largest_bytes: int = 0, most_requests: int = 2**20) -> None:
+    def __init__(
+        self,
+        most_bytes: int = 2**40,
+        largest_bytes: int = 0,
+        most_requests: int = 2**20,
+        require_memory: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._require_memory = require_memory
         self.most_bytes = max(most_bytes, 2 * (largest_bytes + _SLACK_BYTES))
         self.most_requests = most_requests
         self.total_bytes = 0
@@ -102,6 +111,8 @@ class Traffic:
         return is_within_share and self.total_bytes + more_bytes <= self.most_bytes
 
     def _require_room(self, owner: str, more_bytes: int) -> None:
+        if more_bytes:
+            self._require_memory()
         if not self._has_room(owner, more_bytes):
             raise Overloaded(
                 self.total_bytes,

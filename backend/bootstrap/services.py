@@ -29,6 +29,7 @@ from backend.callers.usage import UsageService
 from backend.config import Settings
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
+from backend.device.memory.release import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.watch.monitor import DeviceMonitor, memory
@@ -48,12 +49,15 @@ from backend.lanes.cache.tiered import TieredCache
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Inference
 from backend.lanes.lane_stats import show_gauges
+from backend.lanes.memory_keeper import MemoryKeeper
 from backend.lanes.policy import QueueLimits
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.model_files import resolve
 from backend.replicas.rollout import ModelRollout, NoRollout
 from backend.search.files import FileService
 from backend.search.retrieval import SearchService
+from backend.search.sqlite.storage import SqliteStorage
+from backend.search.storage import SearchStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog
 from backend.serving.engines.analysis import TASK as ANALYSIS
@@ -83,6 +87,7 @@ from backend.text.scoring import ScoringService
 from backend.text.similarity import SimilarityService
 
 TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS, SUMMARIES)
+_LEAST_IDLE_S = 60.0  # of a model that leaves when memory is short
 _DEVICE_COUNTERS = (
     "oom_recoveries_total",
     "nonfinite_outputs_total",
@@ -129,6 +134,7 @@ class Services:
     limits: ApiLimits
     driver: DriverSource
     monitor: DeviceMonitor
+    memory: MemoryKeeper
     unloader: IdleUnloader
     context: LoadContext
     rollout: ModelRollout | NoRollout
@@ -150,6 +156,7 @@ class Services:
             **self.search_runtime.report(),
             "summaries": self.summary_runtime.report(),
             "limits": asdict(self.limits),
+            "memory": self.memory.report(),
             "quotas": self.metering.report(),
             **self.rollout.report(),
             **self.processes(),
@@ -159,6 +166,7 @@ class Services:
         """Warm up, open the storages, and begin background work. Raises: SetupError."""
         self.telemetry.ready.set_function(self.health.known_ready)
         self.metering.start(self.supervisor)
+        self.memory.start(self.supervisor)
         await self.classification.store.start()
         await self.rollout.start()
         await self.search_runtime.start()
@@ -171,6 +179,7 @@ class Services:
     async def close(self) -> None:
         """Hand over background work, finish accepted requests, then close everything."""
         self.unloader.stop()
+        self.memory.stop()
         self.model_retry.stop()
         self.classification.stop_learning()
         await self.hand_over()  # before the lanes refuse: what is refused there would fail instead of moving on
@@ -264,6 +273,15 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
     return _TextStack(services, classification, reranking, neutral, summaries)
 
 
+def _health(
+    found: _Foundation, shared: Shared, monitor: DeviceMonitor, documents: DocumentRuntime, parts: Sequence[_Watched]
+) -> HealthService:
+    degraded, models = partial(_degraded, found.supervisor, parts), documents.models
+    return HealthService(
+        found.catalog, shared.model_lanes, shared.cache, monitor.report, degraded=degraded, others=models
+    )
+
+
 async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | None, ask: AskForGpu | None) -> Services:
     """Everything, its background work not started yet."""
     found = await _find(settings, on_failure, gpu, ask)
@@ -282,8 +300,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     search = build_search(shared, texts, documents.documents, classes, reranking=stack.reranking, neutral=neutral)
     loader = ModelSwapper(context, catalog, unloader, found.requests, on_swap=classes.on_model_swap)
     rollout = found.replicas.rollout(catalog, loader, found.requests, telemetry, supervisor)
-    degraded = partial(_degraded, supervisor, (metering, documents, search, classes.store, rollout))
-    health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded, others=documents.models)
+    health = _health(found, shared, monitor, documents, (metering, documents, search, classes.store, rollout))
     return Services(
         catalog=catalog,
         loader=loader,
@@ -314,6 +331,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         telemetry=telemetry,
         metering=metering,
         supervisor=supervisor,
+        memory=_memory_keeper(settings, cache, search.storage, idle_trim, unloader),
         batcher=batcher,
         cache=cache,
         driver=driver,
@@ -326,14 +344,22 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     )
 
 
-def api_options(settings: Settings, keys: LiveKeys) -> ApiOptions:
-    """The options of the API."""
+def api_options(settings: Settings, keys: LiveKeys, memory: MemoryKeeper | None = None) -> ApiOptions:
+    """The options of the API.
+
+    Args:
+        memory: of the process that does the work; None in an HTTP worker, which holds little.
+    """
+    largest_bytes = max(settings.limit_file_bytes, settings.limit_body_bytes)
+    traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes)
+    if memory is not None:
+        traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes, require_memory=memory.require_room)
     return ApiOptions(
         keys=keys,
         cache_scope=settings.cache_scope,
         cors_origins=settings.cors_origins,
         allowed_hosts=settings.allowed_hosts,
-        traffic=Traffic(settings.limit_in_flight_bytes, max(settings.limit_file_bytes, settings.limit_body_bytes)),
+        traffic=traffic,
         version=__version__,
     )
 
@@ -396,6 +422,36 @@ def limits_of(settings: Settings) -> ApiLimits:
         request_s=settings.limit_request_s,
         transcription_s=settings.limit_transcription_s,
         labels=settings.limit_labels,
+    )
+
+
+def _memory_keeper(
+    settings: Settings, cache: VectorCache, storage: SearchStorage, idle_trim: IdleTrim, unloader: IdleUnloader
+) -> MemoryKeeper:
+    """What holds memory that can be had again, cheapest first."""
+
+    async def shrink_cache() -> None:
+        cache.shrink()
+        await asyncio.to_thread(trim_heap)
+
+    async def forget_stores() -> None:
+        if isinstance(storage, SqliteStorage):
+            storage.release_memory()
+        await asyncio.to_thread(trim_heap)
+
+    return MemoryKeeper(
+        settings.memory_limit_bytes,
+        {
+            "freed_pages": partial(asyncio.to_thread, trim_heap),
+            "engines_at_rest": idle_trim.now,
+            "cached_vectors": shrink_cache,
+            "searched_stores": forget_stores,
+            "idle_models": partial(unloader.unload_idle, _LEAST_IDLE_S),
+        },
+        {
+            "cached_vectors": lambda: cache.status().memory_bytes,
+            "searched_stores": lambda: storage.memory_bytes if isinstance(storage, SqliteStorage) else 0,
+        },
     )
 
 

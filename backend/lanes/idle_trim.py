@@ -60,6 +60,11 @@ class IdleTrim:
                 delays = sorted({self._after_s, *(after_s for after_s, _ in self._releases)})
                 self._timers = [loop.call_later(after_s, self._start, after_s) for after_s in delays]
 
+    async def now(self) -> None:
+        """Release and trim at once, where nobody is busy; else trim alone."""
+        releases = [] if self._busy_callers else [release for _, release in self._releases]
+        await asyncio.to_thread(lambda: [give() for give in (*releases, self._trim)])
+
     def _start(self, after_s: float) -> None:
         if self._supervisor is None:
             asyncio.get_running_loop().run_in_executor(None, self._run, after_s)

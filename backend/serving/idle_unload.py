@@ -43,6 +43,12 @@ class IdleUnloader:
             if (timer := self._timers.pop(resident, None)) is not None:
                 timer.cancel()
 
+    async def unload_idle(self, least_idle_s: float) -> None:
+        """Unload the models that nobody has used for so long, whatever MODEL_KEEP_ALIVE_S says."""
+        for resident in tuple(self._watched):
+            if resident.is_loaded and resident.idle_s >= least_idle_s:
+                await asyncio.to_thread(_unload, resident)
+
     def stop(self) -> None:
         """Cancel the timers; what is loaded stays."""
         for timer in self._timers.values():

@@ -12,6 +12,7 @@ import pytest
 from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.traffic import Traffic
+from backend.errors import Overloaded
 from backend.files.limits import FileLimits
 from tests.api.asgi import Call
 from tests.api.fakes import FakeServices
@@ -100,3 +101,17 @@ async def test_metrics_tell_the_in_flight_bytes(services):
         text = (await Call(services, "/metrics", method="GET", headers={}, app=app).run()).text
 
     assert "\nfinancia_in_flight_bytes 1000.0\n" in text
+
+
+async def test_a_process_without_memory(services):
+    """Bodies are refused; what has none is answered, and so is how the service is."""
+
+    def refuse() -> None:
+        raise Overloaded(9, 8, 5.0, "memory: MEMORY_LIMIT_BYTES")
+
+    app = app_with(services, Traffic(require_memory=refuse))
+    refused = await Call(services, "/v1/embeddings", [b"{}"], headers=TEXTS, app=app).run()
+    answered = await Call(services, "/v1/models", [], method="GET", app=app).run()
+
+    assert (429, "5") == (refused.status_code, refused.headers["retry-after"])
+    assert 200 == answered.status_code

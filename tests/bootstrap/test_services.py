@@ -86,6 +86,7 @@ async def test_the_system_report_has_reasons(start):
         "cache",
         "classifiers",
         "limits",
+        "memory",
         "quotas",
         "ocr",
         "speech",

@@ -51,7 +51,7 @@ class MemoryTier:
             return
         self._entries[key] = value
         self._bytes += size
-        self._evict()
+        self._evict(self.limit_bytes)
 
     def keep_fragment(self, key: bytes, form: str, fragment: bytes) -> None:
         """Store a serialised form beside its vector. Its bytes count, and may evict the least recent."""
@@ -64,14 +64,18 @@ class MemoryTier:
         self._entries[key] = extended
         self._entries.move_to_end(key)
         self._bytes += _size(extended) - _size(value)
-        self._evict()
+        self._evict(self.limit_bytes)
 
     def clear(self) -> None:
         self._entries.clear()
         self._bytes = 0
 
-    def _evict(self) -> None:
-        while self._bytes > self.limit_bytes:
+    def shrink(self) -> None:
+        """Forget the half that was used longest ago; the limit stays."""
+        self._evict(self._bytes // 2)
+
+    def _evict(self, most_bytes: int) -> None:
+        while self._bytes > most_bytes:
             _, oldest = self._entries.popitem(last=False)
             self._bytes -= _size(oldest)
 

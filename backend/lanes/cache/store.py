@@ -91,6 +91,9 @@ class VectorCache(Protocol):
         Worth its bytes (2 to 8 KB for 384 floats) from a text's first hit on, not for texts seen once.
         """
 
+    def shrink(self) -> None:
+        """Forget half of what is in memory."""
+
     async def start(self) -> None:
         """Connect; returns within the time budget whether that worked or not."""
 
@@ -145,6 +148,8 @@ class NullCache:
     def store(self, keys: Sequence[bytes], values: Sequence[CachedVector]) -> None: ...
 
     def keep_fragment(self, key: bytes, form: str, fragment: bytes) -> None: ...
+
+    def shrink(self) -> None: ...
 
     async def start(self) -> None: ...
 

@@ -63,6 +63,10 @@ class TieredCache:
         """Store a vector's serialised form beside it in memory."""
         self._memory.keep_fragment(key, form, fragment)
 
+    def shrink(self) -> None:
+        """Forget the half in memory that was used longest ago."""
+        self._memory.shrink()
+
     async def start(self) -> None:
         """Connect the shared tier, within its time budget."""
         await self._remote.start()

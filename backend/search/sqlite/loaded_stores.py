@@ -360,6 +360,11 @@ class LoadedStores:
                     loaded.reserved_bytes = 0
                 self._drop(self._limit_bytes)
 
+    def release(self) -> None:
+        """Forget the stores that are not searched now; the next search reads its own from disk."""
+        with self._lock:
+            self._drop(0)
+
     def _of(self, store: int) -> LoadedStore:
         with self._lock:
             loaded = self._stores.setdefault(store, LoadedStore(self._device))

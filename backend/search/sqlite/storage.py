@@ -136,6 +136,15 @@ class SqliteStorage:
     async def swept(self) -> None:
         await self._sweeper.idle()
 
+    @property
+    def memory_bytes(self) -> int:
+        """Of the stores that are in memory."""
+        return self._loaded.memory_bytes
+
+    def release_memory(self) -> None:
+        """Forget the stores that are not searched now. Any thread."""
+        self._loaded.release()
+
     def report(self) -> dict[str, Any]:
         device = self._options.device
         on_device = {} if device is None else {"device_bytes": self._loaded.device_bytes}
