@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -61,7 +62,7 @@ async def call_service(
         try:
             return await run_until_disconnect(call(deadline_s=deadline_s), request.receive, limit_s, deadline_s)
         except (DeadlineExceeded, CallerGone) as error:
-            context_of(request).meter.charge("tokens", started.tokens)
+            started.charge_to(partial(context_of(request).meter.charge, "tokens"))
             if isinstance(error, CallerGone):
                 raise
             raise DeadlineExceeded(limit_s) from error  # a batch knows only the time that was left to it

@@ -117,9 +117,23 @@ async def run_one(
 
 
 class StartedWork:
-    """Tokens that lanes began to compute for a caller: what a request costs that never got its answer."""
+    """Tokens that lanes began to compute for a caller: what a request costs that never got its answer.
 
-    tokens = 0
+    An HTTP worker hears of some when the request has ended: they go to ``charge``.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.charge: Callable[[int], None] = lambda _tokens: None
+
+    def add(self, tokens: int) -> None:
+        self.tokens += tokens
+        self.charge(tokens)
+
+    def charge_to(self, charge: Callable[[int], None]) -> None:
+        """Charge all that began, and what is yet to be heard of."""
+        charge(self.tokens)
+        self.charge = charge
 
 
 _started_work: ContextVar[StartedWork | None] = ContextVar("started_work", default=None)
@@ -134,6 +148,13 @@ def count_started() -> Iterator[StartedWork]:
         yield started
     finally:
         _started_work.reset(token)
+
+
+def _count(started: StartedWork, items: Sequence[WorkItem]) -> None:
+    started.add(sum(item.cost for item in items if item.started_s))
+    for item in items:
+        if not item.started_s:
+            item.tell_begun = started.add
 
 
 class UsageCounter:
@@ -385,7 +406,7 @@ class Inference:
         finally:
             self._in_flight.leave(pending)
             if (started := _started_work.get()) is not None:
-                started.tokens += sum(result.item.cost for result in pending if result.item.started_s)
+                _count(started, [result.item for result in pending])
         if sampled() is not None:
             record_items([result.item for result in pending])
         self._store(request, keys, tokens, request.pipeline.postprocess(results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -40,6 +41,8 @@ class WorkItem:
     finished_s: float = 0.0  # monotonic; when its batch ended
     lane_s: float = 0.0  # its part of the time that its batch kept the lane, by cost
     work_s: float = 0.0  # its part of the time that the lane's thread was on a core
+    tell_begun: Callable[[int], None] | None = None  # called with the cost of one that began before it was cancelled,
+    # where that is known later: in another process
     span: Span | None = None  # that its caller works for, where that is recorded
     batch_span: SpanContext | None = None  # of the batch that it ran in, where a span of it was recorded
 

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from backend.errors import FinanciaError, InferenceFailed, Unavailable
+from backend.errors import CallerGone, FinanciaError, InferenceFailed, Unavailable
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import Engine
 from backend.lanes.work_item import WorkItem
@@ -28,7 +28,8 @@ from backend.telemetry import log_event
 from backend.tracing.spans import INACTIVE, NO_TRACER, Resumed, Tracer
 
 logger = logging.getLogger(__name__)
-CANCELLED: Final = object()  # the value of an item that nobody waits for: its worker hears nothing
+# The value of an item that nobody waits for: its worker hears whether it had begun, which its caller pays.
+CANCELLED: Final = CallerGone("nobody waits for this item")
 
 
 class Reply:
@@ -76,6 +77,7 @@ class WorkerItems:
         self._batcher, self._engines, self._channel, self._tracer = batcher, engines, channel, tracer
         self._items: dict[int, WorkItem] = {}
         self._finished: list[Finished] = []
+        self._is_gone = False
 
     def take(self, message: Message) -> None:
         """Queue, cancel or promote items, as the worker says."""
@@ -92,6 +94,7 @@ class WorkerItems:
 
     def abandon(self) -> None:
         """The worker is gone: nobody waits for its items."""
+        self._is_gone = True
         for item in list(self._items.values()):
             item.abandon()
 
@@ -123,7 +126,7 @@ class WorkerItems:
 
     def _ended(self, number: int, value: Any) -> None:
         item = self._items.pop(number)
-        if value is CANCELLED:
+        if self._is_gone:
             return
         if not self._finished:
             asyncio.get_running_loop().call_soon(self._send_finished)

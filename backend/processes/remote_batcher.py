@@ -74,6 +74,7 @@ class RemoteBatcher:
         self._next = 1
         self._unanswered_tokens = 0
         self._cancelled: list[int] = []
+        self._left: dict[int, WorkItem] = {}  # cancelled; the service process tells whether they had begun
 
     @property
     def limit_tokens(self) -> int:
@@ -96,6 +97,7 @@ class RemoteBatcher:
         for item, error in zip(list(self._pending.values()), errors, strict=True):
             _resolve(item, error)
         self._pending.clear()
+        self._left.clear()
         self._unanswered_tokens = 0
 
     def submit(
@@ -148,6 +150,9 @@ class RemoteBatcher:
         for result in results:
             item = self._pending.pop(result.number, None)
             if item is None:  # cancelled here meanwhile
+                left = self._left.pop(result.number, None)
+                if left is not None and result.started_s and left.tell_begun is not None:
+                    left.tell_begun(left.cost)
                 continue
             self._unanswered_tokens -= item.cost
             item.started_s, item.finished_s = result.started_s, result.finished_s
@@ -164,6 +169,7 @@ class RemoteBatcher:
         if not self._cancelled:
             asyncio.get_running_loop().call_soon(self._send_cancelled)
         self._cancelled.append(number)
+        self._left[number] = item
 
     def _send_cancelled(self) -> None:
         numbers, self._cancelled = self._cancelled, []

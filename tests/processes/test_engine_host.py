@@ -46,6 +46,9 @@ class Sent:
         self.messages.append(message(kind, meta, buffers))
         self.arrived.set()
 
+    def of(self, kind: Kind) -> list[Message]:
+        return [told for told in self.messages if told.kind is kind]
+
 
 def message(kind: Kind, meta: bytes, buffers: Any = ()) -> Message:
     return Message(kind, meta, memoryview(b"".join(bytes(memoryview(part).cast("B")) for part in buffers)))
@@ -85,7 +88,7 @@ def test_a_submission_is_read_as_it_was_written():
     assert {np.dtype(np.int64)} == {ids.dtype for ids in read.payloads}
 
 
-async def test_a_batch_is_told_together_and_the_cancelled_item_never():
+async def test_a_batch_is_told_together_and_of_the_cancelled_item_that_it_never_began():
     """Items of several requests that ran together; one of them was given up while it waited."""
     gated, sent = GatedEngine(), Sent()
     batcher = Batcher(1, QueueLimits(1000), Telemetry())
@@ -98,15 +101,17 @@ async def test_a_batch_is_told_together_and_the_cancelled_item_never():
     items.take(message(*write_cancel([5])))
     gated.gate.set()
     async with asyncio.timeout(60):
-        while sum(len(list(read_results(told))) for told in sent.messages) < 6:
+        while sum(len(list(read_results(told))) for told in sent.of(Kind.RESULTS)) < 6:
             sent.arrived.clear()
             await sent.arrived.wait()
     batcher.stop()
-    results = [result for told in sent.messages for result in read_results(told)]
+    results = [result for told in sent.of(Kind.RESULTS) for result in read_results(told)]
+    cancelled = [result for told in sent.of(Kind.ERRORS) for result in read_errors(told)]
 
     assert [1, 2, 3, 4, 6, 7] == [result.number for result in results]
     assert [[1], [2], [3], [4], [6], [7]] == [result.value.tolist() for result in results]
-    assert len(sent.messages) <= 2  # the gated batch, and what waited behind it
+    assert [(5, 0.0)] == [(result.number, result.started_s) for result in cancelled]
+    assert len(sent.of(Kind.RESULTS)) <= 2  # the gated batch, and what waited behind it
     assert {} == items._items
 
 

@@ -152,6 +152,21 @@ async def test_what_is_cancelled_never_runs(service):
     assert [5] not in [payload.tolist() for batch in service.gated.batches for payload in batch]
 
 
+async def test_what_had_begun_is_told_after_it_was_cancelled(service):
+    """Whoever leaves pays for what a lane took, and for nothing that still waited."""
+    told: list[int] = []
+    [begun] = service.remote.submit(GATED, [ids(1)], [7])
+    await asyncio.to_thread(service.gated.entered.wait, 10)
+    [waited] = service.remote.submit(GATED, [ids(2)], [20])
+    await turns(lambda: service.batcher.status().queued_jobs == 1)
+    for item in (begun, waited):
+        item.tell_begun = told.append
+        item.abandon()
+    await turns(lambda: not service.remote._left and bool(told))
+
+    assert [7] == told
+
+
 async def test_a_deadline_ends_an_item_that_waits(service):
     """By the batcher's own timer, while the lane hangs."""
     await block(service)
