@@ -21,7 +21,7 @@ from backend.errors import FinanciaError, Overloaded, Unavailable
 from backend.lanes.work_item import Priority
 from backend.models.classifier_head import NONE, ClassifierHead, wide_weights
 from backend.models.encoder import Vectors
-from backend.models.logistic import fit_head
+from backend.models.logistic_process import fit_head_beside
 from backend.models.spec import ModelSpec
 from backend.telemetry import log_event
 from backend.text.classifier_files import Example
@@ -195,7 +195,7 @@ def _fit_head(
     else:
         targets = np.array([indices[example.labels[0]] for example in examples], np.int64)
     texts = [example.text for example in examples] if reads_text else ()
-    fitted = fit_head(vectors, targets, labels=rows, background=background, texts=texts)
+    fitted = fit_head_beside(vectors, targets, labels=rows, background=background, texts=texts)
     return ClassifierHead(
         labels=tuple(labels),
         multiple=multiple,

@@ -239,7 +239,7 @@ async def test_another_embedding_model_learns_from_the_examples(start: Start, mo
     before = (await old.service.classify(TEXTS, model="mail")).rows
     new = await start("new", **OTHER_ENCODER)
     await new.learnt()
-    monkeypatch.delattr(classifier_training, "fit_head")  # nobody learns from here on
+    monkeypatch.delattr(classifier_training, "fit_head_beside")  # nobody learns from here on
     newer = await start("newer", **OTHER_ENCODER)
     await old.look()
 

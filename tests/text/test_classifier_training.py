@@ -382,7 +382,7 @@ async def test_a_caller_that_leaves_ends_the_fit_and_nothing_is_kept(setup: Clas
 async def test_few_requests_wait_to_be_trained(setup: ClassificationSetup, monkeypatch):
     """One is fitted at a time; one more than may wait is told to come again, and those that waited are trained."""
     go_on, fitting = threading.Event(), []
-    fit = classifier_training.fit_head
+    fit = classifier_training.fit_head_beside
 
     def gated_fit(*arguments: Any, **options: Any) -> Any:
         fitting.append(1)
@@ -391,7 +391,7 @@ async def test_few_requests_wait_to_be_trained(setup: ClassificationSetup, monke
         fitting.pop()
         return fit(*arguments, **options)
 
-    monkeypatch.setattr(classifier_training, "fit_head", gated_fit)
+    monkeypatch.setattr(classifier_training, "fit_head_beside", gated_fit)
     names = [f"mail-{number}" for number in range(classifier_training.IN_LINE_MAX)]
     waiting = [asyncio.create_task(setup.service.train_classifier(name, EXAMPLES)) for name in names]
     await asyncio.sleep(0)
