@@ -88,6 +88,7 @@ from backend.text.similarity import SimilarityService
 
 TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS, SUMMARIES)
 _LEAST_IDLE_S = 60.0  # of a model that leaves when memory is short
+_TOKENIZER_THREADS, _CORES_BESIDE = 2, 2  # at least; cores left to the event loop and to what feeds the card
 _DEVICE_COUNTERS = (
     "oom_recoveries_total",
     "nonfinite_outputs_total",
@@ -290,7 +291,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     cache = await start_cache(settings, telemetry, supervisor)
     batcher, monitor = _start_batcher(settings, context), _start_monitor(context, catalog, driver)
     unloader = IdleUnloader(settings.model_keep_alive_s, telemetry, supervisor)
-    inference = _inference(settings, batcher, cache, telemetry, supervisor)
+    inference = Inference(batcher, cache, telemetry, _text_work(settings, context, telemetry, supervisor))
     stack = await _text_stack(settings, found, inference, cache)
     texts, classes, neutral = stack.services, stack.classification, stack.neutral
     page_lanes, idle_trim = start_page_lanes(settings, context), inference.text_work.idle_trim
@@ -375,11 +376,13 @@ def _start_model_retry(
     return model_retry
 
 
-def _inference(
-    settings: Settings, batcher: Batcher, cache: VectorCache, telemetry: Telemetry, supervisor: Supervisor
-) -> Inference:
-    text_work = TextWork(telemetry, text_limits(settings), idle_trim=IdleTrim(supervisor=supervisor))
-    return Inference(batcher, cache, telemetry, text_work)
+def _text_work(settings: Settings, context: LoadContext, telemetry: Telemetry, supervisor: Supervisor) -> TextWork:
+    """A core tokenises 0.3 million tokens a second, a card computes millions; on a CPU the cores are the model's."""
+    threads = _TOKENIZER_THREADS
+    if context.placements[0].type is DeviceType.CUDA:
+        threads = max(threads, context.facts.cores - _CORES_BESIDE)
+    trim = IdleTrim(supervisor=supervisor)
+    return TextWork(telemetry, text_limits(settings), threads=threads, idle_trim=trim)
 
 
 def _classification(

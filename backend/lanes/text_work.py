@@ -26,7 +26,7 @@ from backend.telemetry import Telemetry
 # Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
 INLINE_CHARS = 4_000
 ON_THREAD = INLINE_CHARS + 1  # characters of what belongs on a thread however short the text is
-_THREADS = 2  # for slices; the tokenizer works outside the interpreter lock
+_THREADS = 2  # for slices, unless said; the tokenizer works outside the interpreter lock
 _LONG_THREADS = 8  # they share the lock, and so let a page pass by while megabytes are worked on
 _TRIM_CHARS = 50_000  # of one request; what more of them leave behind is worth a trim: 10 MB and more
 _Item = TypeVar("_Item")
@@ -73,12 +73,14 @@ class TextWork:
         telemetry: Telemetry,
         limits: TextLimits | None = None,
         *,
+        threads: int = _THREADS,
         idle_trim: IdleTrim | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``threads``: tokenise slices at the same time."""
         self._limits, self._clock = limits or TextLimits(), clock
         self.idle_trim = idle_trim or IdleTrim()
-        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="tokenize")
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tokenize")
         self._long_threads = ThreadPoolExecutor(max_workers=_LONG_THREADS, thread_name_prefix="text")
         self._chars, self._since_s = 0, 0.0  # admitted now; when a request last came or went
         self._throughput = Throughput()

@@ -191,6 +191,7 @@ def _fault_of(kernel: Kernel, device: torch.device, dtype: torch.dtype, shape: t
     # Views of one tensor, as the layers' products are; an empty text at the end, as in a captured graph.
     qkv = torch.randn(tokens + _PROBE_FILLER, 3, *shape, generator=generator)
     qkv[:, 0] *= shape[1] ** -0.5
+    qkv[tokens:] = torch.nan  # rows of no text: a kernel that reads them, or spreads what they hold, is found out
     bounds = torch.tensor([0, *np.cumsum(_PROBE_LENGTHS), tokens], dtype=torch.int32)
     longest = max(_PROBE_LENGTHS)
     given = qkv.to(device, dtype)

@@ -1,7 +1,7 @@
-"""CUDA graphs of small batches: which sizes have one, when it is captured, what a failure leads to.
+"""CUDA graphs of batches: which sizes have one, when it is captured, what a failure leads to.
 
-A batch of few rows takes longer to queue, kernel by kernel, than to compute; a captured graph is queued in one call.
-It holds the layers alone, which all readouts share: one graph a size, captured when the model is loaded.
+A batch takes 130 launches for 12 layers, kernel by kernel; a captured graph is queued in one call. It holds the layers
+alone, which all readouts share: one graph a size, of the smaller ones captured when the model is loaded.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 # At least 64 rows: below the height of one tile a matrix product takes no less time, and other kernels sum otherwise.
-ROW_BUCKETS = (64, 128, 256, 512, 1024, 2048)  # each has its graphs
-ROW_MULTIPLE = 128  # of larger batches, which run kernel by kernel
-_ROWS_A_TEXT = 4  # a bucket's graph takes a text for every so many rows; more and shorter ones run without a graph
+SMALL_BUCKETS = (64, 128, 256, 512, 1024, 2048)
+# Above, where rows cost what they compute, a quarter apart: a tenth of the rows of a batch are empty on average.
+ROW_BUCKETS = (
+    *SMALL_BUCKETS,
+    *(base * quarters // 4 for base in (2048, 4096, 8192, 16384) for quarters in range(5, 9)),
+)
+ROW_MULTIPLE = 128  # of batches that run kernel by kernel
+# A graph takes a text for every so many rows, the fewest that do: attention launches blocks for each place of a text,
+# at 2,048 rows with a place for every fourth 24,576 a layer. More and shorter texts run without a graph.
+_ROWS_A_TEXT = (64, 16, 4)
+_SHORT = 128  # tokens: the height of one tile of attention, of which a longer text launches several
 # A capture waits for all work of the card and empties torch's cache, so one that lacked memory is not tried at once.
 _ATTEMPTS = 3  # for lack of memory; then the size has no graph
 _PAUSE = 256  # batches of the size until the next attempt
@@ -36,6 +44,7 @@ class GraphKey:
 
     rows: int
     texts: int  # the most it takes; those that a batch lacks are empty
+    longest: int  # tokens of a text, at most
 
 
 class Graph(Protocol):
@@ -46,17 +55,36 @@ class Graph(Protocol):
 
 
 def rows_of(tokens: int) -> int:
-    """Rows of a batch of so many tokens: a bucket, or the next multiple above the largest."""
-    for rows in ROW_BUCKETS:
-        if tokens <= rows:
-            return rows
-    return -(-tokens // ROW_MULTIPLE) * ROW_MULTIPLE
+    """Rows of a batch of so many tokens that runs without a graph: a small bucket, or the next multiple above them."""
+    small = next((rows for rows in SMALL_BUCKETS if tokens <= rows), 0)
+    return small or -(-tokens // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
-def key_of(rows: int, texts: int) -> GraphKey | None:
+def graph_rows_of(tokens: int) -> int:
+    """The same where there are graphs: a bucket, or the next multiple above the largest."""
+    return next((rows for rows in ROW_BUCKETS if tokens <= rows), 0) or rows_of(tokens)
+
+
+def key_of(rows: int, texts: int, longest: int, max_tokens: int) -> GraphKey | None:
     """The graph for a batch; None where it is too large for one, or has too many texts for its rows."""
-    texts_max = rows // _ROWS_A_TEXT
-    return GraphKey(rows, texts_max) if rows in ROW_BUCKETS and texts <= texts_max else None
+    for key in keys_of(rows, max_tokens) if rows in ROW_BUCKETS else ():
+        if texts <= key.texts and longest <= key.longest:
+            return key
+    return None
+
+
+def keys_of(rows: int, max_tokens: int) -> list[GraphKey]:
+    """The graphs of a bucket, the cheapest first."""
+    lengths = sorted({min(longest, rows, max_tokens) for longest in (_SHORT, max_tokens)})
+    return [GraphKey(rows, rows // share, longest) for longest in lengths for share in _ROWS_A_TEXT]
+
+
+def lengths_for(key: GraphKey) -> list[int]:
+    """Lengths of texts whose batch takes this graph."""
+    rest = key.texts - 1
+    first = min(key.longest, key.rows - rest)
+    each, more = divmod(key.rows - first, rest) if rest else (0, 0)
+    return [min(length, key.longest) for length in (first, *([each + 1] * more), *([each] * (rest - more)))]
 
 
 @dataclass(slots=True)
@@ -89,7 +117,7 @@ class GraphCache:
     def report(self) -> dict[str, object]:
         """How many graphs there are, and why batches run without one, as ``GET /v1/system`` tells it."""
         without = [
-            {"rows": key.rows, "reason": size.lacked, "attempts_left": _ATTEMPTS - size.attempts}
+            {"rows": key.rows, "texts": key.texts, "reason": size.lacked, "attempts_left": _ATTEMPTS - size.attempts}
             for key, size in tuple(self._sizes.items())
             if size.graph is None and size.lacked
         ]
@@ -139,29 +167,51 @@ class GraphCache:
         log_event(_log, logging.WARNING, "no CUDA graph can be captured; small batches run without", reason=reason)
 
 
+class GraphMemory:
+    """What the graphs of one encoder share, as they are replayed one after the other on one stream."""
+
+    def __init__(self, device: torch.device, width: int, dtype: torch.dtype) -> None:
+        """``width``, ``dtype``: of the token vectors."""
+        self.device = device
+        with torch.cuda.device(device):
+            self.pool = torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.outputs = torch.empty(ROW_BUCKETS[-1], width, dtype=dtype, device=device)
+
+
 class CudaGraph:
     """A graph of torch's on one card."""
 
-    def __init__(self, run: Callable[[Tensor], Outputs], size: int, device: torch.device) -> None:
+    def __init__(self, run: Callable[[Tensor], Outputs], size: int, memory: GraphMemory) -> None:
         """Capture ``run`` on an int32 buffer of ``size`` numbers. Raises: RuntimeError when CUDA cannot."""
-        self._device = device
-        with torch.cuda.device(device):
-            self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
-            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._memory = memory
+        with torch.cuda.device(memory.device):
+            self._inputs = torch.zeros(size, dtype=torch.int32, device=memory.device)
+            current, aside = torch.cuda.current_stream(), memory.stream
             aside.wait_stream(current)
             try:
-                with torch.cuda.stream(aside):  # workspaces of that stream are made before the capture
-                    run(self._inputs)
+                with torch.cuda.stream(aside):
+                    run(self._inputs)  # loads the kernels
+                # cuBLAS would go on with the workspace of that run, which torch frees when any graph of the stream
+                # dies (pytorch#193402): one that is made within the capture lives as long as the graphs' memory.
+                _forget_workspaces()
                 self._graph = torch.cuda.CUDAGraph()
                 # Other lanes may allocate meanwhile: only this thread's calls are watched.
-                with torch.cuda.graph(self._graph, stream=aside, capture_error_mode="thread_local"):
-                    self._outputs = run(self._inputs)
+                with torch.cuda.graph(self._graph, memory.pool, stream=aside, capture_error_mode="thread_local"):
+                    hidden, self._bounds = run(self._inputs)
+                    self._hidden = memory.outputs[: len(hidden)].copy_(hidden)
+                    del hidden
             finally:
+                _forget_workspaces()  # nobody else may compute in the graph's memory
                 torch.cuda.set_stream(current)  # a capture that fails at its end leaves the other one behind
             current.wait_stream(aside)
 
     def replay(self, inputs: Tensor) -> Outputs:
-        with torch.cuda.device(self._device):
+        with torch.cuda.device(self._memory.device):
             self._inputs.copy_(inputs, non_blocking=True)
             self._graph.replay()
-        return self._outputs
+        return self._hidden, self._bounds
+
+
+def _forget_workspaces() -> None:
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - as torch's own graph trees do

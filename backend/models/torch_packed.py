@@ -25,18 +25,23 @@ from backend.models.torch_attention import (
     relative_bias,
 )
 from backend.models.torch_encoder import numpy_of, opened
+from backend.models.torch_fused import Kernels, choose_kernels
 from backend.models.torch_graphs import (
-    ROW_BUCKETS,
+    SMALL_BUCKETS,
     CudaGraph,
     Graph,
     GraphCache,
     GraphKey,
+    GraphMemory,
     Outputs,
+    graph_rows_of,
     key_of,
+    keys_of,
+    lengths_for,
     rows_of,
 )
 from backend.models.torch_models import DTYPES
-from backend.models.torch_packed_layers import PackedLayers, RestOfLayer, pool_rows, rest_of_layer
+from backend.models.torch_packed_layers import PackedLayers, RestOfLayer, rest_of_layer
 from backend.models.torch_readout import DeviceHeads, queued
 from backend.models.torch_transfers import aligned, fill, send, split, transfers_of
 from backend.models.weights import EncoderWeights, load_weights
@@ -53,12 +58,12 @@ class PackedEncoder:
     runtime = "torch-packed"
 
     def __init__(
-        self, spec: ModelSpec, *, dtype: str, device: str, threads: int, rest: RestOfLayer = rest_of_layer
+        self, spec: ModelSpec, *, dtype: str, device: str, threads: int, rest: RestOfLayer | None = None
     ) -> None:
         """Load the weights onto ``device``.
 
         Args:
-            rest: what follows attention in a layer, or its compiled form.
+            rest: what follows attention in a layer; unset: the device's fastest kernels.
 
         Raises: ModelUnavailable for a family, an activation or a checkpoint that has no packed form, or a device
             without a kernel for it; ``TorchEncoder`` serves those.
@@ -67,17 +72,19 @@ class PackedEncoder:
         self._device = opened(device, threads)
         weights = load_weights(spec)
         attention = _attention_of(spec, weights, self._device, DTYPES[dtype])
-        layers = PackedLayers(spec.shape, weights, device=self._device, dtype=DTYPES[dtype], rest=rest)
-        self._model = PackedModel(layers, attention, DeviceHeads(self._device), spec.max_tokens)
+        kernels = choose_kernels(self._device, DTYPES[dtype])
+        layers = PackedLayers(spec.shape, weights, device=self._device, dtype=DTYPES[dtype], rest=rest or kernels.rest)
+        self._model = PackedModel(layers, attention, kernels, DeviceHeads(self._device), spec.max_tokens)
         self._transfers = transfers_of(self._device)
         self.padding_cost, self.attention = attention.padding_cost, attention.name
         self.graphs: GraphCache | None = None
         if self._device.type == "cuda" and attention.has_fixed_shapes:
-            self.graphs = GraphCache(partial(_captured, self._model, self._device))
+            memory = GraphMemory(self._device, spec.shape.width, DTYPES[dtype])
+            self.graphs = GraphCache(partial(_captured, self._model, memory))
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack; rows are rounded up, so that few sizes of matrix products are met."""
-        return self._model.attention.pack(ids, rows_of)
+        return self._model.attention.pack(ids, rows_of if self.graphs is None else graph_rows_of)
 
     @torch.inference_mode()
     def forward(self, batch: TokenBatch) -> Tensor:
@@ -92,7 +99,7 @@ class PackedEncoder:
     def pooled(self, output: Tensor, batch: TokenBatch, pooling: Pooling) -> Vectors:
         """(batch, width), summed in float32 on the device."""
         bounds = torch.from_numpy(_bounds(batch)).to(self._device)
-        return numpy_of(pool_rows(output, bounds, pooling))
+        return numpy_of(self._model.kernels.pool(output, bounds, pooling))
 
     @torch.inference_mode()
     def queue(self, batch: TokenBatch, readout: Readout) -> QueuedResults:
@@ -104,17 +111,15 @@ class PackedEncoder:
         return queued(batch, readout, values, sizes, self._transfers)
 
     def capture_graphs(self, readout: Readout) -> None:
-        """Capture the graph of every size, so that no early request waits for it. Nothing without graphs.
+        """Capture the graphs of the small sizes, so that no early request waits for one. Nothing without graphs.
 
         Args:
             readout: what runs behind them first; all share the graphs.
         """
         if self.graphs is None:
             return
-        for rows in ROW_BUCKETS:
-            whole, rest = divmod(rows, self._model.max_tokens)
-            lengths = [*[self._model.max_tokens] * whole, *([rest] if rest else [])]
-            batch = self.prepare([np.ones(length, np.int64) for length in lengths])
+        for key in (key for rows in SMALL_BUCKETS for key in keys_of(rows, self._model.max_tokens)):
+            batch = self.prepare([np.ones(length, np.int64) for length in lengths_for(key)])
             for _ in range(_BATCHES_TO_CAPTURE):
                 self.queue(batch, readout).wait()
 
@@ -128,7 +133,8 @@ class PackedEncoder:
 
     def _replayed(self, batch: TokenBatch, readout: Readout) -> QueuedResults | None:
         """The results by a captured graph, or None where the batch must run without one."""
-        key = key_of(len(batch.ids), len(batch.lengths))
+        longest = int(batch.lengths.max())
+        key = key_of(len(batch.ids), len(batch.lengths), longest, self._model.max_tokens)
         if self.graphs is None or key is None:
             return None
         bounds = np.full(key.texts + 1, batch.tokens, np.int64)  # texts that a batch lacks are empty
@@ -150,6 +156,7 @@ class PackedModel:
 
     layers: PackedLayers
     attention: Attention
+    kernels: Kernels
     heads: DeviceHeads
     max_tokens: int
 
@@ -162,7 +169,7 @@ class PackedModel:
     def read(self, hidden: Tensor, bounds: Tensor, readout: Readout) -> tuple[Tensor, Tensor]:
         """Values and their sizes, as ``DeviceHeads.compute``."""
         return self.heads.compute(
-            readout, rows=lambda: hidden, pooled=lambda pooling: pool_rows(hidden, bounds, pooling)
+            readout, rows=lambda: hidden, pooled=lambda pooling: self.kernels.pool(hidden, bounds, pooling)
         )
 
     @torch.inference_mode()
@@ -173,7 +180,7 @@ class PackedModel:
             inputs: one flat int32 buffer, as ``fill`` writes it.
         """
         parts = split(inputs, self._sizes(key))
-        return self.run(parts, min(key.rows, self.max_tokens)), parts[2]
+        return self.run(parts, key.longest), parts[2]
 
     def input_size(self, key: GraphKey) -> int:
         """int32 numbers of that buffer."""
@@ -183,8 +190,8 @@ class PackedModel:
         return [key.rows, key.rows, key.texts + 1, *([key.rows] if self.layers.is_typed else [])]
 
 
-def _captured(model: PackedModel, device: torch.device, key: GraphKey) -> Graph:
-    return CudaGraph(partial(model.run_fixed, key), model.input_size(key), device)
+def _captured(model: PackedModel, memory: GraphMemory, key: GraphKey) -> Graph:
+    return CudaGraph(partial(model.run_fixed, key), model.input_size(key), memory)
 
 
 def _attention_of(spec: ModelSpec, weights: EncoderWeights, device: torch.device, dtype: torch.dtype) -> Attention:

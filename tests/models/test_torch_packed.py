@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,8 +23,11 @@ from backend.models.span_sums import SpannedText, with_spans
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.torch_attention import PaddedAttention, TextwiseAttention, relative_bias
 from backend.models.torch_encoder import TorchEncoder
-from backend.models.torch_graphs import ROW_BUCKETS, GraphCache, GraphKey, Outputs
+from backend.models.torch_fused import FusedKernels, TorchKernels, choose_kernels, fault_of
+from backend.models.torch_graphs import SMALL_BUCKETS, GraphCache, GraphKey, Outputs, keys_of
+from backend.models.torch_models import DTYPES
 from backend.models.torch_packed import PackedEncoder, PackedModel
+from backend.models.torch_packed_layers import rest_of_layer
 from backend.models.weights import load_weights
 from tests.models.test_parity import assert_same, cosines, random_ids
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, rewrite, spec_of
@@ -80,7 +84,7 @@ def test_attention_that_pads_gives_the_same(tiny: TinyModels, family):
     device = torch.device("cpu")
     bias = None if table is None else relative_bias(table, spec.max_tokens, device, torch.float32)
     model = encoder._model
-    encoder._model = PackedModel(model.layers, PaddedAttention(bias), model.heads, model.max_tokens)
+    encoder._model = replace(model, attention=PaddedAttention(bias))
 
     assert (family == "mpnet") == (bias is not None)
     assert_same(values(expected, ids_of(spec), TokenVectors()), values(encoder, ids_of(spec), TokenVectors()))
@@ -189,7 +193,8 @@ def test_warming_up_captures_every_size(with_graphs: PackedEncoder):
     with_graphs.graphs = GraphCache(capture)
     warm_up(with_graphs, 12, readout)
 
-    assert list(ROW_BUCKETS) == [key.rows for key in keys]
+    longest = with_graphs._model.max_tokens
+    assert [key for rows in SMALL_BUCKETS for key in keys_of(rows, longest)] == keys
 
 
 def test_readouts_share_the_graphs(with_graphs: PackedEncoder, tiny: TinyModels):
@@ -207,12 +212,12 @@ def test_readouts_share_the_graphs(with_graphs: PackedEncoder, tiny: TinyModels)
     for readout in [PooledVectors(Pooling.CLS), TokenVectors(), PooledVectors(Pooling.MEAN)] * 2:
         np.testing.assert_array_equal(values(plain, ids, readout), values(with_graphs, ids, readout))
 
-    assert len(ROW_BUCKETS) == len(keys)
+    assert len(set(keys)) == len(keys)
 
 
 def test_large_batches_and_many_short_texts_run_without_a_graph(with_graphs: PackedEncoder, tiny: TinyModels):
     spec, readout = spec_of(tiny.plain("bert")), PooledVectors(Pooling.MEAN)
-    for lengths in ([60] * 40, [1] * 20):
+    for lengths in ([60] * 600, [1] * 20):
         for _ in range(3):
             values(with_graphs, ids_of(spec, lengths), readout)
 
@@ -231,6 +236,36 @@ def test_a_card_that_cannot_capture_serves_all_the_same(with_graphs: PackedEncod
     rows = [values(with_graphs, ids, readout) for _ in range(3)]
     np.testing.assert_array_equal(rows[0], rows[2])
     assert "not permitted" in with_graphs.graphs.fault
+
+
+# Fused kernels
+
+
+class WrongKernels(TorchKernels):
+    """Kernels that leave out the second bias."""
+
+    def rest(self, attended, hidden, layer, activation, epsilon):
+        weight, bias = layer.down
+        return rest_of_layer(attended, hidden, replace(layer, down=(weight, 0 * bias)), activation, epsilon)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_kernels_are_taken_only_where_they_keep_to_torch_s_results(dtype):
+    cpu = torch.device("cpu")
+
+    assert "" == fault_of(TorchKernels(), cpu, dtype)
+    assert "differs from the reference by" in fault_of(WrongKernels(), cpu, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_a_card_fuses_what_follows_attention(device, dtype):
+    chosen = choose_kernels(torch.device(device), dtype)
+
+    if not device.startswith("cuda"):
+        assert isinstance(chosen, TorchKernels)
+        return
+    assert "" == fault_of(FusedKernels(), torch.device(device), dtype)
+    assert isinstance(chosen, FusedKernels)
 
 
 # The device
