@@ -98,11 +98,11 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _gpu() -> str:
-    if shutil.which("nvidia-smi") is None:
-        return ""
     return _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
 
 def _output(*argv: str) -> str:
+    if shutil.which(argv[0]) is None:  # a lent machine, or an image, without git
+        return ""
     completed = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
     return completed.stdout.strip() if completed.returncode == 0 else ""

@@ -10,7 +10,7 @@ folder=${1:?folder for the wheels} python=${2:-3.12}
 packages=(fastapi starlette uvicorn httptools orjson pydantic pydantic-core pydantic-settings python-dotenv typing-inspection
     annotated-types annotated-doc redis hiredis httpx2 httpcore2 truststore huggingface-hub transformers tokenizers python-stdnum
     phonenumberslite py3langid python-multipart rapidfuzz defusedxml snowballstemmer numkong asyncpg
-    xlsxwriter sniffio pytesseract ml-dtypes pytest pytest-asyncio)
+    xlsxwriter sniffio pytesseract ml-dtypes pytest pytest-asyncio opentelemetry-api kornia kornia_rs)
 cd "$(dirname "$0")/../.."
 wanted=()
 for package in "${packages[@]}"; do # in the versions that are tested here, where constraints.txt has one
@@ -24,6 +24,7 @@ done
 mkdir -p "$folder"
 python3 -m pip download --quiet --no-deps --only-binary=:all: --implementation cp --python-version "$python" "${platforms[@]}" \
     --dest "$folder" "${wanted[@]}"
+python3 -m pip wheel --quiet --no-deps --wheel-dir "$folder" seqeval # published as source alone
 part=1 bytes=0
 for wheel in "$folder"/*.whl; do
     size=$(stat -c %s "$wheel")

@@ -26,7 +26,7 @@ from benchmarks.gpu_check.encoders import (
     one_of_each_runtime,
     token_ids,
 )
-from benchmarks.gpu_check.made_models import BASE, MINILM_SIZE, TINY, Size, make_model
+from benchmarks.gpu_check.made_models import BASE, E5_SMALL, TINY, Size, make_model
 from benchmarks.gpu_check.targets import MIXED
 from benchmarks.texts import distinct_texts
 
@@ -42,14 +42,14 @@ _HALF = torch.bfloat16
 def measure(context: Context) -> dict[str, Any]:
     """For each size, runtime and mix of lengths: the median rate of three rounds with the best budget."""
     device = context.device
-    sizes = (TINY,) if context.is_small else (BASE, MINILM_SIZE)
+    sizes = (TINY,) if context.is_small else (E5_SMALL, BASE)
     result: dict[str, Any] = {"matrix_tflop_per_s": matrix_flop_per_s(device, _HALF) / 1e12, "rows": [], "lone": []}
     for size in sizes:
         folder = make_model(size, context.folder / size.name)
         mixes = _mixes(folder, context)
         found = candidates_on(device, halves_only=context.is_cuda)
         best = one_of_each_runtime(found)
-        for candidate in [*best, *(each for each in found if each not in best and size is not MINILM_SIZE)]:
+        for candidate in [*best, *(each for each in found if each not in best and size is not BASE)]:
             measured = mixes if candidate in best else {MIXED: mixes[MIXED]}
             with alone(result, candidate):
                 _measure_runtime(result, load(folder, candidate, device), size, measured, context)

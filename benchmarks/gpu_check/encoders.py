@@ -25,7 +25,7 @@ from backend.models.span_sums import ids_of
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.tokenizer import tokenizer_of
 from backend.serving.engines.embeddings import TASK, PoolingHead
-from benchmarks.gpu_check.made_models import MINILM_SIZE, make_model
+from benchmarks.gpu_check.made_models import E5_SMALL, make_model
 
 _RUNTIMES = ("torch-packed", "torch")  # measured also where a start would not
 _CARD_RUNTIMES = ("auto", *_RUNTIMES, "torch-compiled")  # compiling takes minutes on a CPU
@@ -73,7 +73,7 @@ def real_model(folder: Path) -> ModelSpec:
                 return resolve(source)
             except ModelUnavailable:
                 continue
-    return resolve(str(make_model(MINILM_SIZE, folder)))
+    return resolve(str(make_model(E5_SMALL, folder)))
 
 
 def token_ids(spec: ModelSpec, texts: Sequence[str]) -> list[Ids]:

@@ -12,7 +12,7 @@ from typing import Any
 from backend.models.model_files import resolve
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.encoders import token_ids
-from benchmarks.gpu_check.made_models import BASE, TINY, make_model
+from benchmarks.gpu_check.made_models import E5_SMALL, TINY, make_model
 from benchmarks.gpu_check.servers import get, joined, load, process_counts, serving, system_report
 from benchmarks.gpu_check.targets import LONE, TEXTS_32
 from benchmarks.load import Shape
@@ -43,7 +43,7 @@ _FEW_LOADS = (_Load(LONE, 1, 1, 1), _Load(TEXTS_32, 2, 1, 32))
 
 def measure(context: Context) -> dict[str, Any]:
     """Every load on a server of each number of processes; /metrics/gpu is read while 32 texts a request are sent."""
-    size = TINY if context.is_small else BASE
+    size = TINY if context.is_small else E5_SMALL
     model = make_model(size, context.folder / size.name)
     result: dict[str, Any] = {"tokens_per_text": _mean_tokens(model), "rows": [], "metrics": []}
     for processes in process_counts(context):
@@ -66,7 +66,7 @@ def _mean_tokens(model: Path) -> float:
 
 
 def _run(server: Server, each: _Load, context: Context) -> tuple[dict[str, Any], dict[str, Any]]:
-    warmup_s, duration_s = (0.5, 1.0) if context.is_small else (3.0, 8.0)
+    warmup_s, duration_s = (0.5, 1.0) if context.is_small else (2.0, 5.0)
     shape = Shape(each.clients, texts=each.texts, encoding_format="base64", warmup_s=warmup_s, duration_s=duration_s)
     metrics: dict[str, Any] = {}
     reader = threading.Thread(target=_read_metrics, args=(server, warmup_s + duration_s / 2, metrics))

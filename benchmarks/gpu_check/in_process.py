@@ -12,14 +12,18 @@ from typing import Any
 
 import uvloop
 
+from backend.lanes.text_work import TextWork
 from backend.models.model_files import resolve
+from backend.telemetry import Telemetry
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.encoders import token_ids
-from benchmarks.gpu_check.made_models import BASE, MINILM_SIZE, TINY, make_model
+from benchmarks.gpu_check.made_models import BASE, E5_SMALL, TINY, make_model
+from benchmarks.gpu_check.targets import MIXED, SERVICE
 from benchmarks.texts import distinct_texts
 
-_TEXTS, _ROUNDS, _CHUNK = 16384, 3, 512
+_TEXTS, _ROUNDS, _CHUNK = 8192, 3, 512
 _JOINED = 7  # texts that make a long one
+_TWO_THREADS = f"{SERVICE}, 2 threads tokenise"
 
 Encode = Callable[[Sequence[str]], object]
 
@@ -27,14 +31,14 @@ Encode = Callable[[Sequence[str]], object]
 def measure(context: Context) -> dict[str, Any]:
     """Rows of texts and tokens a second; rounds of both are interleaved, medians count."""
     result: dict[str, Any] = {"rows": []}
-    for size in (TINY,) if context.is_small else (BASE, MINILM_SIZE):
+    for size in (TINY,) if context.is_small else (E5_SMALL, BASE):
         folder = make_model(size, context.folder / size.name)
         short = list(distinct_texts(64 if context.is_small else _TEXTS))
         long = [" ".join(short[first : first + _JOINED]) for first in range(0, len(short), _JOINED)]
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         services, ours = _service(runner, folder, context)
-        encoders: dict[str, Encode] = {"FinancIA Inference": ours, **_sentence_transformers(folder, context)}
-        for name, texts in (("mixed lengths", short), ("long texts", long)):
+        encoders: dict[str, Encode] = {**ours, **_sentence_transformers(folder, context)}
+        for name, texts in ((MIXED, short), ("long texts", long)):
             tokens = sum(len(text) for text in token_ids(resolve(str(folder)), texts))
             rates = _rates(encoders, texts, 1 if context.is_small else _ROUNDS)
             for encoder, values in rates.items():
@@ -48,7 +52,7 @@ def measure(context: Context) -> dict[str, Any]:
     return result
 
 
-def _service(runner: asyncio.Runner, folder: Path, context: Context) -> tuple[Any, Encode]:
+def _service(runner: asyncio.Runner, folder: Path, context: Context) -> tuple[Any, dict[str, Encode]]:
     from backend.bootstrap.services import build  # after _prepare of the part's process
     from backend.config import load_settings
 
@@ -68,7 +72,16 @@ def _service(runner: asyncio.Runner, folder: Path, context: Context) -> tuple[An
         chunks = [list(texts[first : first + _CHUNK]) for first in range(0, len(texts), _CHUNK)]
         await asyncio.gather(*(services.embeddings.embed(chunk) for chunk in chunks))
 
-    return services, lambda texts: runner.run(embed(texts))
+    threads = {SERVICE: services.text_work, _TWO_THREADS: TextWork(Telemetry(), threads=2)}
+
+    def encoder(text_work: TextWork) -> Encode:
+        def encode(texts: Sequence[str]) -> None:
+            services.inference.text_work = text_work
+            runner.run(embed(texts))
+
+        return encode
+
+    return services, {name: encoder(text_work) for name, text_work in threads.items()}
 
 
 def _sentence_transformers(folder: Path, context: Context) -> dict[str, Encode]:

@@ -6,6 +6,7 @@ Their vectors mean nothing, so a service of one needs a fixed PRECISION: no arit
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from benchmarks.texts import distinct_texts
 _VOCABULARY, _TEXTS, _SEED = 8192, 4096, 20260101
 _FEW_TEXTS = 256  # for the tiny size, of which nobody counts tokens
 _MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_GIVEN_MARKS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # of XLM-RoBERTa's family
 MAX_TOKENS = 512
 
 
@@ -38,22 +40,28 @@ class Size:
 
 
 TINY = Size("tiny", 64, 2, 2, 128)
-MINILM_SIZE = Size("MiniLM", 384, 6, 12, 1536)
+E5_SMALL = Size("e5-small", 384, 12, 12, 1536)
 BASE = Size("base", 768, 12, 12, 3072)
 
 
 def make_model(size: Size, folder: Path) -> Path:
-    """Write such an encoder as sentence-transformers does, mean pooling, normalised; returns the folder."""
+    """Write such an encoder as sentence-transformers does, mean pooling, normalised; returns the folder.
+
+    With the tokenizer of a file that GPU_CHECK_TOKENIZER names, a ``tokenizer.json``, where one is named.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(_FEW_TEXTS if size is TINY else _TEXTS)
+    given = os.environ.get("GPU_CHECK_TOKENIZER", "") if size is not TINY else ""
+    tokenizer = Tokenizer.from_file(given) if given else _tokenizer(_FEW_TEXTS if size is TINY else _TEXTS)
+    marks = _GIVEN_MARKS if given else _MARKS
+    pad, unknown, start, end, mask = marks
     fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         model_max_length=MAX_TOKENS,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
+        pad_token=pad,
+        unk_token=unknown,
+        cls_token=start,
+        sep_token=end,
+        mask_token=mask,
     )
     fast.save_pretrained(folder)
     torch.manual_seed(_SEED)
@@ -64,7 +72,7 @@ def make_model(size: Size, folder: Path) -> Path:
         num_attention_heads=size.heads,
         intermediate_size=size.hidden_width,
         max_position_embeddings=MAX_TOKENS,
-        pad_token_id=0,
+        pad_token_id=tokenizer.token_to_id(pad),
     )
     BertModel(config).save_pretrained(folder)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]

@@ -14,10 +14,11 @@ from backend.lanes.encoder_engine import EncoderEngine
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.device_timing import spread_ms, wait
 from benchmarks.gpu_check.encoders import alone, candidates_on, encode, engine_of, load, one_of_each_runtime
-from benchmarks.gpu_check.made_models import MINILM_SIZE, TINY, make_model
+from benchmarks.gpu_check.made_models import E5_SMALL, TINY, make_model
 from benchmarks.gpu_check.targets import AS_SERVED
 
 _TEXTS, _SHAPES = 64, 20
+_IDS = 200  # in the vocabulary of every size
 _KERNELS: dict[str, Any] = {  # name -> torch's backend; None: whatever torch takes for the service
     AS_SERVED: None,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -28,7 +29,7 @@ _KERNELS: dict[str, Any] = {  # name -> torch's backend; None: whatever torch ta
 
 def measure(context: Context) -> dict[str, Any]:
     """For each runtime and kernel: milliseconds of each new shape, then of the same shapes again."""
-    folder = make_model(TINY if context.is_small else MINILM_SIZE, context.folder / "model")
+    folder = make_model(TINY if context.is_small else E5_SMALL, context.folder / "model")
     result: dict[str, Any] = {"rows": []}
     first = 40
     for candidate in one_of_each_runtime(candidates_on(context.device, halves_only=context.is_cuda)):
@@ -61,7 +62,7 @@ def _seconds(engine: EncoderEngine, device: str, lengths: range, count: int) -> 
     """One batch of each length, one of its texts a token shorter so that there is padding."""
     rng = np.random.default_rng(0)
     for length in lengths:
-        texts = [rng.integers(5, 900, length - (index == 0)) for index in range(count)]
+        texts = [rng.integers(5, _IDS, length - (index == 0)) for index in range(count)]
         wait(device)
         started_s = time.perf_counter()
         encode(engine, texts)

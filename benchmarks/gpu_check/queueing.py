@@ -24,7 +24,7 @@ from backend.models.vectors import normalized
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.device_timing import random, wait
 from benchmarks.gpu_check.encoders import alone, candidates_on, encode, engine_of, one_of_each_runtime, placement_on
-from benchmarks.gpu_check.made_models import BASE, TINY, make_model
+from benchmarks.gpu_check.made_models import E5_SMALL, TINY, make_model
 
 _BUDGET = 1 << 20
 _LONE = (12, 40, 512)  # tokens
@@ -34,7 +34,7 @@ _WORK_PRODUCTS, _WORK_SIDE = 20, 8192  # 28 ms on an H200
 
 def measure(context: Context) -> dict[str, Any]:
     """A row for each runtime."""
-    size = TINY if context.is_small else BASE
+    size = TINY if context.is_small else E5_SMALL
     spec = resolve(str(make_model(size, context.folder / size.name)))
     result: dict[str, Any] = {"rows": []}
     for candidate in one_of_each_runtime(candidates_on(context.device, halves_only=context.is_cuda)):

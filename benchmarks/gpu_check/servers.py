@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from benchmarks.gpu_check.context import Context
 from benchmarks.load import Report, Shape, run_in_subprocess
 from benchmarks.peers import Server, ours, running
 
-_LEARNT_S = 60.0  # heads of bundled classifiers are learnt anew for another encoder; then it is loaded meanwhile
+_LEARNT_S = 20.0  # heads of bundled classifiers are learnt anew for another encoder; then it is loaded meanwhile
 _FIRST_TEXTS = 40_000  # between the texts of two generators
 
 
@@ -25,7 +26,7 @@ def process_counts(context: Context) -> tuple[int, ...]:
     """Values of SERVER_PROCESSES to try; one where the service has no such setting."""
     if "server_processes" not in Settings.model_fields or context.is_small:
         return (1,)
-    return (1, 4)
+    return (1, 10, 4) if (os.cpu_count() or 1) > 8 else (1, 4)
 
 
 @contextlib.contextmanager
