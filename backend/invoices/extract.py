@@ -17,8 +17,9 @@ from backend.files.visual_rows import PageRows, rows_of
 from backend.invoices.document_kind import document_kind
 from backend.invoices.documents_in_file import documents_in
 from backend.invoices.header.find import find_header
-from backend.invoices.items.find import find_items
-from backend.invoices.money.find import find_money
+from backend.invoices.items.find import ItemLines, find_items
+from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned
+from backend.invoices.money.find import Money, find_money
 from backend.invoices.parties.find import find_parties
 from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, Field, FieldRow, FieldSource, Validity
 from backend.invoices.statement.find import find_statement
@@ -170,14 +171,27 @@ def _printed_fields(document: Document, pages: Sequence[PageRows], document_type
     if kind == "bank_statement":
         statement = find_statement(pages, mark)
         return replace(_with_ids(statement, Validity()), why=why, kind=kind)
-    items = find_items(pages, mark)
-    money = find_money(pages, mark, items)
+    items, learned = find_items(pages, mark), read_learned(pages, mark, document.text)
+    money = _settled(pages, mark, items, learned)
     found = [*find_parties(pages, kind), *find_header(pages, items), *money.fields]
     if items is not None:
         found.append(items.field)
     by_name = {field.name: field for field in reversed(found)}  # the first of a name counts
+    by_name = arbitrated(by_name, learned, kind)
     fields = tuple(by_name[name] for name in FIELD_NAMES if name in by_name)
     return replace(_with_ids(fields, money.validity), why=why, kind=kind)
+
+
+def _settled(pages: Sequence[PageRows], mark: str, items: ItemLines | None, learned: Learned) -> Money:
+    """The amounts as labels name them; as the network reads them, too, where those do not add up."""
+    money = find_money(pages, mark, items)
+    amounts = amounts_of(learned)
+    if money.validity.totals is True or not amounts:
+        return money
+    other = find_money(pages, mark, items, amounts)
+    if other.validity.totals is False and money.validity.totals is None:
+        return replace(other, validity=money.validity)  # an error that nothing but the network suggests is none
+    return other
 
 
 def _with_ids(fields: tuple[Field, ...], validity: Validity) -> ExtractedFields:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from backend.files.office.content import (
     whole_number,
 )
 from backend.files.office.number_formats import BUILT_IN, GENERAL, NumberFormat, number_format, shown
-from backend.files.office.zip_entries import Relation, ZipEntries, elements_of
+from backend.files.office.zip_entries import Relation, ZipEntries
 from backend.files.set_pages import Cell
 
 _REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
@@ -87,7 +88,7 @@ def check_sheets(count: int, content: Content) -> None:
 def _read_sheet(book: _Book, name: str, entry: str) -> None:
     content = book.content
     content.setter.begin_part(name)
-    cells, merged = _cells(book, entry)
+    cells, merged = _cells(book, book.entries.read(entry))
     content.setter.table(_merged(cells, merged), is_sheet=True)
     for relation in book.entries.relations(entry).values():
         if relation.kind == "drawing":
@@ -97,12 +98,15 @@ def _read_sheet(book: _Book, name: str, entry: str) -> None:
     content.set_notes()
 
 
-def _cells(book: _Book, entry: str) -> tuple[list[Cell], list[str]]:
+def _cells(book: _Book, data: bytes) -> tuple[list[Cell], list[str]]:
     """The cells with text, and the ranges that are merged."""
     cells: list[Cell] = []
     merged: list[str] = []
     row = column = -1
-    for element in elements_of(book.entries.read(entry), entry, ("{*}c", "{*}mergeCell", "{*}row")):
+    for _, element in etree.iterparse(
+        io.BytesIO(data), events=("end",), tag=("{*}c", "{*}mergeCell", "{*}row"),
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False,
+    ):  # fmt: skip
         name = local_name(element)
         if name == "c":
             place = _REFERENCE.fullmatch(element.get("r", ""))
@@ -177,7 +181,11 @@ def _column(letters: str) -> int:
 
 
 def _shared_strings(data: bytes) -> Iterator[str]:
-    for element in elements_of(data, "sharedStrings.xml", ("{*}si",)):
+    parsed = etree.iterparse(
+        io.BytesIO(data), events=("end",), tag="{*}si",
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False,
+    )  # fmt: skip
+    for _, element in parsed:
         yield _rich_text(element)
         element.clear()
 

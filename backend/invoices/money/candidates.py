@@ -66,18 +66,23 @@ class Candidates:
 
 
 def candidates(
-    pages: Sequence[PageRows], lines: MoneyLines, rows: Sequence[TaxRow], items: Decimal | None
+    pages: Sequence[PageRows],
+    lines: MoneyLines,
+    rows: Sequence[TaxRow],
+    items: Decimal | None,
+    learned: Sequence[tuple[Kind, Candidate]] = (),
 ) -> Candidates:
     """The candidates of each kind, by labels and tables, and the sums of tax rows and lines.
 
     Args:
         items: sum of the lines, where they were found.
+        learned: what the network takes amounts for.
     """
     found: dict[Kind, list[Candidate]] = {}
     several = len({row.rate for row in rows if not row.is_surcharge}) > 1
     places = {page.page.number: index for index, page in enumerate(pages)}
     labelled = map(_without_counts, lines.labelled) if _has_cents(lines) else lines.labelled
-    for kind, candidate in [*_of_labels(labelled, several), *_of_tables(lines)]:
+    for kind, candidate in [*_of_labels(labelled, several), *_of_tables(lines), *learned]:
         found.setdefault(kind, []).append(_placed(candidate, places))
     for kind, candidate in _sums(rows, found):
         if not _is_printed(kind, rows, found.get(kind, ())):

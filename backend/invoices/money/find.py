@@ -15,6 +15,7 @@ from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import Vocabulary
 from backend.invoices.money.balance import CENTS, Balance, settle, with_due
 from backend.invoices.money.candidates import Candidate, Candidates, candidates
+from backend.invoices.money.labels import Kind
 from backend.invoices.money.lines import MoneyLines, money_lines
 from backend.invoices.money.proof import Proof, prove, with_types
 from backend.invoices.money.taxes import (
@@ -339,12 +340,15 @@ class Money:
     validity: Validity
 
 
-def find_money(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -> Money:
+def find_money(
+    pages: Sequence[PageRows], mark: str, items: ItemLines | None, learned: Sequence[tuple[Kind, Candidate]] = ()
+) -> Money:
     """Totals, taxes, withholding and currency.
 
     Args:
         mark: the document's decimal separator, from `numbers.decimal_mark_of`.
         items: amounts among them are no totals; their sum is the base.
+        learned: what the network takes amounts for, beside what labels say.
     """
     if len(pages) > _MOST_PAGES:
         pages = [*pages[: _MOST_PAGES // 2], *pages[-_MOST_PAGES // 2 :]]
@@ -352,7 +356,7 @@ def find_money(pages: Sequence[PageRows], mark: str, items: ItemLines | None) ->
     rows = tax_rows(lines)
     withheld = withholding_of(lines)
     items_sum = _sum_of_items(items)
-    found = candidates(pages, lines, rows, items_sum)
+    found = candidates(pages, lines, rows, items_sum, learned)
     balance = settle(found, rows, _withheld_candidate(withheld), items_sum)
     if balance.total is None or (balance.total.score < _ENOUGH and not balance.adds_up):
         return Money((), Validity())

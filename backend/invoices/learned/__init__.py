@@ -1,0 +1,1 @@
+"""What the network reads of a document's fields, and how it is weighed against the rules."""

@@ -1,0 +1,185 @@
+"""Values of fields from the words that the network labels: grouped, then read by the readers of their type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from stdnum.iso7064 import mod_97_10
+
+from backend.files.pages import Word, bounding_box
+from backend.files.visual_rows import Cell, PageRows
+from backend.invoices.header.claims import id_in
+from backend.invoices.header.dates import dates_in
+from backend.invoices.parties.names import clean_name
+from backend.invoices.parties.tax_ids import is_valid
+from backend.models.fields_network import LABELS, Network, Reading
+from backend.tables.numbers import Number, numbers_in
+from backend.text.patterns.date_order import DateOrder
+from backend.text.patterns.numbers import format_decimal
+
+AMOUNTS = ("SubTotal", "TotalTax", "InvoiceTotal", "AmountDue")
+_IDS = ("InvoiceId", "RectifiedInvoiceId", "PurchaseOrder")
+READ = (
+    *(f"{party}{part}" for party in ("Vendor", "Customer") for part in ("Name", "Address", "TaxId")), *_IDS,
+    "InvoiceDate", "DueDate", "IBAN", *AMOUNTS,
+)  # fmt: skip
+_MOST_WORDS = 700  # of a page that are read at once, as in training
+_MOST_PAGES = 4  # of a document at either end
+_LEAST = 0.45  # probability with which a word counts although another label is likelier
+_GAP, _COLUMN = 2.5, 3.0  # heights between two words of a value, and between the edges of its lines
+_NEXT_ROWS, _NEXT_HEIGHTS = 3, 4.5
+_SHORTEST_IBAN, _SHORTEST_TAX_ID = 15, 6  # characters
+_WHOLE_ADDRESS = 4  # words; a shorter one is less sure
+_MOST = 3  # values of a field on a page
+_INDEX = {label: index for index, label in enumerate(LABELS)}
+
+
+class Guess(NamedTuple):
+    """A value that a field may have."""
+
+    name: str
+    value: str
+    score: float
+    words: tuple[Word, ...]
+    page: PageRows
+    valid: bool | None = None
+    ambiguous: bool = False
+    number: Number | None = None  # of an amount
+
+
+class _Forms(NamedTuple):
+    """How the document prints numbers and dates."""
+
+    mark: str  # between units and decimals
+    order: DateOrder
+
+
+class ReadPage(NamedTuple):
+    """A part of a page as the network reads it."""
+
+    page: PageRows
+    words: tuple[Word, ...]
+    places: NDArray[np.float64]  # (words, 4), on the levelled page in median heights
+    rows: tuple[int, ...]  # index of each word's row
+    reading: Reading
+
+
+def read_pages(pages: Sequence[PageRows], network: Network) -> list[ReadPage]:
+    """The first and last pages of a document, those with very many words in parts."""
+    if len(pages) > 2 * _MOST_PAGES:
+        pages = [*pages[:_MOST_PAGES], *pages[-_MOST_PAGES:]]
+    return [part for page in pages for part in _parts(page, network)]
+
+
+def _parts(page: PageRows, network: Network) -> Iterator[ReadPage]:
+    printed = [(word, row.index) for row in page.rows for word in row.words]
+    starts = range(0, len(printed), _MOST_WORDS)
+    for start in (*starts[:1], *starts[1:][-1:]):  # the beginning and the end of a page of thousands
+        part = printed[start : start + _MOST_WORDS]
+        words = tuple(word for word, _ in part)
+        boxes = np.array([page.level(word.box) for word in words], float)
+        unit = float(np.median(boxes[:, 3] - boxes[:, 1])) or 1.0
+        reading = network.read([word.text for word in words], boxes)
+        yield ReadPage(page, words, boxes / unit, tuple(row for _, row in part), reading)
+
+
+def guesses(parts: Sequence[ReadPage], mark: str, order: DateOrder) -> dict[str, list[Guess]]:
+    """The values of each field, likeliest first.
+
+    Args:
+        mark: the document's decimal separator.
+    """
+    forms = _Forms(mark, order)
+    found: dict[str, list[Guess]] = {}
+    for part in parts:
+        for name in READ:
+            for score, words in _spans(part, name)[:_MOST]:
+                guess = _typed(part.page, name, words, score, forms)
+                if guess is not None:
+                    found.setdefault(name, []).append(guess)
+    for options in found.values():
+        options.sort(key=lambda guess: -guess.score)
+    return found
+
+
+def _spans(part: ReadPage, name: str) -> list[tuple[float, tuple[Word, ...]]]:
+    """Groups of words with a label, with their probability, likeliest first."""
+    scores = part.reading.labels[:, _INDEX[name]]
+    chosen = np.flatnonzero((part.reading.labels.argmax(1) == _INDEX[name]) | (scores > _LEAST))
+    groups: list[list[int]] = []
+    for index in chosen.tolist():
+        group = next((group for group in reversed(groups[-5:]) if _goes_on(part, group, index, name)), None)
+        if group is None:
+            groups.append([index])
+        else:
+            group.append(index)
+    spans = []
+    for group in groups:
+        score = float(scores[group].mean())
+        if name.endswith("Address"):
+            score *= min(1.0, len(group) / _WHOLE_ADDRESS)
+        spans.append((score, tuple(part.words[index] for index in group)))
+    return sorted(spans, key=lambda span: -span[0])
+
+
+def _goes_on(part: ReadPage, group: Sequence[int], index: int, name: str) -> bool:
+    """Whether a value goes on with a word: beside it, or of names and addresses on one of the next lines."""
+    last, begins = group[-1], part.reading.begins[index]
+    places, down = part.places, part.rows[index] - part.rows[last]
+    is_address = name.endswith("Address")
+    if down == 0:
+        listed = is_address and part.words[last].text.endswith(",")
+        return bool((begins < 0.6 or listed) and places[index, 0] - places[last, 2] < _GAP)
+    far = places[index, 3] - places[last, 3] >= _NEXT_HEIGHTS
+    if not (is_address or name.endswith("Name")) or down > _NEXT_ROWS or far:
+        return False
+    line = [other for other in group if part.rows[other] == part.rows[last]]
+    if begins < 0.1 and down == 1:  # right-aligned, or wrapped in running text
+        return True
+    if is_address and down == 1 and abs(places[index, 0] - places[line[0], 0]) < 1:
+        return bool(begins < 0.9)
+    is_below = places[index, 0] < places[line[-1], 2] + _COLUMN and places[index, 2] > places[line[0], 0] - _COLUMN
+    return bool(begins < 0.5 and is_below)
+
+
+def _typed(page: PageRows, name: str, words: tuple[Word, ...], score: float, forms: _Forms) -> Guess | None:
+    """A value of the field's type; None where the words print none."""
+    if name in ("InvoiceDate", "DueDate"):
+        dates = dates_in(words, forms.order, is_ocr=page.page.source == "ocr")[:1]
+        return next((Guess(name, d.value, score, words, page, valid=True, ambiguous=d.ambiguous) for d in dates), None)
+    if name in AMOUNTS:
+        cell = Cell(page.page.number, words, bounding_box(word.box for word in words), 0)
+        amounts = [number for number in numbers_in(cell, forms.mark) if not number.percent][-1:]
+        return next((Guess(name, format_decimal(n.value), score, n.words, page, number=n) for n in amounts), None)
+    value = _text_value(page, name, words)
+    if not value:
+        return None
+    valid = None
+    if name.endswith("TaxId"):
+        valid = is_valid(value)
+    elif name == "IBAN":
+        valid = len(value) >= _SHORTEST_IBAN and mod_97_10.is_valid(value[4:] + value[:4])
+    return Guess(name, value, score, words, page, valid)
+
+
+def _text_value(page: PageRows, name: str, words: Sequence[Word]) -> str:
+    """A name, address or number; empty where the words print none."""
+    text = " ".join(word.text for word in words)
+    if name == "IBAN" or name.endswith("TaxId"):
+        value = re.sub(r"[^A-Z0-9]", "", text.rpartition(":")[2].upper())
+        return value if len(value) >= _SHORTEST_TAX_ID and any(map(str.isdecimal, value)) else ""
+    if name in _IDS:
+        printed = id_in(words, is_ocr=page.page.source == "ocr")
+        if printed is not None and not printed.rest:
+            return printed.value
+        return text.rpartition(": ")[2].strip(".,:;()#|")
+    if name.endswith("Name"):
+        text = text.strip(" ,;:·|-")
+        return clean_name(text) or text
+    lines = groupby(words, lambda word: (word.block, word.line))
+    return ", ".join(" ".join(word.text for word in line).strip(" ,·-|") for _, line in lines)

@@ -1,0 +1,101 @@
+"""What the network adds to the rules, and what it must not overrule."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.files.text_files import document_of_text
+from backend.files.visual_rows import rows_of
+from backend.invoices.extract import extract_fields
+from backend.invoices.learned import arbiter
+from backend.invoices.learned.arbiter import arbitrated
+from backend.invoices.learned.read import Guess
+from backend.invoices.records import Field
+
+SERIES = """Lumen & Partners
+14 Harbour Road, Leeds LS1 4AB
+
+For: Quarry Lane Bakery
+9 Mill Street, York YO1 7AA
+
+Ref FS K/839        Issued 12 March 2026
+
+Consulting, March            1,000.00
+VAT 20 %                       200.00
+Total                        1,200.00
+"""
+SPACED = """FACTURA
+Talleres Ibarra
+C/ Mayor 3, 28001 Madrid
+NIF B29338878
+Emitida para Bodegas Roncal
+N.º 2019 P 8371      Fecha 12/03/2026
+Revisión   1.000,00
+Base 1.000,00
+IVA 21 % 210,00
+A pagar 1.210,00
+"""
+
+
+@pytest.mark.parametrize(("text", "number"), [(SERIES, "FS K/839"), (SPACED, "2019 P 8371")])
+def test_a_number_that_rules_cut_or_miss_is_read_whole(text: str, number: str) -> None:
+    """A series apart from its number, and one in groups, are read by the network."""
+    fields = {field.name: field for field in extract_fields(document_of_text(text)).fields}
+
+    assert number == fields["InvoiceId"].value
+    assert fields["InvoiceId"].why == arbiter.WHY
+    assert text[fields["InvoiceId"].start : fields["InvoiceId"].end] == number
+
+
+def test_rules_read_alone_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the network cannot be loaded, fields are still read."""
+    monkeypatch.setattr(arbiter, "bundled_network", lambda: None)
+
+    fields = {field.name: field.value for field in extract_fields(document_of_text(SERIES)).fields}
+
+    assert {"InvoiceId": "K/839", "InvoiceTotal": "1200.00"}.items() <= fields.items()
+
+
+def _guess(name: str, value: str, score: float, *, valid: bool | None = None) -> Guess:
+    page = rows_of(document_of_text("some words of a page"))[0]
+    return Guess(name, value, score, page.page.words[:1], page, valid)
+
+
+@pytest.mark.parametrize(
+    ("rule", "guess", "kind", "expected"),
+    [
+        pytest.param(("VendorName", "Acme", 0.7, None), ("Apex", 0.97, None), "invoice", "Apex", id="sure"),
+        pytest.param(("VendorName", "Acme", 0.7, None), ("Apex", 0.9, None), "invoice", "Acme", id="not-sure"),
+        pytest.param(("VendorName", "Acme", 0.99, None), ("Apex", 0.97, None), "invoice", "Acme", id="rules-are-sure"),
+        pytest.param(("VendorName", "Acme", 0.7, None), ("Apex", 0.97, None), "receipt", "Acme", id="receipt"),
+        pytest.param(("VendorTaxId", "B1", 0.7, True), ("B2", 0.97, False), "invoice", "B1", id="valid-by-rules"),
+        pytest.param(("VendorTaxId", "B1", 0.98, False), ("B2", 0.97, True), "invoice", "B2", id="valid-by-network"),
+        pytest.param(("VendorAddress", "C/ Mayor 3, Madrid", 0.9, None), ("C/ Mayor 3", 0.97, None), "invoice",
+                     "C/ Mayor 3, Madrid", id="part-of-an-address"),
+        pytest.param(("IBAN", "ES1", 0.6, False), ("ES2", 0.97, False), "invoice", "ES1", id="another-wrong-account"),
+        pytest.param(None, ("2026-08-01", 0.97, True), "invoice", None, id="no-due-date-where-rules-find-none"),
+    ],
+)  # fmt: skip
+def test_who_wins(
+    rule: tuple[str, str, float, bool | None] | None,
+    guess: tuple[str, float, bool | None],
+    kind: str,
+    expected: str | None,
+) -> None:
+    """A sure network overrules unsure rules, never a valid id, a whole address or what stands on a receipt."""
+    name = rule[0] if rule else "DueDate"
+    rules = {name: Field(name, rule[1], rule[1], rule[2], "text", "a rule", valid=rule[3])} if rule else {}
+    value, score, valid = guess
+
+    fields = arbitrated(rules, {name: [_guess(name, value, score, valid=valid)]}, kind)
+
+    assert expected == (fields[name].value if name in fields else None)
+
+
+def test_agreement_is_sure() -> None:
+    """A value that both read alike keeps the rules' reason, and is as sure as such values are."""
+    rules = {"VendorName": Field("VendorName", "Acme", "Acme", 0.7, "text", "the most prominent name")}
+
+    field = arbitrated(rules, {"VendorName": [_guess("VendorName", "Acme", 0.6)]}, "invoice")["VendorName"]
+
+    assert (field.score, field.why) == (0.99, "the most prominent name")
