@@ -38,11 +38,12 @@ export class Sheet {
   }
 
   tell() {
-    const { source, engine, confidence, rotation, words, why, width, height } = this.info;
+    const { source, engine, confidence, rotation, words, why, width, height, part } = this.info;
     const count = Array.isArray(words) ? words.length : words;
     this.surface.style.aspectRatio = width > 0 && height > 0 ? `${width} / ${height}` : "1 / 1.4142";
     this.head.replaceChildren(
       this.title,
+      ...(part ? [quote(make("span"), part)] : []), // the sheet, slide, picture or attachment
       say(make("span", { class: `badge ${source === "ocr" ? "ocr" : "layer"}` }), source === "ocr" ? "by_ocr" : "by_text_layer"),
       ...(Number.isFinite(confidence) ? [say(make("span"), "confidence", { score: confidence })] : []),
       ...(rotation ? [say(make("span"), "turned", { degrees: rotation })] : []),
