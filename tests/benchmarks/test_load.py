@@ -7,11 +7,9 @@ import time
 
 import pytest
 
-from benchmarks import load
 from benchmarks.http_connection import LOST, request_bytes
-from benchmarks.load import Shape, arrivals_s, bodies, measure, percentile, requests
+from benchmarks.load import Shape, measure, percentile
 from benchmarks.load_loops import ClosedLoop, LoadRecorder, OpenLoop
-from benchmarks.texts import distinct_texts
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
@@ -148,51 +146,6 @@ def test_open_loop_counts_what_was_never_answered():
 def test_percentile(values, share, expected):
     """Nearest rank: the smallest value that at least this share does not exceed."""
     assert expected == percentile(values, share)
-
-
-def test_arrivals_are_a_poisson_process():
-    """The same moments each time, ascending, at the rate asked for, with gaps that vary as their mean does."""
-    moments_s = arrivals_s(100, 50)
-    gaps_s = [later - earlier for earlier, later in itertools.pairwise(moments_s)]
-    mean_s = sum(gaps_s) / len(gaps_s)
-    deviation_s = (sum((gap_s - mean_s) ** 2 for gap_s in gaps_s) / len(gaps_s)) ** 0.5
-
-    assert moments_s == arrivals_s(100, 50)
-    assert all(gap_s > 0 for gap_s in gaps_s)
-    assert 5000 == pytest.approx(len(moments_s), rel=0.05)
-    assert deviation_s == pytest.approx(mean_s, rel=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("hit_ratio", "fills", "ends"),
-    [
-        pytest.param(-1.0, False, False, id="without-a-cache-requests-repeat"),
-        pytest.param(0.0, True, True, id="misses-must-not-repeat"),
-        pytest.param(0.9, True, True, id="some-misses"),
-        pytest.param(1.0, True, False, id="hits-repeat"),
-    ],
-)
-def test_requests(hit_ratio, fills, ends):
-    """A load with a hit ratio fills the cache first, and ends before a miss would come a second time."""
-    fill, measured = requests(Shape(clients=1, hit_ratio=hit_ratio))
-    sent = list(itertools.islice(measured, 100_000))
-
-    assert fills == bool(fill)
-    assert ends == (len(sent) < 100_000)
-
-
-def test_requests_in_one_language(monkeypatch):
-    """The language of a load decides which texts it sends."""
-    monkeypatch.setattr(load, "_DISTINCT_TEXTS", 8)
-
-    _, spanish = requests(Shape(clients=1, language="es"))
-    _, english = requests(Shape(clients=1, language="en"))
-
-    assert not set(itertools.islice(spanish, 8)) & set(itertools.islice(english, 8))
-    assert request_bytes("/v1/embeddings", bodies(distinct_texts(1, languages=("es",)), per_request=1)[0]) == next(
-        spanish
-    )
 
 
 @pytest.mark.slow
