@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parse(arguments)
     try:
-        settings = load_settings()
+        settings = load_settings(**({"log_level": "DEBUG"} if options.verbose else {}))
         configure_logging(settings.log_level, settings.log_format)
         if reason := disable_faulty_amx(cpu()[1]):
             log_event(_log, logging.WARNING, "AMX disabled", reason=reason)
@@ -131,6 +131,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--yes", action="store_true", help="ask nothing, also on a terminal with several GPUs: take the best one"
     )
+    parser.add_argument("--verbose", action="store_true", help="log everything, as LOG_LEVEL=DEBUG does")
     return parser.parse_args(arguments)
 
 

@@ -26,6 +26,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
+from backend import main as main_module
 from backend.api.traffic import Traffic
 from backend.config import Settings
 from backend.processes.http_server import OTHER_FILES, DrainingServer, connections_within, server_config
@@ -441,3 +442,14 @@ def test_sigterm_hands_a_running_job_to_another_replica(run, redis_server):
     assert ("succeeded", 1, None) == (ended["status"], ended["attempts"], ended["error"])
     assert 20 == ended["progress"]["pages_done"]
     assert "Traceback" not in stopping.log + other.log
+
+
+@pytest.mark.parametrize(("options", "level"), [([], "WARNING"), (["--verbose"], "DEBUG")])
+def test_verbose_logs_everything(options, level, monkeypatch):
+    levels = []
+    monkeypatch.setenv("LOG_LEVEL", "WARNING")
+    monkeypatch.setattr(main_module, "configure_logging", lambda found, _format: levels.append(found))
+    monkeypatch.setattr(main_module.uvloop, "run", lambda served: served.close() or 0)
+
+    assert 0 == main_module.main(options)
+    assert [level] == levels

@@ -58,10 +58,17 @@ def _read_workbook(data: bytes, content: Content) -> None:
     from python_calamine import CalamineError, CalamineWorkbook, SheetVisibleEnum  # a megabyte for few files
 
     try:
-        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
+        _set_sheets(CalamineWorkbook.from_filelike(io.BytesIO(data)), SheetVisibleEnum.Visible, content)
     except CalamineError as error:
         raise UnreadableFile(f"file: it is a broken or encrypted workbook ({str(error)[:200]})") from error
-    sheets = [sheet for sheet in book.sheets_metadata if sheet.visible is SheetVisibleEnum.Visible]
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # Rust's, which no name can be imported for, is no Exception
+            raise
+        raise UnreadableFile(f"file: it is a broken workbook ({str(error)[:200]})") from error
+
+
+def _set_sheets(book: Any, visible: Any, content: Content) -> None:
+    sheets = [sheet for sheet in book.sheets_metadata if sheet.visible is visible]
     check_sheets(len(sheets), content)
     for sheet in sheets:
         content.setter.begin_part(sheet.name)

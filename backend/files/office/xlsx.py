@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from backend.files.office.content import (
     whole_number,
 )
 from backend.files.office.number_formats import BUILT_IN, GENERAL, NumberFormat, number_format, shown
-from backend.files.office.zip_entries import Relation, ZipEntries
+from backend.files.office.zip_entries import Relation, ZipEntries, elements_of
 from backend.files.set_pages import Cell
 
 _REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
@@ -88,7 +87,7 @@ def check_sheets(count: int, content: Content) -> None:
 def _read_sheet(book: _Book, name: str, entry: str) -> None:
     content = book.content
     content.setter.begin_part(name)
-    cells, merged = _cells(book, book.entries.read(entry))
+    cells, merged = _cells(book, entry)
     content.setter.table(_merged(cells, merged), is_sheet=True)
     for relation in book.entries.relations(entry).values():
         if relation.kind == "drawing":
@@ -98,15 +97,12 @@ def _read_sheet(book: _Book, name: str, entry: str) -> None:
     content.set_notes()
 
 
-def _cells(book: _Book, data: bytes) -> tuple[list[Cell], list[str]]:
+def _cells(book: _Book, entry: str) -> tuple[list[Cell], list[str]]:
     """The cells with text, and the ranges that are merged."""
     cells: list[Cell] = []
     merged: list[str] = []
     row = column = -1
-    for _, element in etree.iterparse(
-        io.BytesIO(data), events=("end",), tag=("{*}c", "{*}mergeCell", "{*}row"),
-        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False,
-    ):  # fmt: skip
+    for element in elements_of(book.entries.read(entry), entry, ("{*}c", "{*}mergeCell", "{*}row")):
         name = local_name(element)
         if name == "c":
             place = _REFERENCE.fullmatch(element.get("r", ""))
@@ -181,11 +177,7 @@ def _column(letters: str) -> int:
 
 
 def _shared_strings(data: bytes) -> Iterator[str]:
-    parsed = etree.iterparse(
-        io.BytesIO(data), events=("end",), tag="{*}si",
-        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False,
-    )  # fmt: skip
-    for _, element in parsed:
+    for element in elements_of(data, "sharedStrings.xml", ("{*}si",)):
         yield _rich_text(element)
         element.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import struct
 import zipfile
@@ -103,6 +104,18 @@ def parse_xml(data: bytes, name: str) -> etree._Element:
     if root.getroottree().docinfo.internalDTD is not None:
         raise UnreadableFile(f"file: '{name[:100]}' in it declares a document type, as no office program writes one")
     return root
+
+
+def elements_of(data: bytes, name: str, tags: tuple[str, ...]) -> Iterator[etree._Element]:
+    """The elements of these tags as they end, for files too long for a tree; clear each. Raises: as `parse_xml`."""
+    try:
+        for _, element in etree.iterparse(
+            io.BytesIO(data), events=("end",), tag=tags, resolve_entities=False, no_network=True, load_dtd=False,
+            huge_tree=False,
+        ):  # fmt: skip
+            yield element
+    except etree.XMLSyntaxError as error:
+        raise UnreadableFile(f"file: '{name[:100]}' in it is no XML ({str(error)[:200]})") from error
 
 
 def _relations(root: etree._Element, folder: str) -> Iterator[tuple[str, Relation]]:

@@ -6,7 +6,10 @@ python-oxmsg (MIT).
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +33,7 @@ _LETTER = (
     "Aceros del Norte, S.A. · Bilbao",
     "Inscrita en el Registro Mercantil de Bizkaia",
 )
+_PANDOC_LETTER = (*_LETTER[:8], _LETTER[10])  # it keeps neither comments nor what stands on every page
 _CONTRACT = (
     "# Contrato de suministro",
     "## Precio",
@@ -70,6 +74,16 @@ _DELETED = "borrador anulado"
         pytest.param("pandoc_contract.html", _CONTRACT, id="html-of-pandoc"),
         pytest.param("pandoc_contract.epub", _CONTRACT, id="epub-of-pandoc"),
         pytest.param("contract.md", _CONTRACT, id="markdown"),
+        pytest.param("writer_contract.docx", _CONTRACT, id="docx-of-writer-of-an-odt"),
+        pytest.param("pandoc_letter.docx", _PANDOC_LETTER, id="docx-of-pandoc-of-a-docx"),
+        pytest.param("pandoc_letter.odt", _PANDOC_LETTER, id="odt-of-pandoc-of-a-docx"),
+        pytest.param("pandoc_letter.rtf", _PANDOC_LETTER, id="rtf-of-pandoc-of-a-docx"),
+        pytest.param("writer_contract.epub", ("Contrato de suministro", *_CONTRACT[2:3]), id="epub-of-writer"),
+        pytest.param("writer_contract.txt", ("Contrato de suministro", *_CONTRACT[2:3]), id="txt-of-writer"),
+        pytest.param("calc_invoice_from_xls.xlsx", _INVOICE, id="xlsx-of-calc-of-an-xls"),
+        pytest.param(
+            "impress_contract.pptx", (_CONTRACT_ON_SLIDES[0], *_CONTRACT_ON_SLIDES[2:]), id="pptx-of-impress-2"
+        ),
         pytest.param("writer_letter.rtf", _LETTER, id="rtf-of-writer"),
         pytest.param("pandoc_contract.rtf", _CONTRACT, id="rtf-of-pandoc"),
         pytest.param("calc_invoice.xls", (*_INVOICE[:4], "0.21"), id="xls-of-calc"),
@@ -149,6 +163,24 @@ def test_boxes_of_a_slide(readers: FileReaders):
     assert (794, True) == (round(page.width), page.height >= 446)
     assert (39.7, 17.0) == (round(title.box.left, 1), round(title.box.top, 1))
     assert 113 == round(sales.box.top)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        pytest.param("lorem-ipsum.docx", 0.99, id="docx-of-word"),
+        pytest.param("lorem-ipsum.oo3.2.odt", 0.99, id="odt-of-openoffice"),
+        pytest.param("lorem-ipsum.rtf", 0.99, id="rtf-of-word"),
+        pytest.param("lorem-ipsum.htm", 0.99, id="htm-of-word"),
+    ],
+)
+def test_words_of_a_document_of_other_programs(readers: FileReaders, data_dir: Path, name: str, least: float):
+    """Against the text that the set comes with."""
+    folder = data_dir / "multiformat_lorem"
+    expected = Counter(re.findall(r"\w+", (folder / "lorem-ipsum.gt.txt").read_text(encoding="utf-8").lower()))
+    found = Counter(re.findall(r"\w+", document_of(readers, folder / name).text.lower()))
+
+    assert sum((expected & found).values()) >= least * sum(expected.values())
 
 
 def test_tables_are_those_of_the_file(readers: FileReaders):
