@@ -1,0 +1,1405 @@
+"""Papers of every kind, each with a layout of its own: what stands where is drawn at random, block by block."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from tools.papers.sheet import MadeWord, Piece, Sheet, scan
+from tools.papers.values import Speaker, cents, document_id, iban
+
+KINDS = ("invoice", "simplified", "credit", "utility", "proforma", "delivery", "order", "quote", "payslip", "bank", "contract", "letter")  # fmt: skip
+_SHARES = (48, 18, 6, 5, 3, 3, 3, 3, 3, 3, 2.5, 2.5)
+HAVE_FIELDS = frozenset(KINDS[:4])
+Line = list[tuple[float, str, list[Piece]]]  # cells of a line: where (0 to 1 of the block), how aligned, what
+_RATES = {
+    "es": (21, 21, 21, 10, 4, 0),
+    "en": (20, 20, 5, 0, 6, 10),
+    "pt": (23, 13, 6),
+    "fr": (20, 20, 10, "5.5"),
+    "de": (19, 19, 7),
+    "it": (22, 22, 10, 4),
+    "us": ("8.25", "7.5", 6, "8.875", "10.25", 7, "6.625", 5, 0, "9.5"),
+    "my": (6, 6, 10, 8, 0),
+}
+_SURCHARGE = {Decimal(21): Decimal("5.2"), Decimal(10): Decimal("1.4"), Decimal(4): Decimal("0.5")}
+
+
+@dataclass(slots=True)
+class Goods:
+    """One line of a table."""
+
+    description: str
+    code: str
+    quantity: Decimal
+    unit: str
+    price: Decimal
+    discount: Decimal
+    rate: Decimal
+    amount: Decimal
+    extra: str = ""
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a paper says."""
+
+    kind: str
+    vendor: str = ""
+    customer: str = ""
+    vendor_address: list[str] = field(default_factory=list)
+    customer_address: list[str] = field(default_factory=list)
+    vendor_id: str = ""
+    customer_id: str = ""
+    number: str = ""
+    day: datetime.date = datetime.date(2026, 1, 1)
+    due: datetime.date | None = None
+    goods: list[Goods] = field(default_factory=list)
+    taxes: list[tuple[Decimal, Decimal, Decimal]] = field(default_factory=list)  # rate, base, amount
+    surcharges: list[tuple[Decimal, Decimal]] = field(default_factory=list)
+    igic: bool = False
+    gross: Decimal = Decimal(0)
+    discount: Decimal = Decimal(0)
+    discount_rate: Decimal = Decimal(0)
+    base: Decimal = Decimal(0)
+    tax: Decimal = Decimal(0)
+    withheld_rate: Decimal = Decimal(0)
+    withheld: Decimal = Decimal(0)
+    total: Decimal = Decimal(0)
+    paid: Decimal = Decimal(0)
+    older: Decimal = Decimal(0)
+    iban: str = ""
+
+
+def facts_of(kind: str, say: Speaker) -> Facts:
+    """Everything a paper says, its sums right but for a few."""
+    rng = say.rng
+    facts = Facts(kind)
+    person = rng.random() < 0.2
+    facts.vendor = say.person() if person else say.company()
+    buyer = rng.random() < (0.7 if kind == "utility" else 0.3)
+    facts.customer = say.person() if buyer else say.company()
+    facts.vendor_address, facts.customer_address = say.address(), say.address()
+    facts.vendor_id, facts.customer_id = say.tax_id(person), say.tax_id(buyer)
+    facts.day = datetime.date(2015, 1, 1) + datetime.timedelta(days=rng.randrange(4600))
+    facts.number = document_id(rng, facts.day.year)
+    if rng.random() < 0.55:
+        facts.due = facts.day + datetime.timedelta(days=rng.choice((0, 7, 14, 15, 20, 30, 30, 45, 60, 90)))
+    facts.iban = iban(rng, say.language)
+    facts.igic = say.language == "es" and rng.random() < 0.05
+    rates = [
+        Decimal(str(r))
+        for r in (
+            (7, 3, 0, 15)
+            if facts.igic
+            else _RATES.get(say.region or say.language) or _RATES.get(say.language, _RATES["es"])
+        )
+    ]
+    if say.region == "us":
+        rates = [rng.choice(rates)]
+    chosen = rng.sample(rates, min(len(rates), rng.choices((1, 2, 3, 4), (68, 20, 9, 3))[0]))
+    count = min(
+        rng.choices((1, 2, 3, 5, 8, 12, 18, 26), (20, 18, 18, 16, 12, 8, 5, 3))[0], 8 if kind == "simplified" else 26
+    )
+    large = rng.choice((8, 60, 400, 3000))
+    if kind == "simplified" and rng.random() < 0.7:
+        large = rng.choice((2, 5, 12))
+    included = kind == "simplified" and rng.random() < 0.75
+    for _ in range(count):
+        facts.goods.append(_goods(say, rng, rng.choice(chosen), large))
+    for goods in facts.goods[: len(set(chosen))]:  # each rate is on a line
+        goods.rate = chosen[facts.goods.index(goods) % len(chosen)]
+    _sums(facts, rng, included)
+    if kind == "credit" and rng.random() < 0.5:
+        _negative(facts)
+    if rng.random() < 0.05:
+        wrong = rng.choice(("total", "tax", "base"))
+        setattr(
+            facts,
+            wrong,
+            getattr(facts, wrong) + rng.choice((Decimal("0.10"), Decimal(9), Decimal("-1.00"), Decimal(90))),
+        )
+    return facts
+
+
+def _goods(say: Speaker, rng: random.Random, rate: Decimal, large: int) -> Goods:
+    quantity = (
+        Decimal(rng.choice((1, 1, 1, 2, 3, 4, 5, 10, 12, 25, 100) if large > 12 else (1, 1, 1, 1, 2, 2, 3, 6)))
+        if rng.random() < 0.85
+        else Decimal(rng.randint(5, 900)) / 10
+    )
+    price = cents(Decimal(rng.lognormvariate(0, 0.9) * large)) + (Decimal(0) if rng.random() < 0.6 else Decimal("0.5"))
+    price = max(price, Decimal("0.05"))
+    discount = Decimal(rng.choice((5, 10, 15, 20, 50))) if rng.random() < 0.12 else Decimal(0)
+    description = say.say("goods")
+    if rng.random() < 0.35:
+        description += " " + say.say("extra")
+    if rng.random() < 0.15:
+        description += f" {rng.choice('ABXZ')}{rng.randint(10, 999)}"
+    code = document_id(rng, 2026).replace(" ", "")[:9]
+    extra = (
+        say.say("extra") + (" " + say.say("prose")[:40] if rng.random() < 0.4 else "") if rng.random() < 0.15 else ""
+    )
+    return Goods(
+        description,
+        code,
+        quantity,
+        say.say("units"),
+        price,
+        discount,
+        rate,
+        cents(quantity * price * (100 - discount) / 100),
+        extra,
+    )
+
+
+def _sums(facts: Facts, rng: random.Random, included: bool) -> None:
+    by_rate: dict[Decimal, Decimal] = {}
+    for goods in facts.goods:
+        by_rate[goods.rate] = by_rate.get(goods.rate, Decimal(0)) + goods.amount
+    facts.gross = sum(by_rate.values(), Decimal(0))
+    if rng.random() < 0.1:
+        facts.discount_rate = Decimal(rng.choice((2, 3, 5, 10, 20)))
+        by_rate = {rate: amount - cents(amount * facts.discount_rate / 100) for rate, amount in by_rate.items()}
+        facts.discount = facts.gross - sum(by_rate.values())
+    for rate, amount in by_rate.items():
+        base = cents(amount * 100 / (100 + rate)) if included else amount
+        facts.taxes.append((rate, base, amount - base if included else cents(base * rate / 100)))
+    facts.base = sum((base for _, base, _ in facts.taxes), Decimal(0))
+    facts.tax = sum((tax for _, _, tax in facts.taxes), Decimal(0))
+    if (
+        not facts.igic
+        and facts.kind == "invoice"
+        and rng.random() < 0.05
+        and all(rate in _SURCHARGE for rate, _, _ in facts.taxes)
+    ):
+        facts.surcharges = [(_SURCHARGE[rate], cents(base * _SURCHARGE[rate] / 100)) for rate, base, _ in facts.taxes]
+    if facts.kind in ("invoice", "credit", "proforma", "quote") and rng.random() < 0.16:
+        facts.withheld_rate = Decimal(rng.choice((15, 15, 7, 19, 24, 2, 1, 20)))
+        facts.withheld = cents(facts.base * facts.withheld_rate / 100)
+    facts.total = facts.base + facts.tax + sum((amount for _, amount in facts.surcharges), Decimal(0))
+    if rng.random() < 0.07:
+        facts.paid = cents(facts.total * Decimal(rng.choice((10, 20, 25, 30, 50, 100))) / 100)
+    if rng.random() < (0.15 if facts.kind == "utility" else 0.02):
+        facts.older = cents(facts.total * Decimal(rng.randint(20, 150)) / 100)
+
+
+def _negative(facts: Facts) -> None:
+    for goods in facts.goods:
+        goods.amount, goods.quantity = -goods.amount, -goods.quantity
+    facts.taxes = [(rate, -base, -tax) for rate, base, tax in facts.taxes]
+    facts.surcharges = [(rate, -amount) for rate, amount in facts.surcharges]
+    for name in ("gross", "discount", "base", "tax", "withheld", "total", "paid", "older"):
+        setattr(facts, name, -getattr(facts, name))
+
+
+def _marked(line: Line) -> Line:
+    """The line as the first of a line of goods."""
+    return [
+        (x, align, [(text, label + "!" if label else label) for text, label in pieces]) for x, align, pieces in line
+    ]
+
+
+class Paper:
+    """Blocks of one paper, each a list of lines."""
+
+    def __init__(self, rng: random.Random, kind: str) -> None:
+        self.rng, self.kind = rng, kind
+        self.say = Speaker(rng)
+        self.facts = facts_of(kind, self.say)
+        self.size = rng.choice((7.0, 8.0, 8.5, 9.0, 9.0, 10.0, 10.0, 11.0, 12.0))
+        self.one = rng.random() < 0.6  # one form for all pairs of label and value
+        self.has_buyer = rng.random() < (0.25 if kind == "simplified" else 0.96)
+        self.has_title = rng.random() < 0.9
+        self.id_said = self.date_said = self.total_said = False
+        self.rates_said = len(self.facts.taxes) > 1
+        self.needs_heading = False  # place alone would not tell the buyer
+        self.colon_column = rng.random() < 0.35
+        self.brand = rng.random() < 0.14
+        self.brand_labelled = self.brand and rng.random() < 0.25
+        self.clock = rng.random() < (0.5 if kind == "simplified" else 0.03)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+    def pair(self, label: str, pieces: list[Piece], form: int) -> list[Line]:
+        """A label with its value: beside it, far from it, below it."""
+        if form == 0 or not label:
+            return [[(0.0, "l", [(label, ""), *pieces])]]
+        if form == 1 and label.endswith(":") and self.colon_column:
+            return [[(0.0, "l", [(label.rstrip(": "), "")]), (self.tab - 0.03, "l", [(":", ""), *pieces])]]
+        if form == 1:
+            return [[(0.0, "l", [(label, "")]), (self.tab, "l", pieces)]]
+        if form == 2:
+            return [[(0.0, "l", [(label, "")]), (1.0, "r", pieces)]]
+        if form == 3:
+            return [[(self.tab - 0.02, "r", [(label, "")]), (self.tab, "l", pieces)]]
+        return [[(0.0, "l", [(label, "")])], [(0.0, "l", pieces)]]
+
+    tab = 0.45
+
+    def joined(self, label: str, value: str, name: str) -> list[Piece]:
+        """A label and an id that follows it, at times without a space."""
+        if self.rng.random() < 0.06 and label.endswith(":"):
+            return [(label + value, name)]
+        return [(label, ""), (value, name)]
+
+    def party(self, role: str) -> list[Line]:
+        """The block of the supplier or the buyer."""
+        rng, say, facts = self.rng, self.say, self.facts
+        seller = role == "Vendor"
+        name, address, number = (
+            (facts.vendor, facts.vendor_address, facts.vendor_id)
+            if seller
+            else (facts.customer, facts.customer_address, facts.customer_id)
+        )
+        lines: list[Line] = []
+        heading = rng.random() < (0.22 if seller else 0.72) or (self.needs_heading and not seller)
+        label = say.label("vendor" if seller else "customer")
+        name_pieces: list[Piece] = [(name, role + "Name")]
+        if say.region == "my" and seller and rng.random() < 0.45:
+            register = rng.choice(
+                ("({0}-{1})", "(CO. REG. NO. {0}-{1})", "{0}-{1}", "(Co. Reg No: {0}{1})", "ROC NO: {0}-{1}")
+            ).format(rng.randint(10000, 999999), rng.choice("ADHKMPTUVWX"))
+            name_pieces += [("\n" if rng.random() < 0.6 else "", ""), (register, "")]
+        if heading and rng.random() < 0.3:
+            name_pieces = [(label, ""), *name_pieces]
+        elif heading:
+            lines.append([(0.0, "l", [(label, "")])])
+        if rng.random() < 0.08:
+            lines.append([(0.0, "l", [(say.say("goods"), "")])])
+        rest: list[Piece] = []
+        if ("\n", "") in name_pieces:
+            cut = name_pieces.index(("\n", ""))
+            name_pieces, rest = name_pieces[:cut], name_pieces[cut + 1 :]
+        name_lines = (
+            self.name_lines(name_pieces, role, name)
+            if rng.random() < (0.3 if self.kind == "simplified" else 0.06)
+            else [[(0.0, "l", name_pieces)]]
+        )
+        if seller and self.brand_labelled:  # the name stands in the logo only
+            name_lines = []
+        lines += name_lines
+        if rest:
+            lines.append([(0.0, "l", rest)])
+        id_label = say.label("taxid") if rng.random() < 0.93 else ""
+        id_line: Line = [(0.0, "l", self.joined(id_label, number, role + "TaxId"))]
+        has_id = rng.random() < (0.9 if seller else 0.8)
+        address_lines: list[Line] = [[(0.0, "l", [(text, role + "Address")])] for text in address]
+        if rng.random() < 0.08:
+            address_lines[0] = [
+                (
+                    0.0,
+                    "l",
+                    [
+                        (rng.choice(("Dirección:", "Domicilio:", "Address:", "Adresse:", "Dom. social:")), ""),
+                        *address_lines[0][0][2],
+                    ],
+                )
+            ]
+        if rng.random() < 0.93:
+            lines += [id_line, *address_lines] if rng.random() < 0.4 else [*address_lines, id_line]
+            if not has_id:
+                lines.remove(id_line)
+        elif has_id:
+            lines.append(id_line)
+        if name_lines and rng.random() < 0.05 and id_line in lines:
+            lines.remove(id_line)
+            name_lines[-1][0][2].extend([(rng.choice(("-", "·", "|", "")), ""), *id_line[0][2]])
+        if rng.random() < (0.65 if seller else 0.2):
+            lines.append(
+                [
+                    (
+                        0.0,
+                        "l",
+                        [
+                            piece
+                            for _ in range(rng.choice((1, 1, 1, 2, 3)))
+                            for piece in ((say.label("contact"), ""), (say.phone(), ""))
+                        ],
+                    )
+                ]
+            )
+        if rng.random() < (0.5 if seller else 0.15):
+            lines.append([(0.0, "l", [(say.web(name), "")])])
+        if not seller and rng.random() < 0.15:
+            lines.append([(0.0, "l", [(say.label("otherid"), ""), (document_id(rng, 2026), "")])])
+        if rng.random() < 0.12:  # in one or two lines, as below a letterhead
+            return self.flow(
+                [piece for line in lines for cell in line for piece in cell[2]],
+                rng.randint(5, 14),
+                rng.choice((" · ", " - ", ", ", " | ", "")),
+            )
+        if rng.random() < 0.1:
+            lines = self.as_form(lines, seller)
+        align = rng.choice(("l", "l", "l", "l", "r", "c"))
+        if self.narrow and seller:
+            align = rng.choice(("l", "c", "c"))
+        if align != "l":
+            lines = [[({"r": 1.0, "c": 0.5}[align], align, cell[2]) for cell in line] for line in lines]
+        return lines
+
+    narrow = False
+
+    def name_lines(self, pieces: list[Piece], role: str, name: str) -> list[Line]:
+        """A name on two lines, or under a line of its own."""
+        words = name.split()
+        before = [piece for piece in pieces if not piece[1]]
+        if len(words) < 3:
+            return [[(0.0, "l", pieces)]]
+        cut = self.rng.randint(1, len(words) - 1)
+        first: Line = [(0.0, "l", [*before, (" ".join(words[:cut]), role + "Name")])]
+        return [first, [(0.0, "l", [(" ".join(words[cut:]), role + "Name")])]]
+
+    def logo(self) -> list[Line]:
+        """A brand: the supplier's name where that stands nowhere else."""
+        rng, name = self.rng, self.facts.vendor
+        if self.brand_labelled:
+            return [[(0.0, "l", [(name if rng.random() < 0.7 else name.upper(), "VendorName")])]]
+        core = name.split(",")[0].split(" S.")[0]
+        text = rng.choice(
+            (core.split()[0], core, self.say.say("trade") + " " + core.split()[-1], core.split()[0].lower())
+        )
+        text = text.upper() if rng.random() < 0.6 else text
+        label = "VendorName" if text.casefold() == name.casefold() else ""
+        lines: list[Line] = [[(0.0, "l", [(text, label)])]]
+        if rng.random() < 0.3:
+            lines.append([(0.0, "l", [(self.say.say("goods"), "")])])
+        return lines
+
+    def registry(self) -> list[Line]:
+        """The line at the foot that says where the supplier is registered, perhaps with its tax id."""
+        rng, facts = self.rng, self.facts
+        text = self.say.say("registry").replace("{c}", self.say.say("city").split(",")[0])
+        while "{n}" in text:
+            text = text.replace("{n}", str(rng.randint(100, 99999)), 1)
+        pieces: list[Piece] = [(text, "")]
+        if rng.random() < 0.5:
+            pieces += [(self.say.label("taxid"), ""), (facts.vendor_id, "VendorTaxId")]
+        if rng.random() < 0.4:
+            pieces = [(facts.vendor, "VendorName"), ("-", ""), *pieces]
+        return self.flow(pieces, rng.randint(8, 20))
+
+    def foot_columns(self) -> list[Callable[[], list[Line]]]:
+        """The supplier in columns at the foot, with its bank, as in German letters."""
+        say, facts = self.say, self.facts
+
+        def who() -> list[Line]:
+            return [
+                [(0.0, "l", [(facts.vendor, "VendorName")])],
+                *([(0.0, "l", [(text, "VendorAddress")])] for text in facts.vendor_address),
+            ]
+
+        def bank() -> list[Line]:
+            return [
+                [(0.0, "l", [(say.say("bank"), "")])],
+                [(0.0, "l", [(say.label("iban"), ""), (facts.iban, "IBAN")])],
+            ]
+
+        def ids() -> list[Line]:
+            return [
+                [(0.0, "l", [(say.label("taxid"), ""), (facts.vendor_id, "VendorTaxId")])],
+                [(0.0, "l", [(say.label("contact"), ""), (say.phone(), "")])],
+                [(0.0, "l", [(say.web(facts.vendor), "")])],
+            ]
+
+        makers = [who, bank, ids]
+        self.rng.shuffle(makers)
+        return makers
+
+    def sender(self) -> list[Line]:
+        """The supplier on one small line, above the buyer's window."""
+        facts, mark = self.facts, self.rng.choice(("·", "-", ",", "|", "•"))
+        return [
+            [
+                (
+                    0.0,
+                    "l",
+                    [
+                        (facts.vendor, "VendorName"),
+                        (mark, ""),
+                        *[(text, "VendorAddress") for text in facts.vendor_address],
+                    ],
+                )
+            ]
+        ]
+
+    def as_form(self, lines: list[Line], seller: bool) -> list[Line]:
+        """The block as a form: a label before everything."""
+        say, role = self.say, "Vendor" if seller else "Customer"
+        names = {
+            "es": ("Nombre", "Dirección", "NIF"),
+            "ca": ("Nom", "Adreça", "NIF"),
+            "gl": ("Nome", "Enderezo", "NIF"),
+            "pt": ("Nome", "Morada", "NIF"),
+            "fr": ("Nom", "Adresse", "TVA"),
+            "de": ("Name", "Anschrift", "USt-ID"),
+            "it": ("Nome", "Indirizzo", "P. IVA"),
+        }.get(say.language, ("Name", "Address", "VAT no."))
+        facts, out = self.facts, []
+        name, address, number = (
+            (facts.vendor, facts.vendor_address, facts.vendor_id)
+            if seller
+            else (facts.customer, facts.customer_address, facts.customer_id)
+        )
+        form = self.rng.choice((0, 1, 2, 4))
+        out += self.pair(names[0] + say.colon, [(name, role + "Name")], form)
+        out += self.pair(names[1] + say.colon, [(" ".join(address), role + "Address")], form)
+        out += self.pair(names[2] + say.colon, [(number, role + "TaxId")], form)
+        return lines[:1] + out if lines and lines[0][0][2][0][1] == "" and len(lines[0][0][2]) == 1 else out
+
+    def flow(self, pieces: list[Piece], words: int, mark: str = "") -> list[Line]:
+        """Pieces as running text, a number of words a line."""
+        lines: list[Line] = []
+        line: list[Piece] = []
+        count = 0
+        for index, (text, label) in enumerate(pieces):
+            if mark and index and label and not pieces[index - 1][0].endswith(":"):
+                line.append((mark.strip(), ""))
+            parts = text.split()
+            while parts:
+                taken = parts[: max(1, words - count)]
+                parts = parts[len(taken) :]
+                line.append((" ".join(taken), label))
+                count += len(taken)
+                if count >= words:
+                    lines.append([(0.0, "l", line)])
+                    line, count = [], 0
+        if line:
+            lines.append([(0.0, "l", line)])
+        return lines
+
+    def id_label(self) -> str:
+        """The label of the paper's number."""
+        if self.kind in ("invoice", "utility") or (self.kind == "credit" and self.rng.random() < 0.5):
+            return self.say.label("id")
+        if self.kind == "simplified" and self.rng.random() < 0.6:
+            return self.say.label("id")
+        return (
+            f"{self.say.say('title.' + self.kind)} {self.rng.choice(('nº', 'n.º', 'no.', '#', ''))}".strip()
+            + self.say.colon
+        )
+
+    def meta(self) -> list[Line]:
+        """Number, dates and references."""
+        rng, say, facts = self.rng, self.say, self.facts
+        entries: list[tuple[str, list[Piece]]] = []
+        if not self.id_said:
+            entries.append((self.id_label(), [(facts.number, "InvoiceId")]))
+        if not self.date_said and rng.random() < 0.97:
+            clock = (
+                [
+                    (
+                        f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}{rng.choice(('', f':{rng.randint(0, 59):02d}', ' PM' if say.region else ''))}",
+                        "",
+                    )
+                ]
+                if self.clock
+                else []
+            )
+            entries.append(
+                (
+                    say.label("date") if not (self.clock and rng.random() < 0.4) else "",
+                    [(say.date(facts.day), "InvoiceDate"), *clock],
+                )
+            )
+        if rng.random() < (0.2 if say.region == "us" else 0.04) and self.kind in HAVE_FIELDS:
+            entries.append(
+                (say.label("due.amount"), self.amount(self.to_pay(), "AmountDue" if self.differs() else "InvoiceTotal"))
+            )
+        if rng.random() < (0.2 if say.language == "en" else 0.05):
+            entries.append((say.label("pay.label"), [(say.say("terms"), "")]))
+        if facts.due and rng.random() < 0.8:
+            entries.append((say.label("due"), [(say.date(facts.due), "DueDate")]))
+        if rng.random() < 0.22:
+            other = facts.day - datetime.timedelta(days=rng.randint(1, 40))
+            entries.append((say.label("othdate"), [(say.date(other), "")]))
+        if rng.random() < 0.2:
+            entries.append((say.label("po"), [(document_id(rng, facts.day.year), "PurchaseOrder")]))
+        others = range(rng.choices((0, 1, 2, 3), (55, 25, 13, 7))[0])
+        entries += [(say.label("otherid"), [(document_id(rng, facts.day.year), "")]) for _ in others]
+        if rng.random() < 0.2:
+            entries.append((say.label("pay.label"), [(say.say("pay"), "")]))
+        if self.kind == "credit" and rng.random() < 0.8:
+            entries.append((say.label("rect"), [(document_id(rng, facts.day.year), "RectifiedInvoiceId")]))
+        if rng.random() < 0.12:
+            entries.append((say.label("taxid"), [(facts.customer_id, "CustomerTaxId")]))
+        if rng.random() < 0.35:
+            rng.shuffle(entries)
+        return self.entries(entries)
+
+    def entries(self, entries: list[tuple[str, list[Piece]]]) -> list[Line]:
+        """Pairs of label and value: in lines, as a grid with a head, or one after the other."""
+        rng = self.rng
+        form = rng.random()
+        if form < 0.2 and 1 < len(entries) <= 6:
+            align = rng.choice(("l", "c", "r"))
+            step = 1 / len(entries)
+            shift = {"l": 0.0, "c": step / 2, "r": step * 0.95}[align]
+            heads: Line = [(i * step + shift, align, [(label.rstrip(":"), "")]) for i, (label, _) in enumerate(entries)]
+            return [heads, [(i * step + shift, align, pieces) for i, (_, pieces) in enumerate(entries)]]
+        if form < 0.28:
+            return [[(i / len(entries), "l", [(label, ""), *pieces]) for i, (label, pieces) in enumerate(entries)]]
+        if form < 0.36 and len(entries) > 2:  # two pairs a line
+            cells = [[(label, ""), *pieces] for label, pieces in entries]
+            return [[(j * 0.5, "l", cell) for j, cell in enumerate(cells[i : i + 2])] for i in range(0, len(cells), 2)]
+        self.tab = rng.uniform(0.35, 0.6)
+        one = rng.choices(range(5), (35, 22, 15, 10, 18))[0]
+        return [
+            line
+            for label, pieces in entries
+            for line in self.pair(label, pieces, one if self.one else rng.choices(range(5), (40, 20, 15, 10, 15))[0])
+        ]
+
+    def title(self) -> list[Line]:
+        """The kind of paper, perhaps with its number and date."""
+        rng, say = self.rng, self.say
+        text = say.say(f"title.{self.kind}")
+        pieces: list[Piece] = [(text, "")]
+        if not self.id_said and rng.random() < 0.25:
+            pieces += [
+                (rng.choice(("Nº", "n.º", "No.", "#", "", "nº:", "N°", "Nr.", "")), ""),
+                (self.facts.number, "InvoiceId"),
+            ]
+            self.id_said = True
+            if rng.random() < 0.2:
+                pieces += [
+                    (rng.choice(("de", "-", "·", "del", "of", "vom", "du", "de fecha")), ""),
+                    (say.date(self.facts.day), "InvoiceDate"),
+                ]
+                self.date_said = rng.random() < 0.8
+        return [[(0.0, "l", pieces)]]
+
+    def table(self) -> tuple[list[Line], list[Line]]:
+        """The head and the lines of goods."""
+        rng, say, facts = self.rng, self.say, self.facts
+        columns = ["desc", "amount"]
+        for name, share in (
+            ("qty", 0.8),
+            ("price", 0.72),
+            ("code", 0.3),
+            ("rate", 0.25),
+            ("disc", 0.12),
+            ("unit", 0.12),
+            ("date", 0.04),
+        ):
+            if rng.random() < share:
+                columns.append(name)
+        if any(goods.discount for goods in facts.goods) and rng.random() < 0.9 and "disc" not in columns:
+            columns.append("disc")
+        if rng.random() < 0.14:
+            columns.append("pos")
+        if rng.random() < 0.07:
+            columns.append("tax")
+        if rng.random() < 0.03:
+            columns.remove("desc")
+            columns.append("desc")
+        if rng.random() < 0.75:
+            order = {
+                "pos": -2,
+                "tax": 6.5,
+                "code": 0,
+                "date": 0,
+                "desc": 1,
+                "qty": 2,
+                "unit": 3,
+                "price": 4,
+                "disc": 5,
+                "rate": 6,
+                "amount": 7,
+            }
+            if rng.random() < 0.3:
+                order["qty"] = -1
+            columns.sort(key=lambda name: order[name] + rng.random() * 0.5)
+        else:
+            rng.shuffle(columns)
+            columns.remove("amount")
+            columns.append("amount")
+        wide = {
+            "pos": 0.5,
+            "tax": 1.0,
+            "desc": rng.uniform(2.2, 5),
+            "amount": 1.1,
+            "qty": 0.8,
+            "price": 1.1,
+            "code": 1.1,
+            "rate": 0.8,
+            "disc": 0.8,
+            "unit": 0.6,
+            "date": 1.1,
+        }
+        whole = sum(wide[name] for name in columns)
+        cells: list[tuple[str, float, str]] = []
+        x = 0.0
+        figures = rng.choice(("r", "r", "r", "l", "c"))
+        for name in columns:
+            width = wide[name] / whole
+            align = "l" if name in ("desc", "code", "unit", "date", "pos") else figures
+            cells.append((name, x + {"l": 0.0, "r": width * 0.96, "c": width / 2}[align], align))
+            x += width
+        self.room = wide["desc"] / whole
+        heads = [
+            (
+                x,
+                align,
+                rng.choice(("Pos.", "Nº", "#", "Ln.", "No."))
+                if name == "pos"
+                else say.say("tax").replace("{r}", "").strip(" ()+")
+                if name == "tax"
+                else say.say("col." + name),
+            )
+            for name, x, align in cells
+        ]
+        head: list[Line] = (
+            []
+            if rng.random() < (0.5 if self.narrow else 0.06)
+            else [[(x, align, [(text, "")]) for x, align, text in heads]]
+        )
+        if head and rng.random() < 0.06:  # heads of two lines
+            head = [
+                [(x, align, [(text.split()[0], "")]) for x, align, text in heads],
+                [(x, align, [(" ".join(text.split()[1:]), "")]) for x, align, text in heads if " " in text],
+            ]
+        plain = rng.random() < 0.7
+        body: list[Line] = []
+        self.wrap_form = rng.choices(("first", "last", "middle"), (85, 10, 5))[0]
+        sections = rng.random() < 0.08
+        two_lines = rng.random() < (0.45 if self.narrow else 0.03)
+        for number, goods in enumerate(facts.goods):
+            if sections and (number == 0 or rng.random() < 0.2):
+                text = (
+                    say.say("section")
+                    .replace("{id}", document_id(rng, 2026))
+                    .replace("{date}", say.date(facts.day))
+                    .replace("{city}", say.say("city"))
+                )
+                body.append([(rng.choice((0.0, cells[0][1])), "l", [(text, "")])])
+            body += self.on_two_lines(goods) if two_lines else self.goods_lines(goods, cells, plain, number + 1)
+            if rng.random() < 0.015:
+                body.append([(cells[0][1], "l", [(say.say("prose")[:50], "")])])
+            if rng.random() < 0.01 and number:
+                some = sum((goods.amount for goods in facts.goods[: number + 1]), Decimal(0))
+                body.append([(0.6, "r", [(say.say("gross"), "")]), (0.99, "r", [(say.number(some), "")])])
+        return head, body
+
+    room = 0.5
+
+    wrap_form = "first"
+
+    def on_two_lines(self, goods: Goods) -> list[Line]:
+        """Goods as receipts print them: what on one line, how much on the next."""
+        rng, say = self.rng, self.say
+        whole = goods.quantity == goods.quantity.to_integral_value()
+        quantity: Piece = (say.number(goods.quantity, 0 if whole else 2), "ItemQuantity")
+        price: Piece = (say.number(goods.price), "ItemPrice")
+        amount: list[Piece] = [(say.number(goods.amount), "ItemAmount")]
+        if rng.random() < 0.15:
+            amount.append((rng.choice(("A", "B", "S", "T", "SR", "ZRL", "*")), ""))
+        how: list[Piece] = [quantity, (rng.choice(("x", "X", "@", "*", "UN x", "")), ""), price]
+        if rng.random() < 0.2:
+            how.insert(1, (goods.unit, "ItemUnit"))
+        code: list[Piece] = [(goods.code, "ItemCode")] if rng.random() < 0.4 else []
+        what: list[Piece] = [(goods.description, "ItemDescription")]
+        form = rng.random()
+        if form < 0.45:
+            lines: list[Line] = [[(0.0, "l", [*code, *what])], [(0.1, "l", how), (1.0, "r", amount)]]
+        elif form < 0.7 and code:
+            lines = [[(0.0, "l", what)], [(0.0, "l", [*code, *how]), (1.0, "r", amount)]]
+        elif form < 0.85:
+            lines = [[(0.0, "l", [quantity, *what]), (1.0, "r", amount)]]
+        else:
+            lines = [[(0.0, "l", what), (1.0, "r", amount)], [(0.08, "l", how)]]
+        return [_marked(lines[0]), *lines[1:]]
+
+    def goods_lines(self, goods: Goods, cells: list[tuple[str, float, str]], plain: bool, number: int) -> list[Line]:
+        """One line of goods, its description perhaps on several."""
+        rng, say = self.rng, self.say
+        whole = goods.quantity == goods.quantity.to_integral_value()
+        texts = {
+            "qty": (say.number(goods.quantity, 0 if whole and rng.random() < 0.95 else 2), "ItemQuantity"),
+            "price": (say.number(goods.price) if plain else say.money(goods.price), "ItemPrice"),
+            "code": (goods.code, "ItemCode"),
+            "rate": (say.rate(goods.rate), "ItemTaxRate"),
+            "disc": (say.rate(goods.discount) if goods.discount else rng.choice(("", "", "0", "0,00")), "ItemDiscount"),
+            "unit": (goods.unit, "ItemUnit"),
+            "date": (say.date(self.facts.day), ""),
+            "pos": (str(number), ""),
+            "tax": (say.number(cents(goods.amount * goods.rate / 100)), ""),
+            "amount": (say.number(goods.amount) if plain else say.money(goods.amount), "ItemAmount"),
+        }
+        words = goods.description.split()
+        most = max(1 if rng.random() < 0.1 else 2, int(self.room * (230 if self.narrow else 520) / (self.size * 3.2)))
+        chunks = [" ".join(words[i : i + most]) for i in range(0, len(words), most)]
+        extra = [goods.extra[:60]] if goods.extra else []
+        line: Line = []
+        for name, x, align in cells:
+            text, label = texts[name] if name != "desc" else (chunks[0], "ItemDescription")
+            if text:
+                line.append((x, align, [(text, label)]))
+        place = next(x for name, x, _ in cells if name == "desc")
+        more: list[Line] = [[(place, "l", [(text, "ItemDescription")])] for text in [*chunks[1:], *extra]]
+        if not more or self.wrap_form == "first":
+            return [_marked(line), *more]
+        texts_only: list[Line] = [[(place, "l", [(text, "ItemDescription")])] for text in [*chunks, *extra]]
+        at = len(texts_only) - 1 if self.wrap_form == "last" else len(texts_only) // 2
+        figures = [cell for cell in line if cell[2][0][1] != "ItemDescription"]
+        lines = [
+            sorted([*text, *figures], key=lambda cell: cell[0]) if i == at else text
+            for i, text in enumerate(texts_only)
+        ]
+        return [_marked(lines[0]), *lines[1:]]
+
+    # -- sums -----------------------------------------------------------------------------------------------------
+    def amount(self, value: Decimal, label: str) -> list[Piece]:
+        """An amount; its sign is no part of the value where it stands apart."""
+        pieces: list[Piece] = []
+        for part in self.say.money(value).split(" "):
+            name = label if any(c.isdigit() or c in "-−(" for c in part) else ""
+            if pieces and pieces[-1][1] == name:
+                pieces[-1] = (f"{pieces[-1][0]} {part}", name)
+            else:
+                pieces.append((part, name))
+        return pieces
+
+    def sums(self) -> list[Line]:
+        """All sums, in one of several forms."""
+        rng = self.rng
+        form = rng.random()
+        rows = self.sum_rows(with_rates=True)
+        if form < 0.2 or (form < 0.55 and self.rates_said):
+            lines = self.tax_table()
+            if rng.random() < 0.25:
+                return [*self.sum_lines(self.sum_rows(with_rates=False)), *lines]
+            return [*lines, *self.sum_lines(self.sum_rows(with_rates=False, rest=rng.random() < 0.5))]
+        if (form < 0.3 and len(rows) <= 7) or form > 0.97:
+            step = 1 / len(rows)
+            align = rng.choice(("l", "r", "c"))
+            shift = {"l": 0.0, "r": step * 0.95, "c": step / 2}[align]
+            above = rng.random() < 0.85
+            heads: Line = [(i * step + shift, align, [(label.rstrip(":"), "")]) for i, (label, _) in enumerate(rows)]
+            values: Line = [(i * step + shift, align, pieces) for i, (_, pieces) in enumerate(rows)]
+            return [heads, values] if above else [values, heads]
+        if form < 0.33:
+            return self.flow([piece for label, pieces in rows for piece in ((label, ""), *pieces)], rng.randint(6, 12))
+        return self.sum_lines(rows)
+
+    def sum_lines(self, rows: list[tuple[str, list[Piece]]]) -> list[Line]:
+        """Sums one below the other."""
+        rng = self.rng
+        form = rng.choices(range(5), (10, 15, 52, 16, 7))[0]
+        self.tab = rng.uniform(0.4, 0.7)
+        lines: list[Line] = []
+        for label, pieces in rows:
+            if form == 3:
+                lines.append([(self.tab, "r", [(label, "")]), (1.0, "r", pieces)])
+            else:
+                lines += self.pair(label, pieces, form)
+        return lines
+
+    def sum_rows(self, *, with_rates: bool, rest: bool = True) -> list[tuple[str, list[Piece]]]:
+        """Label and amount of every sum.
+
+        Args:
+            with_rates: one row for each rate of tax; else their sum.
+            rest: also base and tax, beside a table of taxes.
+        """
+        rng, say, facts = self.rng, self.say, self.facts
+        rows: list[tuple[str, list[Piece]]] = []
+        several = len(facts.taxes) > 1
+        included = self.kind == "simplified" and rng.random() < 0.35
+        tax_key = "igic" if facts.igic else "tax"
+        if facts.discount:
+            rows.append((say.label("gross"), self.amount(facts.gross, "")))
+            sign = rng.choice((1, -1))
+            rows.append(
+                (say.label("discount", facts.discount_rate), self.amount(sign * facts.discount, "TotalDiscount"))
+            )
+        if self.kind == "utility" and rng.random() < 0.7:
+            rows += [
+                (say.label("utilrow"), self.amount(cents(facts.base * rng.randint(1, 60) / 100), ""))
+                for _ in range(rng.randint(1, 6))
+            ]
+        if rest and not included and rng.random() < (0.75 if self.kind == "utility" else 0.93):
+            rows.append((say.label("base"), self.amount(facts.base, "SubTotal")))
+        if with_rates and not included:
+            for index, (rate, base, tax) in enumerate(facts.taxes):
+                if not rate and rng.random() < 0.6:
+                    continue
+                said = rate if several or rng.random() < 0.8 else None
+                pieces = self.amount(tax, "TaxAmount" if several else "TotalTax")
+                if several and rng.random() < 0.25:
+                    pieces = [*self.amount(base, "TaxBase"), *pieces]
+                if rng.random() < 0.12 and not facts.surcharges:  # the rate in a cell of its own
+                    rows.append((say.label(tax_key), [(say.rate(rate), "TaxRate"), *pieces]))
+                    continue
+                rows.append((say.label(tax_key, said), pieces))
+                if facts.surcharges and rng.random() < 0.9:
+                    rows.append(
+                        (
+                            say.label("surcharge", facts.surcharges[index][0]),
+                            self.amount(facts.surcharges[index][1], "EquivalenceSurcharge"),
+                        )
+                    )
+            if several and rng.random() < 0.3:
+                rows.append((say.say("tax").replace("{r}", "").strip(" ()"), self.amount(facts.tax, "TotalTax")))
+        elif rest and not included:
+            rows.append((say.label(tax_key), self.amount(facts.tax, "TotalTax")))
+        after = self.after()
+        held = None
+        if facts.withheld:
+            sign = rng.choice((1, -1))
+            held = (
+                say.label("withholding", facts.withheld_rate * (-1 if rng.random() < 0.15 else 1)),
+                self.amount(sign * facts.withheld, "WithholdingAmount"),
+            )
+        total = (say.label("total"), self.amount(facts.total, "InvoiceTotal"))
+        if held is not None:
+            if rng.random() < 0.75 and not after:  # one figure after withholding, the total
+                rows += [held, (say.label("total"), self.amount(facts.total - facts.withheld, "InvoiceTotal"))]
+            else:
+                rows += [total, held, *after, (say.label("due.amount"), self.amount(self.to_pay(), "AmountDue"))]
+        elif after:
+            rows += [total, *after, (say.label("due.amount"), self.amount(self.to_pay(), "AmountDue"))]
+        elif self.kind == "simplified" and say.region == "my" and rng.random() < 0.45:
+            rounded = (facts.total * 20).to_integral_value() / 20
+            rows += [
+                (total[0], self.amount(facts.total, "InvoiceTotal" if rounded == facts.total else "")),
+                (say.label("rounding"), self.amount(cents(rounded - facts.total), "")),
+            ]
+            rows.append((say.label("rounded"), self.amount(cents(rounded), "InvoiceTotal")))
+        else:
+            rows.append(total)
+            if rng.random() < 0.06:
+                rows.append((say.label("due.amount"), self.amount(facts.total, "AmountDue")))
+        if included and rng.random() < 0.5:
+            rows.append((say.label(tax_key, facts.taxes[0][0]), self.amount(facts.tax, "TotalTax")))
+        if self.kind == "simplified" and rng.random() < 0.6:
+            given = facts.total + Decimal(rng.choice((0, 0, 5, 10)))
+            rows += [
+                (say.label("misc"), self.amount(given, "")),
+                (say.label("misc"), self.amount(given - facts.total, "")),
+            ]
+            if rng.random() < 0.25:
+                rows.insert(0, (say.label("misc"), [(str(len(facts.goods)), "")]))
+            if rng.random() < 0.1:  # before and after rounding
+                rows.insert(
+                    len(rows) - 2,
+                    (say.label("misc"), self.amount(Decimal("0.00") if rng.random() < 0.5 else Decimal("0.02"), "")),
+                )
+        if rng.random() < 0.04 and len(rows) > 2:
+            rows.insert(0, rows.pop())
+        self.split_rates(rows)
+        return rows
+
+    def split_rates(self, rows: list[tuple[str, list[Piece]]]) -> None:
+        """The rate within a label is a value of its own: put before the amounts, where it ends the label."""
+        for index, (label, pieces) in enumerate(rows):  # noqa: B007
+            name = {"TotalTax": "TaxRate", "TaxAmount": "TaxRate", "WithholdingAmount": "WithholdingRate"}.get(
+                pieces[-1][1] or pieces[0][1]
+            )
+            words = label.split()
+            if name is None or not any("%" in word for word in words):
+                continue
+            out: list[Piece] = []
+            for i, word in enumerate(words):
+                is_rate = any(c.isdigit() for c in word) and (
+                    "%" in word or (i + 1 < len(words) and words[i + 1].startswith("%"))
+                )
+                out.append((word, name if is_rate else ""))
+            self.mixed[label] = out
+
+    @property
+    def mixed(self) -> dict[str, list[Piece]]:
+        """Labels that hold a value."""
+        if not hasattr(self, "_mixed"):
+            self._mixed: dict[str, list[Piece]] = {}
+        return self._mixed
+
+    def after(self) -> list[tuple[str, list[Piece]]]:
+        """What stands between the total and what is due."""
+        rows: list[tuple[str, list[Piece]]] = []
+        if self.facts.paid:
+            rows.append((self.say.label("paid"), self.amount(self.rng.choice((1, -1)) * self.facts.paid, "")))
+        if self.facts.older:
+            rows.append((self.say.label("older"), self.amount(self.facts.older, "")))
+        return rows
+
+    def differs(self) -> bool:
+        """Whether what is due is not the total."""
+        return bool(self.facts.withheld or self.facts.paid or self.facts.older)
+
+    def to_pay(self) -> Decimal:
+        """What is due."""
+        facts = self.facts
+        return facts.total - facts.withheld - facts.paid + facts.older
+
+    def tax_table(self) -> list[Line]:
+        """Rate, base and tax of each rate below heads."""
+        rng, say, facts = self.rng, self.say, self.facts
+        several = len(facts.taxes) > 1
+        columns = ["base", "rate", "tax"] if rng.random() < 0.6 else ["rate", "base", "tax"]
+        if facts.surcharges:
+            columns += ["srate", "sur"]
+        if rng.random() < 0.3:
+            columns.append("sum")
+        head = {
+            "base": say.say("base"),
+            "rate": say.say("col.rate"),
+            "tax": rng.choice((say.say("tax").replace("{r}", "").strip(" ()+"), "Cuota", "Importe")),
+            "srate": "% R.E.",
+            "sur": "R.E.",
+            "sum": say.say("total"),
+        }
+        step, align = 1 / len(columns), rng.choice(("l", "r", "r", "c"))
+        shift = {"l": 0.0, "r": step * 0.95, "c": step / 2}[align]
+        lines: list[Line] = [[(i * step + shift, align, [(head[name], "")]) for i, name in enumerate(columns)]]
+        for index, (rate, base, tax) in enumerate(facts.taxes):
+            values = {
+                "base": self.amount(base, "TaxBase" if several else "SubTotal"),
+                "rate": [(say.rate(rate), "TaxRate")],
+                "tax": self.amount(tax, "TaxAmount" if several else "TotalTax"),
+                "sum": self.amount(base + tax, ""),
+            }
+            if facts.surcharges:
+                values |= {
+                    "srate": [(say.rate(facts.surcharges[index][0]), "")],
+                    "sur": self.amount(facts.surcharges[index][1], "EquivalenceSurcharge"),
+                }
+            lines.append([(i * step + shift, align, values[name]) for i, name in enumerate(columns)])
+        if several and rng.random() < 0.35:
+            values = {
+                "base": self.amount(facts.base, "SubTotal"),
+                "tax": self.amount(facts.tax, "TotalTax"),
+                "rate": [(say.say("gross"), "")],
+                "sum": self.amount(facts.base + facts.tax, ""),
+            }
+            lines.append([(i * step + shift, align, values[name]) for i, name in enumerate(columns) if name in values])
+        return lines
+
+    # -- the rest -------------------------------------------------------------------------------------------------
+    def payment(self) -> list[Line]:
+        """How to pay."""
+        rng, say, facts = self.rng, self.say, self.facts
+        entries: list[tuple[str, list[Piece]]] = []
+        if rng.random() < 0.7:
+            entries.append((say.label("pay.label"), [(say.say("pay"), "")]))
+        if rng.random() < 0.75:
+            if rng.random() < 0.1:
+                entries.append((say.label("iban"), [(facts.iban[:9] + " **** **** " + facts.iban[-4:], "")]))
+            else:
+                entries.append((say.label("iban"), [(facts.iban, "IBAN")]))
+        if rng.random() < 0.4:
+            entries.append((say.say("bank"), [(rng.choice(("BSCHESMMXXX", "CAIXESBBXXX", "BARCGB22", "")), "")]))
+        if facts.due and rng.random() < 0.3:
+            pieces: list[Piece] = [
+                (say.date(facts.due), "DueDate"),
+                *(self.amount(facts.total, "") if rng.random() < 0.4 else []),
+            ]
+            for more in range(rng.choice((0, 0, 0, 0, 1, 2))):
+                pieces += [
+                    (say.date(facts.due + datetime.timedelta(days=30 * (more + 1))), ""),
+                    *self.amount(cents(facts.total / 2), ""),
+                ]
+            entries.append((say.label("due"), pieces))
+        if rng.random() < 0.12:
+            entries.append((say.label("remit"), [(facts.vendor, "VendorName")]))
+        if say.language in ("es", "ca", "gl") and rng.random() < 0.05:
+            entries.append(
+                (
+                    say.say("bank"),
+                    [(" ".join("".join(rng.choice("0123456789") for _ in range(n)) for n in (4, 4, 2, 10)), "")],
+                )
+            )
+        if rng.random() < 0.04:
+            entries.append((say.label("words"), [(say.say("inwords"), "")]))
+        return self.entries(entries) if entries else []
+
+    def shipping(self) -> list[Line]:
+        """Where goods go: an address that is nobody's."""
+        say = self.say
+        lines: list[Line] = [[(0.0, "l", [(say.label("ship"), "")])]]
+        lines.append([(0.0, "l", [(self.facts.customer if self.rng.random() < 0.4 else say.person(), "")])])
+        return [*lines, *([(0.0, "l", [(text, "")])] for text in say.address())]
+
+    def prose(self, key: str = "prose", most: int = 3) -> list[Line]:
+        """Sentences that say nothing."""
+        return self.flow(
+            [(" ".join(self.say.say(key) for _ in range(self.rng.randint(1, most))), "")], self.rng.randint(7, 16)
+        )
+
+    def sentence(self) -> list[Line]:
+        """A sentence with values in it."""
+        facts, say = self.facts, self.say
+        values: dict[str, list[Piece]] = {
+            "id": [(facts.number, "InvoiceId")], "date": [(say.date(facts.day), "InvoiceDate")], "city": [(say.say("city"), "")],
+            "due": [(say.date(facts.due or facts.day), "DueDate")], "customer": [(facts.customer, "CustomerName")],
+            "ctax": [(facts.customer_id, "CustomerTaxId")], "total": self.amount(facts.total, "" if facts.withheld else "InvoiceTotal"),
+            "base": self.amount(facts.base, "SubTotal"), "tax": self.amount(facts.tax, "TotalTax"),
+        }  # fmt: skip
+        pieces: list[Piece] = []
+        for number, part in enumerate(say.say("sentence").replace("{", "}").split("}")):
+            pieces += values[part] if number % 2 else [(part, "")]
+        return self.flow(pieces, self.rng.randint(7, 14))
+
+    def money_rows(self, key: str) -> list[Line]:
+        """Rows of a payslip or of an account: figures that are no fields."""
+        rng, say = self.rng, self.say
+        bank = key == "bankrow"
+        count = rng.choice((1, 2, 3, 3)) if not bank else rng.choice((2, 2, 3))
+        lines: list[Line] = []
+        if rng.random() < 0.8:
+            heads = [say.say("bankcol") for _ in range(count + 2)]
+            lines.append([(i / (count + 1), "l" if i < 2 else "r", [(text, "")]) for i, text in enumerate(heads)])
+        balance = Decimal(rng.randint(0, 900000)) / 100
+        for number in range(rng.randint(6, 24)):
+            value = Decimal(rng.randint(-90000, 300000)) / 100
+            balance += value
+            line: Line = [(0.2 if bank else rng.choice((0.0, 0.1)), "l", [(say.say(key), "")])]
+            shown = (
+                [value, balance]
+                if bank
+                else [abs(value)] + [Decimal(rng.randint(1, 300000)) / 100 for _ in range(count - 1)]
+            )
+            for i, amount in enumerate(shown):
+                if bank or rng.random() < 0.75:
+                    line.append((1.0 - (len(shown) - 1 - i) * 0.17, "r", [(say.number(amount), "")]))
+            if bank:
+                day = self.facts.day + datetime.timedelta(days=number)
+                line = [
+                    (0.0, "l", [(say.date(day), "")]),
+                    *([(0.1, "l", [(say.date(day), "")])] if rng.random() < 0.3 else []),
+                    *line,
+                ]
+            lines.append(line)
+        return lines
+
+    def heads(self, key: str) -> list[Line]:
+        """Pairs at the head of a payslip or of an account."""
+        rng, say, facts = self.rng, self.say, self.facts
+        makers: list[Callable[[], str]] = [
+            lambda: say.date(facts.day), lambda: facts.iban, lambda: facts.customer_id, say.person, lambda: document_id(rng, 2026),
+            lambda: say.money(Decimal(rng.randint(0, 900000)) / 100), lambda: f"{say.date(facts.day)} - {say.date(facts.day + datetime.timedelta(days=30))}",
+        ]  # fmt: skip
+        return self.entries([(say.label(key), [(rng.choice(makers)(), "")]) for _ in range(rng.randint(3, 7))])
+
+    # -- where everything stands ----------------------------------------------------------------------------------
+    def pages(self) -> list[list[MadeWord]]:
+        """The pages' words."""
+        rng = self.rng
+        narrow = self.kind == "simplified" and rng.random() < 0.75
+        width, height = (
+            (rng.uniform(180, 300), 800.0) if narrow else rng.choice(((595.0, 842.0), (595.0, 842.0), (612.0, 792.0)))
+        )
+        self.narrow = narrow
+        if narrow:
+            self.size = rng.choice((7.0, 8.0, 9.0))
+        if not self.has_title or rng.random() < 0.1:
+            self.has_title = False
+        return Placer(self, width, height).place()
+
+
+class Placer:
+    """Puts a paper's blocks on its pages: bands from top to bottom, each of one to three columns."""
+
+    def __init__(self, paper: Paper, width: float, height: float) -> None:
+        self.paper, self.rng = paper, paper.rng
+        self.margin = self.rng.uniform(0.03, 0.11) * width
+        self.width, self.height = width, height
+        self.stretch = self.rng.uniform(0.85, 1.12)
+        self.mono = self.rng.random() < (0.4 if paper.narrow else 0.06)
+        self.leading = self.rng.choice((1.15, 1.25, 1.4, 1.6, 2.0))
+        self.sheets = [self.sheet()]
+        self.y = self.rng.uniform(0.02, 0.08) * height
+
+    def sheet(self) -> Sheet:
+        """An empty page."""
+        return Sheet(self.width, self.height, stretch=self.stretch, mono=self.mono)
+
+    def place(self) -> list[list[MadeWord]]:
+        """All blocks; the pages' words."""
+        rng, paper = self.rng, self.paper
+        bands = self.bands()
+        for band in bands:
+            if band and band[0][0] == "table":
+                self.table()
+                continue
+            self.band([make for _, make in band])
+        if rng.random() < 0.05 and not paper.narrow:  # terms behind
+            self.sheets.append(self.sheet())
+            self.y = rng.uniform(0.03, 0.1) * self.height
+            for _ in range(rng.randint(2, 6)):
+                self.band([lambda: paper.prose(rng.choice(("prose", "letter")), 7)])
+        for number, sheet in enumerate(self.sheets):
+            if len(self.sheets) > 1 or rng.random() < 0.2:
+                text = paper.say.say("page").replace("{p}", str(number + 1)).replace("{n}", str(len(self.sheets)))
+                place = rng.choice((0.5, 0.9, 0.08))
+                sheet.put(
+                    self.width * place,
+                    self.height * rng.choice((0.96, 0.97, 0.02)),
+                    [(text, "")],
+                    paper.size * 0.8,
+                    "c",
+                )
+            if rng.random() < 0.06:
+                sheet.put(
+                    self.width * rng.uniform(0.2, 0.7),
+                    self.height * rng.uniform(0.1, 0.9),
+                    [(paper.say.say("stamp"), "")],
+                    paper.size * rng.uniform(1.5, 4),
+                )
+            if rng.random() < 0.35:
+                scan(sheet, rng)
+        return [sheet.words for sheet in self.sheets]
+
+    def bands(self) -> list[list[tuple[str, Callable[[], list[Line]]]]]:
+        """Which blocks stand beside each other."""
+        rng, paper = self.rng, self.paper
+        if paper.kind in ("contract", "letter", "payslip", "bank"):
+            return self.other_bands()
+        blocks: list[tuple[str, Callable[[], list[Line]]]] = [
+            ("vendor", lambda: paper.party("Vendor")),
+            ("meta", paper.meta),
+        ]
+        if paper.has_buyer:
+            blocks.append(("buyer", lambda: paper.party("Customer")))
+        if paper.has_title:
+            blocks.append(("title", paper.title))
+        if rng.random() < (0.3 if paper.say.region == "us" else 0.12):
+            blocks.append(("ship", paper.shipping))
+        if paper.has_buyer and rng.random() < 0.05:
+            blocks.append(("sender", paper.sender))
+        if rng.random() < 0.12:
+            blocks.append(("sentence", paper.sentence))
+        if rng.random() < 0.15:
+            blocks.append(("prose", paper.prose))
+        if rng.random() < 0.35:
+            rng.shuffle(blocks)
+        else:
+            rank = {
+                "sender": 1.5,
+                "title": rng.random() * 3,
+                "vendor": rng.random() * 2,
+                "meta": rng.random() * 4,
+                "buyer": 1 + rng.random() * 3,
+                "ship": 3,
+                "sentence": 4,
+                "prose": 5,
+            }
+            blocks.sort(key=lambda block: rank[block[0]])
+        if paper.narrow and rng.random() < 0.65:  # receipts begin with the shop
+            blocks.sort(key=lambda block: block[0] != "vendor")
+        tail: list[tuple[str, Callable[[], list[Line]]]] = []
+        if paper.kind != "delivery" or rng.random() < 0.3:
+            tail.append(("sums", paper.sums))
+        if rng.random() < 0.6:
+            tail.append(("payment", paper.payment))
+        if rng.random() < 0.6:
+            tail.append(("prose", paper.prose))
+        if rng.random() < 0.2:
+            tail.append(
+                ("notin", lambda: [[(0.0, "l", [(paper.say.say("notin"), "")])] for _ in range(rng.randint(1, 4))])
+            )
+        if rng.random() < 0.12:  # the supplier at the foot
+            move = next(block for block in blocks if block[0] == "vendor")
+            blocks.remove(move)
+            tail.append(move)
+        if rng.random() < 0.35:
+            rng.shuffle(tail)
+        if rng.random() < 0.14:
+            tail.append(("registry", paper.registry))
+        names = [name for name, _ in blocks]
+        if "buyer" in names and (
+            "vendor" not in names or names.index("buyer") < names.index("vendor") or rng.random() < 0.15
+        ):
+            paper.needs_heading = True
+        table = ("table", list)
+        has_table = rng.random() < 0.95
+        out: list[list[tuple[str, Callable[[], list[Line]]]]] = [*self.in_bands(blocks)]
+        if has_table:
+            out.append([table])
+        out += self.in_bands(tail)
+        if rng.random() < 0.07:
+            rng.shuffle(out)
+            paper.needs_heading = True
+        if (paper.brand and not paper.narrow) or (paper.brand and rng.random() < 0.6):
+            out.insert(0, [("logo", self.late_logo)])
+        else:
+            paper.brand = paper.brand_labelled = False
+        if rng.random() < (0.2 if paper.say.language == "de" else 0.06) and not paper.narrow:
+            out.append([("foot", maker) for maker in paper.foot_columns()])
+        return out
+
+    def late_logo(self) -> list[Line]:
+        """The brand; it is written when the supplier's block is known."""
+        return self.paper.logo()
+
+    def other_bands(self) -> list[list[tuple[str, Callable[[], list[Line]]]]]:
+        """Papers without fields."""
+        rng, paper = self.rng, self.paper
+        blocks: list[tuple[str, Callable[[], list[Line]]]] = [
+            ("vendor", lambda: paper.party("Vendor")),
+            ("buyer", lambda: paper.party("Customer")),
+            ("title", paper.title),
+        ]
+        if rng.random() < 0.6:
+            blocks.append(("meta", paper.meta))
+        if paper.kind in ("letter", "contract"):
+            blocks = [block for block in blocks if rng.random() < 0.7]
+        rng.shuffle(blocks)
+        out = self.in_bands(blocks)
+        if paper.kind == "letter" and rng.random() < 0.15:
+            out.append([("table", list)])
+        if paper.kind in ("payslip", "bank"):
+            key = "bankhead" if paper.kind == "bank" else "payhead"
+            out.insert(rng.randint(0, len(out)), [("heads", lambda: paper.heads(key))])
+            if rng.random() < 0.4:
+                out.append([("heads", lambda: paper.heads(key))])
+            out.append([("rows", lambda: paper.money_rows(paper.kind + "row" if paper.kind == "bank" else "payrow"))])
+        else:
+            out += [[("text", lambda: paper.prose("letter", 6))] for _ in range(rng.randint(1, 5))]
+        return out
+
+    def in_bands(
+        self, blocks: list[tuple[str, Callable[[], list[Line]]]]
+    ) -> list[list[tuple[str, Callable[[], list[Line]]]]]:
+        """Blocks by one, two or three."""
+        out = []
+        index = 0
+        while index < len(blocks):
+            count = 1 if self.paper.narrow else self.rng.choices((1, 2, 3), (45, 43, 12))[0]
+            out.append(blocks[index : index + count])
+            index += count
+        return out
+
+    def band(self, makers: list[Callable[[], list[Line]]]) -> None:
+        """Blocks side by side; the next band begins below the longest."""
+        rng = self.rng
+        inner = self.width - 2 * self.margin
+        made = [lines for make in makers if (lines := make())]
+        if not made:
+            return
+        if rng.random() < 0.15 and (self.paper.needs_heading or not self.paper.has_buyer):
+            rng.shuffle(made)
+        step = inner / len(made)
+        start = self.y
+        longest = max(len(lines) for lines in made) * self.paper.size * self.leading
+        if start + longest > self.height * 0.96:
+            if longest < self.height * 0.8:
+                self.sheets.append(self.sheet())
+                start = self.y = rng.uniform(0.03, 0.1) * self.height
+            else:
+                made = [lines[:20] for lines in made]
+        end = start
+        for index, lines in enumerate(made):
+            left, wide = self.margin + index * step, step * (0.94 if len(made) > 1 else 1.0)
+            if len(made) == 1 and not self.paper.narrow:
+                share = rng.choice((1.0, 1.0, 0.5, 0.45, 0.4, 0.6))
+                wide = inner * share
+                left += (inner - wide) * rng.choice((0, 1, 1, 0.5))
+            size = self.paper.size * rng.choice((1, 1, 1, 1, 0.85, 1.15))
+            shift = rng.choice((0, 0, 0, 2, 5, 11)) if len(made) > 1 else 0
+            end = max(end, self.block(lines, left, start + shift, wide, size))
+        self.y = end + self.paper.size * rng.choice((0.3, 1, 1.5, 2.5, 4))
+
+    def block(self, lines: list[Line], left: float, top: float, wide: float, size: float) -> float:
+        """One block; its end."""
+        sheet, y = self.sheets[-1], top
+        open_labels: set[str] = set()
+        for number, line in enumerate(lines):
+            opened: set[str] = set()
+            grown = size * (1.0 if number or self.rng.random() < 0.75 else self.rng.uniform(1.2, 2.2))
+            last_end = -1e9
+            deepest = grown
+            for x, align, pieces in line:
+                pieces = (
+                    self.paper.mixed.get(pieces[0][0], [pieces[0]]) + pieces[1:]
+                    if pieces and not pieces[0][1]
+                    else pieces
+                )
+                pieces = [piece for piece in pieces if piece[0]]
+                if not pieces:
+                    continue
+                continues = bool(pieces[0][1]) and pieces[0][1] in open_labels
+                room = sheet.measure(pieces, grown)
+                at = left + x * wide
+                begin = at - (room if align == "r" else room / 2 if align == "c" else 0)
+                if begin < last_end + size * 0.3:  # it would stand on the cell before: moved
+                    at += last_end + size * 0.5 - begin
+                at = min(at, self.width - 4) if align != "l" else at
+                last_end = sheet.put(at, y, pieces, grown, align, continues)
+                opened.add(pieces[-1][1].rstrip("!"))
+            open_labels = opened & _RUNNING
+            y += deepest * self.leading
+        return y
+
+    def table(self) -> None:
+        """The lines of goods, over as many pages as they take."""
+        rng, paper = self.rng, self.paper
+        head, body = paper.table()
+        inner = self.width - 2 * self.margin
+        size = paper.size * rng.choice((1, 1, 0.9))
+        leading = rng.choice((self.leading, 1.3, 1.8))
+        self.leading, old = leading, self.leading
+        room = self.height * rng.uniform(0.75, 0.93)
+        chunk: list[Line] = list(head)
+        y = self.y
+        for line in body:
+            if y + (len(chunk) + 1) * size * leading > room and len(chunk) > len(head):
+                self.block(chunk, self.margin, y, inner, size)
+                if rng.random() < 0.3:
+                    self.sheets[-1].put(
+                        self.width - self.margin,
+                        room + size,
+                        [(paper.say.say("carry"), ""), (paper.say.number(paper.facts.gross / 2), "")],
+                        size,
+                        "r",
+                    )
+                self.sheets.append(self.sheet())
+                y = rng.uniform(0.03, 0.15) * self.height
+                if rng.random() < 0.5:
+                    y = (
+                        self.block(
+                            [
+                                [
+                                    (0.0, "l", [(paper.facts.vendor, "VendorName")]),
+                                    (1.0, "r", [(paper.id_label(), ""), (paper.facts.number, "InvoiceId")]),
+                                ]
+                            ],
+                            self.margin,
+                            y,
+                            inner,
+                            size,
+                        )
+                        + size
+                    )
+                chunk = list(head) if rng.random() < 0.6 else []
+            chunk.append(line)
+        self.y = self.block(chunk, self.margin, y, inner, size) + size * rng.choice((0.5, 1, 2, 4))
+        self.leading = old
+
+
+_RUNNING = frozenset({"VendorAddress", "CustomerAddress", "VendorName", "CustomerName", "ItemDescription"})
+
+
+@dataclass(slots=True)
+class MadePage:
+    """One page with what it is."""
+
+    words: list[MadeWord]
+    width: float
+    height: float
+    kind: str
+    begins: bool  # a document
+
+
+def make_paper(rng: random.Random) -> list[MadePage]:
+    """The pages of one paper."""
+    kind = rng.choices(KINDS, _SHARES)[0]
+    paper = Paper(rng, kind)
+    pages = paper.pages()
+    if kind in ("payslip", "bank", "contract", "letter"):
+        for page in pages:
+            for word in page:
+                word.label, word.begins = "", False
+    return [MadePage(words, 595.0, 842.0, kind, not number) for number, words in enumerate(pages) if words]
