@@ -21,6 +21,7 @@ METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset(
     (
         *("/health", "/health/live", "/health/ready", METRICS_PATH, "/metrics/gpu", "/openapi.json"),
+        *("/.well-known/ready", "/.well-known/live"),
         *DOCS_PATHS,
         *PAGE_PATHS,
     )
@@ -32,6 +33,8 @@ READ_ROUTES = frozenset(
     (
         *("/v1/embeddings", "/embeddings", "/embed", "/v1/embed", "/v2/embed", "/tokenize", "/decode"),
         *("/", "/invocations", "/api/embed", "/api/embeddings", "/v1/ranking"),
+        *("/vectors", "/vectors/", "/ner", "/ner/", "/hf/token-classification", "/hf/zero-shot-classification"),
+        *("/hf/summarization", "/hf/automatic-speech-recognition"),
         *("/v1/tokenize", "/v1/detokenize", "/v2/audio/transcriptions", "/openai/deployments/{name}/embeddings"),
         *("/openai/deployments/{name}/audio/transcriptions", "/openai/deployments/{name}/audio/translations"),
         *("/similarity", "/v1/similarity", "/rerank", "/v1/rerank", "/v2/rerank"),

@@ -42,6 +42,7 @@ from backend.api.routes import (
     entities,
     files,
     health,
+    huggingface,
     infinity,
     jobs,
     metrics,
@@ -57,6 +58,7 @@ from backend.api.routes import (
     tika,
     usage,
     vector_stores,
+    weaviate,
 )
 from backend.api.routing import PlainRoute
 from backend.api.sse import OpenStreams
@@ -90,6 +92,8 @@ ROUTES: tuple[PlainRoute, ...] = (
     *store_files.ROUTES,
     *tei.ROUTES,
     *ollama.ROUTES,
+    *huggingface.ROUTES,
+    *weaviate.ROUTES,
     *embeddings.AZURE_ROUTES,
     *infinity.ROUTES,
     *health.ROUTES,

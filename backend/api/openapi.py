@@ -59,6 +59,8 @@ _TAGS = [
     {"name": "docling-serve", "description": "What docling's clients, Open WebUI and RAGFlow call."},
     {"name": "Tika and Open WebUI", "description": "What Tika's clients and Open WebUI's external loader call."},
     {"name": "Ollama", "description": "What Ollama's clients call for vectors."},
+    {"name": "Hugging Face tasks", "description": "What huggingface_hub calls at an endpoint's address."},
+    {"name": "Weaviate", "description": "What Weaviate's modules call; `POST /rerank` answers them, too."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
 ]
 

@@ -53,7 +53,7 @@ _MAX_PAGES = 3  # with a mention of a code that are searched for one: 20 ms each
 
 
 def read_einvoice(
-    readers: FileReaders, file: OpenFile, pages: Iterable[Page], *, until: float | None
+    readers: FileReaders, file: OpenFile, pages: Iterable[Page], *, deadline_s: float | None
 ) -> EInvoice | None:
     """What XML in the file, or a code on its pages says as data; None where nothing does. Blocks: call it on a thread.
 
@@ -62,10 +62,10 @@ def read_einvoice(
 
     Raises: what `FileReaders` raises but for the contents.
     """
-    return _inside(readers, file, until) or _printed(readers, file, pages, until)
+    return _inside(readers, file, deadline_s) or _printed(readers, file, pages, deadline_s)
 
 
-def read_beside(readers: FileReaders, xml: str, *, until: float | None) -> EInvoice:
+def read_beside(readers: FileReaders, xml: str, *, deadline_s: float | None) -> EInvoice:
     """The electronic invoice that came beside a file. Blocks: call it on a thread.
 
     Raises: InvalidField for what is none, and what `FileReaders` raises.
@@ -73,8 +73,8 @@ def read_beside(readers: FileReaders, xml: str, *, until: float | None) -> EInvo
     # It is a text by now, whatever bytes it came in: its declaration would have it decoded once more.
     data = _ENCODING.sub(r"\g<1>UTF-8", xml.lstrip("\ufeff \r\n\t"), count=1).encode("utf-8", "replace")
     try:
-        with readers.open(data, until=until) as file:
-            invoice = readers.einvoice(file, until=until) if file.kind is FileType.XML else None
+        with readers.open(data, deadline_s=deadline_s) as file:
+            invoice = readers.einvoice(file, deadline_s=deadline_s) if file.kind is FileType.XML else None
     except (UnreadableFile, WrongMediaType) as error:
         raise InvalidField(f"xml: {error}", param="xml") from error
     if invoice is None:
@@ -82,10 +82,10 @@ def read_beside(readers: FileReaders, xml: str, *, until: float | None) -> EInvo
     return invoice
 
 
-def _inside(readers: FileReaders, file: OpenFile, until: float | None) -> EInvoice | None:
+def _inside(readers: FileReaders, file: OpenFile, deadline_s: float | None) -> EInvoice | None:
     """What the file is or has attached. An attachment that cannot be read costs a PDF nothing but itself."""
     try:
-        return readers.einvoice(file, until=until)
+        return readers.einvoice(file, deadline_s=deadline_s)
     except (BadInput, InferenceFailed) as error:  # too large, too slow, or its reader died of it
         if file.kind is FileType.XML:
             raise
@@ -93,10 +93,10 @@ def _inside(readers: FileReaders, file: OpenFile, until: float | None) -> EInvoi
         return None
 
 
-def _printed(readers: FileReaders, file: OpenFile, pages: Iterable[Page], until: float | None) -> EInvoice | None:
+def _printed(readers: FileReaders, file: OpenFile, pages: Iterable[Page], deadline_s: float | None) -> EInvoice | None:
     for page in islice(filter(_mentions_code, pages), _MAX_PAGES):
         try:
-            codes = readers.qr_codes(file, page.number, turn=page.rotation, until=until)
+            codes = readers.qr_codes(file, page.number, turn=page.rotation, deadline_s=deadline_s)
         except (BadInput, InferenceFailed):  # the page was read; that no code could be looked for costs nothing else
             continue
         for content, box in codes:
@@ -311,7 +311,7 @@ class DocumentExtractor:
         return await self._threads.run(draw)
 
     async def searchable_pdf(
-        self, upload: StoredFile, document: Document, *, password: str | None = None, until: float | None = None
+        self, upload: StoredFile, document: Document, *, password: str | None = None, deadline_s: float | None = None
     ) -> bytes:
         """The file as a PDF with its recognised words as invisible text, to be searched and copied.
 
@@ -322,8 +322,8 @@ class DocumentExtractor:
         """
 
         def write() -> bytes:
-            with self._readers.open(upload.shared(), password=password, until=until) as file:
-                return self._readers.searchable_pdf(file, document, until=until)
+            with self._readers.open(upload.shared(), password=password, deadline_s=deadline_s) as file:
+                return self._readers.searchable_pdf(file, document, deadline_s=deadline_s)
 
         return await self._threads.run(write)
 
@@ -409,13 +409,15 @@ class DocumentExtractor:
         resolution = choose_resolution(
             size.width or layer.width, size.height or layer.height, layer.stats, self._readers.limits
         )
-        draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=urgency.until_s)
+        draw = partial(
+            self._readers.render, file, number, resolution=resolution, color=True, deadline_s=urgency.worker_deadline_s
+        )
         with span("draw"):
             raster = await retry_bulk(urgency, partial(self._threads.run, draw))
         listed, options = extraction.languages, extraction.options
         first = options.languages or first_guess(listed, extraction.language_before(number))
         limit_s = self._readers.limits.page_s
-        image = OcrImage(raster.pixels, raster.dpi, first, limit_s, until_s=urgency.deadline_s)
+        image = OcrImage(raster.pixels, raster.dpi, first, limit_s, deadline_s=urgency.deadline_s)
         started_s = time.perf_counter()
         with span("ocr") as traced:
             result = await recognize_in_its_language(self._ocr, image, listed, options.engine, urgency)
@@ -428,7 +430,7 @@ class DocumentExtractor:
         xml, urgency = extraction.options.xml, extraction.urgency
         if xml is None or "fields" not in extraction.options.features:
             return None
-        read = partial(read_beside, self._readers, xml, until=urgency.until_s)
+        read = partial(read_beside, self._readers, xml, deadline_s=urgency.worker_deadline_s)
         return await retry_bulk(urgency, partial(self._threads.run, read))
 
     async def _einvoice(self, extraction: _Extraction) -> EInvoice | None:
@@ -436,11 +438,11 @@ class DocumentExtractor:
         if "fields" not in extraction.options.features:
             return None
         pages, urgency = [extraction.pages[number] for number in sorted(extraction.pages)], extraction.urgency
-        read = partial(read_einvoice, self._readers, extraction.file, pages, until=urgency.until_s)
+        read = partial(read_einvoice, self._readers, extraction.file, pages, deadline_s=urgency.worker_deadline_s)
         return await retry_bulk(urgency, partial(self._threads.run, read))
 
     def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource]:
-        layer = self._readers.page_text(extraction.file, number, until=extraction.urgency.until_s)
+        layer = self._readers.page_text(extraction.file, number, deadline_s=extraction.urgency.worker_deadline_s)
         return layer, choose_source(layer, extraction.options.source)
 
 

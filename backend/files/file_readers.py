@@ -162,13 +162,13 @@ class FileReaders:
         source: bytes | bytearray | memoryview | Path | StoredFile,
         *,
         password: str | None = None,
-        until: float | None = None,
+        deadline_s: float | None = None,
     ) -> OpenFile:
         """Recognise a file by its bytes and read its page count, sizes and metadata. The caller closes it.
 
         Args:
             source: a `StoredFile` is taken over: it is closed with the file, and here when opening fails.
-            until: when the caller stops waiting, on the monotonic clock; None: LIMIT_PAGE_S alone.
+            deadline_s: when the caller stops waiting, on the monotonic clock; None: LIMIT_PAGE_S alone.
 
         Raises: also
             WrongMediaType: not a supported type; the message says what it looks like.
@@ -180,35 +180,35 @@ class FileReaders:
             stored.seal()
             file = OpenFile(next(self._numbers), stored, kind, password, pool=self._pool, grace_s=self._grace_s)
             parse = partial(worker_messages.file_info, kind=kind, sha256=stored.sha256)
-            file.info = self._call(file, WorkerRequest({}, until), parse)
+            file.info = self._call(file, WorkerRequest({}, deadline_s), parse)
         except BaseException:
             stored.close()
             raise
-        return file if file.info.kind not in TARGETS else self._converted(file, stored, password, until)
+        return file if file.info.kind not in TARGETS else self._converted(file, stored, password, deadline_s)
 
-    def _converted(self, old: OpenFile, stored: StoredFile, password: str | None, until: float | None) -> OpenFile:
+    def _converted(self, old: OpenFile, stored: StoredFile, password: str | None, deadline_s: float | None) -> OpenFile:
         """An old office file as what LibreOffice makes of it; it stays of its own kind."""
         with old:
             data = converted(stored.content(), old.info.kind, self.limits)
-            file = self.open(data, password=password, until=until)
+            file = self.open(data, password=password, deadline_s=deadline_s)
             file.info = replace(file.info, kind=old.info.kind, sha256=old.info.sha256)
             return file
 
-    def einvoice(self, file: OpenFile, *, until: float | None = None) -> EInvoice | None:
+    def einvoice(self, file: OpenFile, *, deadline_s: float | None = None) -> EInvoice | None:
         """The electronic invoice that a file is or has attached; None where there is none. Images need no worker."""
         if not file.info.attachments:
             return None
-        request = WorkerRequest({"call": "einvoice"}, until, MAX_HEADER_BYTES)
+        request = WorkerRequest({"call": "einvoice"}, deadline_s, MAX_HEADER_BYTES)
         return self._call(file, request, worker_messages.einvoice)
 
-    def page_text(self, file: OpenFile, number: int, *, until: float | None = None) -> TextLayer:
+    def page_text(self, file: OpenFile, number: int, *, deadline_s: float | None = None) -> TextLayer:
         """The text layer of a page (from 1) with statistics about it; an image's is empty and needs no worker."""
         _check_page(file, number)
         if file.page_kind(number) in IMAGES:
             size = file.info.size(number)
             return TextLayer(size.width, size.height, 0, (), _IMAGE_STATS)
         fields = {"call": "text_layer", "page": number}
-        return self._call(file, WorkerRequest(fields, until, MAX_HEADER_BYTES), worker_messages.text_layer)
+        return self._call(file, WorkerRequest(fields, deadline_s, MAX_HEADER_BYTES), worker_messages.text_layer)
 
     def render(
         self,
@@ -218,7 +218,7 @@ class FileReaders:
         resolution: Resolution | None = None,
         turn: int = 0,
         color: bool = False,
-        until: float | None = None,
+        deadline_s: float | None = None,
     ) -> Raster:
         """A page (from 1) as an image: a PDF's rendered, an image's decoded.
 
@@ -231,23 +231,25 @@ class FileReaders:
         fields, used = self._render_fields("render", file, number, turn, resolution, color=color)
         parse = partial(worker_messages.raster, turn=turn % 360, resolution=used)
         most_payload_bytes = fields["most_pixels"] * (3 if color else 1)
-        return self._call(file, WorkerRequest(fields, until, most_payload_bytes), parse)
+        return self._call(file, WorkerRequest(fields, deadline_s, most_payload_bytes), parse)
 
     def qr_codes(
-        self, file: OpenFile, number: int, *, turn: int = 0, until: float | None = None
+        self, file: OpenFile, number: int, *, turn: int = 0, deadline_s: float | None = None
     ) -> list[tuple[str, Box]]:
         """Content and box of the QR codes of a page (from 1), in page units after the turn."""
         fields, _ = self._render_fields("qr_codes", file, number, turn, DEFAULT, color=False)
-        return self._call(file, WorkerRequest(fields, until), worker_messages.qr_codes)
+        return self._call(file, WorkerRequest(fields, deadline_s), worker_messages.qr_codes)
 
-    def picture(self, file: OpenFile, number: int, *, dpi: float, turn: int = 0, until: float | None = None) -> bytes:
+    def picture(
+        self, file: OpenFile, number: int, *, dpi: float, turn: int = 0, deadline_s: float | None = None
+    ) -> bytes:
         """A page (from 1) as a PNG in colour; arguments as in `render`, ``dpi`` is for a PDF."""
         requested = Resolution(dpi, "asked for")
         fields, _ = self._render_fields("render_png", file, number, turn, requested, color=True)
-        return self._call(file, WorkerRequest(fields, until, self.limits.worker_bytes), _payload)
+        return self._call(file, WorkerRequest(fields, deadline_s, self.limits.worker_bytes), _payload)
 
     def model_page(
-        self, file: OpenFile, number: int, framing: Framing, *, turn: int = 0, until: float | None = None
+        self, file: OpenFile, number: int, framing: Framing, *, turn: int = 0, deadline_s: float | None = None
     ) -> ModelPage:
         """A page (from 1) as an image model takes it: resized and cropped in the worker, a few hundred kilobytes.
 
@@ -263,10 +265,10 @@ class FileReaders:
         resolution = for_model(size.width, size.height, side_px)
         fields, _ = self._render_fields("model_page", file, number, turn, resolution, color=True)
         height, width_px = framing.size
-        request = WorkerRequest({**fields, "framing": asdict(framing)}, until, 3 * height * width_px)
+        request = WorkerRequest({**fields, "framing": asdict(framing)}, deadline_s, 3 * height * width_px)
         return self._call(file, request, partial(worker_messages.model_page, size=framing.size))
 
-    def searchable_pdf(self, file: OpenFile, document: Document, *, until: float | None = None) -> bytes:
+    def searchable_pdf(self, file: OpenFile, document: Document, *, deadline_s: float | None = None) -> bytes:
         """The file as a PDF with the document's words as its text layer.
 
         Args:
@@ -277,11 +279,11 @@ class FileReaders:
         try:
             words.write(pack_document(document))
             fields = {"call": "searchable_pdf", "limit_s": limit_s}
-            return self._call(file, WorkerRequest(fields, until, self.limits.worker_bytes, words), _payload)
+            return self._call(file, WorkerRequest(fields, deadline_s, self.limits.worker_bytes, words), _payload)
         finally:
             words.close()
 
-    def audio(self, file: OpenFile, start: int, seconds: float, *, until: float | None = None) -> AudioSlice:
+    def audio(self, file: OpenFile, start: int, seconds: float, *, deadline_s: float | None = None) -> AudioSlice:
         """A stretch of a recording. Slices asked for in order decode the file once, and once more in another worker.
 
         Behind the end it is empty, and the last.
@@ -301,7 +303,7 @@ class FileReaders:
         limit_s = self.limits.page_s * (1 + (start / SAMPLE_RATE + seconds) / _AUDIO_S_PER_LIMIT)
         fields = {"call": "audio", "start": start, "samples": samples, "limit_s": limit_s}
         parse = partial(worker_messages.audio_slice, start=start, samples=samples)
-        return self._call(file, WorkerRequest(fields, until, 2 * samples), parse)
+        return self._call(file, WorkerRequest(fields, deadline_s, 2 * samples), parse)
 
     def _render_fields(
         self, call: str, file: OpenFile, number: int, turn: int, resolution: Resolution | None, *, color: bool
@@ -329,7 +331,7 @@ class FileReaders:
         is_retry = False
         while True:
             self._check_wanted(file)
-            worker = self._pool.acquire(file.number, request.until)
+            worker = self._pool.acquire(file.number, request.deadline_s)
             if file.is_cancelled or self._is_late(request):  # while it waited: no call that has to be killed is begun
                 self._pool.release(worker)
                 raise _no_longer_wanted(file)
@@ -382,12 +384,12 @@ class FileReaders:
     def _limits_s(self, request: WorkerRequest) -> tuple[float, float]:
         """Seconds of work, and how long the caller waits."""
         limit_s = float(request.fields.get("limit_s", self.limits.page_s))
-        if request.until is None:
+        if request.deadline_s is None:
             return limit_s, math.inf
-        return limit_s, max(request.until - self._clock(), 0.0) + self._grace_s
+        return limit_s, max(request.deadline_s - self._clock(), 0.0) + self._grace_s
 
     def _is_late(self, request: WorkerRequest) -> bool:
-        return request.until is not None and self._clock() >= request.until
+        return request.deadline_s is not None and self._clock() >= request.deadline_s
 
     def _check_wanted(self, file: OpenFile) -> None:
         self._pool.check_open()

@@ -43,7 +43,7 @@ class WorkerRequest(NamedTuple):
     """A call on an open file, for whichever worker is free."""
 
     fields: Mapping[str, Any]  # the header; empty to only open the file
-    until: float | None = None  # when the caller stops waiting, on the monotonic clock
+    deadline_s: float | None = None  # when the caller stops waiting, on the monotonic clock
     most_payload_bytes: int = 0  # of the answer
     attachment: StoredFile | None = None  # sent along as a descriptor
 
@@ -95,7 +95,7 @@ def _error_for_late(failure: WorkerLate, request: WorkerRequest, limits: FileLim
         if request.fields.get("call") == "audio":
             advice = "Convert the recording to WAV or MP3, or split it."
         return TooLarge(what, worked_s, limit_s, "LIMIT_PAGE_S", advice=advice, param="file")
-    if request.until is not None and now_s >= request.until:
+    if request.deadline_s is not None and now_s >= request.deadline_s:
         return DeadlineExceeded(waited_s)
     return Unavailable(
         f"{request.where}: its reader was ended after {waited_s} s, of which it worked {worked_s} s; its limit of work "

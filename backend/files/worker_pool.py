@@ -290,11 +290,11 @@ class WorkerPool:
         """Start one worker, so that the first file need not wait for it."""
         self._refill()
 
-    def acquire(self, file: int, until: float | None) -> WorkerProcess:
+    def acquire(self, file: int, deadline_s: float | None) -> WorkerProcess:
         """A worker for the caller alone, preferably one that has the file open. Blocks while all are busy.
 
         Args:
-            until: deadline on the clock; None waits until a worker is free.
+            deadline_s: on the clock; None waits until a worker is free.
 
         Raises:
             DeadlineExceeded: no worker became free in time.
@@ -311,7 +311,7 @@ class WorkerPool:
                 if self._size() < self._count:
                     self._starting += 1
                     break
-                left_s = None if until is None else until - self._clock()
+                left_s = None if deadline_s is None else deadline_s - self._clock()
                 if left_s is not None and (left_s <= 0 or not self._changed.wait(left_s)):
                     raise DeadlineExceeded(round(self._clock() - waited_from, 3))
                 if left_s is None:

@@ -252,7 +252,12 @@ class ImageClassificationService:
         started_s = time.perf_counter()
         framing = request.engines.model.spec.preprocessing.framing
         frame = partial(
-            self._readers.model_page, file, number, framing, turn=request.choice.turn, until=request.urgency.until_s
+            self._readers.model_page,
+            file,
+            number,
+            framing,
+            turn=request.choice.turn,
+            deadline_s=request.urgency.worker_deadline_s,
         )
         page = await retry_bulk(request.urgency, partial(self._threads.run, frame))
         framed_s = time.perf_counter()

@@ -50,7 +50,7 @@ class FileThreads:
         self._closer.shutdown(wait=False)
 
     async def _open(self, upload: StoredFile, urgency: Urgency, password: str | None) -> OpenFile:
-        opening = partial(self._readers.open, upload.shared(), password=password, until=urgency.until_s)
+        opening = partial(self._readers.open, upload.shared(), password=password, deadline_s=urgency.worker_deadline_s)
         future = asyncio.get_running_loop().run_in_executor(self._threads, opening)
         try:
             return await asyncio.shield(future)

@@ -83,7 +83,7 @@ class Urgency(NamedTuple):
     deadline_s: float = math.inf  # on the monotonic clock; work that would be late never reaches the device
 
     @property
-    def until_s(self) -> float | None:
+    def worker_deadline_s(self) -> float | None:
         """The deadline as worker processes take it; None: no deadline."""
         return None if math.isinf(self.deadline_s) else self.deadline_s
 

@@ -29,7 +29,7 @@ class PageBudget:
 
     limit_s: float
     spent_s: float = 0.0
-    until_s: float = math.inf  # on the monotonic clock: nobody waits for the page any more
+    deadline_s: float = math.inf  # on the monotonic clock: nobody waits for the page any more
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -78,7 +78,7 @@ class PartTime:
     def timeout_s(self) -> float:
         """Seconds on the clock in which the rest of the work should be done; 0 when none is left."""
         left_s = self.budget.left_s - self.worked_s
-        wall_left_s = min(WALL_RATIO * self.budget.limit_s - self.waited_s, self.budget.until_s - self.clock())
+        wall_left_s = min(WALL_RATIO * self.budget.limit_s - self.waited_s, self.budget.deadline_s - self.clock())
         return max(0.0, min(wall_left_s, _SLACK * left_s / self.share))
 
 

@@ -54,7 +54,7 @@ class OcrImage:
     dpi: float | None  # None where it is unknown
     languages: tuple[str, ...]  # ISO 639-1, most likely first: ("es", "en")
     limit_s: float  # seconds of work for each engine; then what it has read so far is its result
-    until_s: float = math.inf  # on the monotonic clock: the deadline of who waits for it, with whom the work ends
+    deadline_s: float = math.inf  # on the monotonic clock: the deadline of who waits for it, with whom the work ends
 
 
 @dataclass(frozen=True, slots=True)

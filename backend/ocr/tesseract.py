@@ -185,7 +185,7 @@ class PreparationEngine:
         from backend.ocr.orientation import densest_lines, turn_upright  # lazily: they load OpenCV
         from backend.ocr.page_strips import cut_into_strips
 
-        budget = PageBudget(image.limit_s, until_s=image.until_s)
+        budget = PageBudget(image.limit_s, deadline_s=image.deadline_s)
 
         def recognize(gray: Gray, dpi: float) -> TesseractResult:
             return self.reader.recognize(TesseractPart(gray, codes, dpi, budget))

@@ -123,7 +123,7 @@ class AudioFile:
     async def read(self, start: int, seconds: float) -> AudioSlice:
         """The slice from a sample on. Raises: what `FileReaders.audio` raises."""
         started_s = time.perf_counter()
-        decode = partial(self._readers.audio, self._file, start, seconds, until=self._urgency.until_s)
+        decode = partial(self._readers.audio, self._file, start, seconds, deadline_s=self._urgency.worker_deadline_s)
         with span("decode"):
             part = await retry_bulk(self._urgency, partial(self._threads.run, decode))
         self.decode_s += time.perf_counter() - started_s

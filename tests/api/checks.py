@@ -16,6 +16,7 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     f"{_STORES}/{{id}}/files/{{file_id}}",
     f"{_STORES}/{{id}}/file_batches",
     "/decode",
+    "/hf/automatic-speech-recognition",
     "/v1/detokenize",
 }
 _WITH_FILES = ("/admin/", "/documentintelligence/", "/v1/convert/", "/v1/chunk/", "/v1/ocr")  # or those of admins

@@ -50,6 +50,8 @@ async def test_json(client: httpx.AsyncClient, services: FakeServices) -> None:
         "text": TEXT,
         "languages": [{"code": "es"}, {"code": "en"}],
         "usage": {"type": "duration", "seconds": 90.5},
+        "model": "whisper-base",
+        "language": "es",
         "why": "from 88 s on the file is damaged",
     } == answer.json()
     require_schema(TranscriptionAnswer, answer.json())

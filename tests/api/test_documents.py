@@ -305,7 +305,7 @@ async def test_one_deadline_for_reading_and_writing(client: httpx.AsyncClient, s
     [(_, _, urgency)] = services.documents.calls
     [(_, _, options)] = services.documents.extractor.calls
     assert urgency is not None
-    assert urgency.deadline_s == options["until"]
+    assert urgency.deadline_s == options["deadline_s"]
 
 
 async def test_the_fields_of_a_file(client: httpx.AsyncClient, services: FakeServices) -> None:

@@ -130,6 +130,13 @@ CHARGED: tuple[tuple[str, object, int | None], ...] = (
     ("/api/embeddings", {"prompt": "abc"}, 3),
     ("/v1/ranking", {"query": {"text": "abc"}, "passages": [{"text": "de"}, {"text": "f"}]}, 9),
     ("/v1/tokenize", {"text": "abc"}, 0),
+    ("/vectors", {"text": "abc"}, 3),
+    ("/vectors/", {"text": "abc"}, 3),
+    ("/ner", {"text": "abc"}, 5),
+    ("/ner/", {"text": "abc"}, 5),
+    ("/hf/token-classification", {"inputs": "abc"}, 5),
+    ("/hf/zero-shot-classification", {"inputs": "abc", "parameters": {"candidate_labels": ["a", "b"]}}, 5),
+    ("/hf/summarization", {"inputs": "abc"}, 5),
     ("/openai/deployments/{name}/embeddings", {"input": "abc"}, 3),
 )
 

@@ -388,6 +388,13 @@ LONG: dict[str, Any] = {
     "/api/embeddings": lambda text: {"prompt": text},
     "/v1/ranking": lambda text: {"query": {"text": "a"}, "passages": [{"text": text}]},
     "/v1/tokenize": lambda text: {"text": text},
+    "/vectors": lambda text: {"text": text},
+    "/vectors/": lambda text: {"text": text},
+    "/ner": lambda text: {"text": text},
+    "/ner/": lambda text: {"text": text},
+    "/hf/token-classification": lambda text: {"inputs": text},
+    "/hf/zero-shot-classification": lambda text: {"inputs": text, "parameters": {"candidate_labels": ["a", "b"]}},
+    "/hf/summarization": lambda text: {"inputs": text},
     "/openai/deployments/{name}/embeddings": lambda text: {"input": text},
 }
 

@@ -82,11 +82,12 @@ class FakeClassification(FakeService):
         self, texts: Sequence[str], *, labels: Sequence[str] | None = None, **options: Any
     ) -> ClassificationResult:
         await self.enter(list(texts), {"labels": labels, **options})
-        if options["model"] not in (None, *self.infos):
-            raise UnknownModel(options["model"], tuple(self.infos))
+        model = options.get("model")
+        if model not in (None, *self.infos):
+            raise UnknownModel(model, tuple(self.infos))
         names = labels or self.infos["document-type"].labels
-        rows = tuple(_classified(text, names[: options["top_k"]]) for text in texts)
-        return ClassificationResult(rows, options["model"] or "document-type", bool(options["multi_label"]), TIMING)
+        rows = tuple(_classified(text, names[: options.get("top_k")]) for text in texts)
+        return ClassificationResult(rows, model or "document-type", bool(options["multi_label"]), TIMING)
 
     async def predict(self, inputs: Sequence[str | tuple[str, str]], **options: Any) -> ClassificationResult:
         await self.enter(list(inputs), options)

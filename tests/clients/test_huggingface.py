@@ -80,3 +80,18 @@ def test_keys(guarded_server: LiveServer) -> None:
     assert (1, 384) == InferenceClient(url, token="right-key").feature_extraction(TEXT).shape
     with pytest.raises(HfHubHTTPError, match="API_KEYS"):
         InferenceClient(url, token="wrong-key").feature_extraction(TEXT)
+
+
+def test_the_bare_address(live_server: LiveServer) -> None:
+    """Without a task's path, as for a server of one model."""
+    assert (1, 384) == InferenceClient(live_server.url).feature_extraction(TEXT).shape
+
+
+def test_other_tasks(live_server: LiveServer) -> None:
+    """Each at an address of its own."""
+    tasks = f"{live_server.url}/hf"
+    entities = InferenceClient(f"{tasks}/token-classification").token_classification("Ana García lives in Madrid.")
+    classes = InferenceClient(f"{tasks}/zero-shot-classification").zero_shot_classification(TEXT, ["invoice", "sport"])
+
+    assert {"Madrid"} <= {entity.word for entity in entities}
+    assert "invoice" == classes[0].label

@@ -146,3 +146,9 @@ def test_keys(guarded_server: LiveServer) -> None:
         embed("wrong-key")
 
     assert 1 == len(embed("right-key").data)
+
+
+def test_azure_openai(live_server: LiveServer) -> None:
+    """The same library with Azure's paths."""
+    with openai.AzureOpenAI(azure_endpoint=live_server.url, api_key="any", api_version="2024-10-21") as azure:
+        assert 384 == len(azure.embeddings.create(model="bundled", input="a").data[0].embedding)

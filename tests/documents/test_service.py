@@ -356,7 +356,7 @@ async def test_a_page_is_read_no_longer_than_its_caller_waits(documents: Documen
 
     await documents.process(PNG, Urgency(deadline_s=deadline_s))
 
-    assert {deadline_s} == {image.until_s for image in documents.ocr.images}
+    assert {deadline_s} == {image.deadline_s for image in documents.ocr.images}
 
 
 async def test_pages_after_too_many_characters_are_not_read(

@@ -166,8 +166,8 @@ def test_a_caller_that_leaves_costs_no_worker(make_readers: MakeReaders, leaves:
     readers = make_readers(faulty=True, grace_s=60.0)
     others, file = readers.open(pdf(*PAGES)), readers.open(pdf(*PAGES))
     with ThreadPoolExecutor(1) as thread:
-        until = time.monotonic() + 0.1 if leaves == "late" else None
-        call = thread.submit(readers.page_text, file, fault.SLOW, until=until)
+        deadline_s = time.monotonic() + 0.1 if leaves == "late" else None
+        call = thread.submit(readers.page_text, file, fault.SLOW, deadline_s=deadline_s)
         while not readers.counts().busy and not call.done():
             time.sleep(0.001)
         if leaves == "cancelled":
@@ -185,7 +185,7 @@ def test_a_call_that_is_late_before_it_begins(make_readers: MakeReaders):
     file = readers.open(pdf(*PAGES))
 
     with pytest.raises(DeadlineExceeded):
-        readers.page_text(file, 1, until=time.monotonic() - 1.0)
+        readers.page_text(file, 1, deadline_s=time.monotonic() - 1.0)
 
     assert is_read(readers, file)
     assert (1, 0) == (readers.counts().started, readers.counts().late)
@@ -200,7 +200,7 @@ def test_no_worker_in_time(make_readers: MakeReaders):
         while not readers.counts().busy:
             time.sleep(0.001)
         with pytest.raises(DeadlineExceeded):
-            readers.page_text(file, 1, until=time.monotonic() + 0.05)
+            readers.page_text(file, 1, deadline_s=time.monotonic() + 0.05)
         file.cancel()
         with pytest.raises(CallerGone):
             call.result(timeout=15)
@@ -212,7 +212,7 @@ def test_late_for_its_caller(make_readers: MakeReaders):
     readers = make_readers(faulty=True)
     with readers.open(pdf(*PAGES)) as file:
         with pytest.raises(DeadlineExceeded):
-            readers.page_text(file, fault.HANGS, until=time.monotonic() + 0.3)
+            readers.page_text(file, fault.HANGS, deadline_s=time.monotonic() + 0.3)
 
         assert is_read(readers, file)
 

@@ -89,7 +89,7 @@ def test_a_searchable_pdf_has_a_deadline(readers: FileReaders) -> None:
         document = ocr_document("pdf", file.info.sha256)
         with pytest.raises(DeadlineExceeded):
             readers.searchable_pdf(
-                file, document, until=time.monotonic()
+                file, document, deadline_s=time.monotonic()
             )  # over before it begins: no race with a fast worker
 
         assert readers.searchable_pdf(file, document)

@@ -352,7 +352,7 @@ def test_a_part_that_gets_no_core_ends():
 def test_the_work_ends_with_its_callers_deadline():
     """A lane that read on for 16 s behind a caller of 2 s was the next caller's loss; later parts are not begun."""
     backend = SlowBackend(needs_s=16.0)
-    budget = PageBudget(20.0, until_s=backend.now_s + 2.0)
+    budget = PageBudget(20.0, deadline_s=backend.now_s + 2.0)
     late = replace(part(20.0), budget=budget)
 
     results = [engine_of(backend).recognize(late) for _ in range(2)]
@@ -364,12 +364,12 @@ def test_the_work_ends_with_its_callers_deadline():
 def test_the_parts_of_a_page_know_its_callers_deadline():
     rows = np.full((300, 600), 255, np.uint8)
     rows[100:140, 50:550:20] = 0
-    image = OcrImage(rows, None, ("en",), 20.0, until_s=102.0)
+    image = OcrImage(rows, None, ("en",), 20.0, deadline_s=102.0)
     prepare = preparation(engine_of(SlowBackend()))
 
     [page] = prepare.forward(prepare.prepare([image]))
 
-    assert {102.0} == {each.budget.until_s for each in page.parts}
+    assert {102.0} == {each.budget.deadline_s for each in page.parts}
 
 
 def test_a_lane_remembers_its_share_of_a_core():

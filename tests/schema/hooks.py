@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import math
@@ -15,8 +16,23 @@ from PIL import Image, ImageDraw
 from tests.files.pdfs import pdf, text
 
 TIMEOUT = "X-Request-Timeout-S"
-AUDIO = ("/v1/audio/transcriptions", "/v1/audio/translations")
-UPLOADS = ("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO)
+_DEPLOYED = "/openai/deployments/{name}"
+AUDIO = (
+    *("/v1/audio/transcriptions", "/v1/audio/translations", "/v2/audio/transcriptions"),
+    *(f"{_DEPLOYED}/audio/transcriptions", f"{_DEPLOYED}/audio/translations", "/hf/automatic-speech-recognition"),
+)
+_DOCLING = tuple(
+    f"/v1/{act}/{source}{later}"
+    for act in ("convert", "chunk/{chunker}")
+    for source in ("file", "source")
+    for later in ("", "/async")
+)
+_TIKA = ("/tika", "/tika/text", "/rmeta/text", "/meta", "/detect/stream", "/process")
+_TIKA_FORMS = ("/tika/form", "/tika/form/text", "/rmeta/form/text", "/meta/form")
+UPLOADS = (
+    *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA, *_TIKA_FORMS),
+    "/documentintelligence/documentModels/{model}:analyze",
+)
 _EVERY = 4  # upload keeps the bytes that were drawn for it; the others get a file that can be read
 
 # Refusals of requests that their schema allows, because they depend on what JSON Schema cannot see: (code, parameter
@@ -63,9 +79,21 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "xml", ""),  # the electronic invoice beside it
         ("invalid_field", "pages", ""),  # behind its last page, or backwards
         ("invalid_field", "format", "a recording"),  # of paper, of recordings
+        ("invalid_field", None, "is no base64"),
+        ("bad_input", None, "it must hold a file as base64"),
+        ("invalid_field", None, "fetches no addresses"),
+        ("invalid_field", "sources", "for nothing is fetched"),
+        ("invalid_field", "base64Source", "is missing"),
+        ("bad_input", None, "it is empty (0 bytes)"),
     ),
     "relations between values": (
         ("invalid_field", "stream", "comes whole"),  # subtitles
+        ("invalid_field", "inputs", "send inputs to embed, or query"),
+        ("invalid_field", None, "page_range"),
+        ("invalid_field", "pages", "runs backwards"),
+        ("invalid_field", "to_formats", "is not served"),
+        ("invalid_field", "target", ""),  # JSON's, of any kind
+        ("invalid_field", "max_tokens", "chunks have up to"),
         ("invalid_field", "purpose", ""),  # a file alone as the body, without it in the query
         ("invalid_field", "expires_after", "send it together"),
         ("invalid_field", None, "chunk_overlap_tokens"),  # over half of a chunk
@@ -175,8 +203,20 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         case.body["model"] = "whisper-1"  # no drawn name is a model's
     if isinstance(case.body, bytes) and len(case.body) % _EVERY:
         case.body = files[len(case.body) % len(files)]
-    elif isinstance(case.body, dict) and isinstance(file := case.body.get("file"), bytes) and len(file) % _EVERY:
-        case.body["file"] = files[len(file) % len(files)]
+    elif isinstance(case.body, dict):
+        _put_files(case.body, files)
+
+
+def _put_files(body: dict[str, Any], files: tuple[bytes, ...]) -> None:
+    """Files in place of drawn bytes in a form, and of drawn base64 in JSON."""
+    for name in ("file", "upload"):
+        if isinstance(drawn := body.get(name), bytes) and len(drawn) % _EVERY:
+            body[name] = files[len(drawn) % len(files)]
+    if isinstance(drawn := body.get("files"), list):
+        body["files"] = [files[len(one) % len(files)] for one in drawn if isinstance(one, bytes)]
+    for name in ("base64Source", "inputs"):
+        if isinstance(drawn := body.get(name), str) and len(drawn) % _EVERY:
+            body[name] = base64.b64encode(files[len(drawn) % len(files)]).decode()
 
 
 def _picture() -> bytes:

@@ -180,14 +180,14 @@ class ScriptedReaders:
     opened: list[ScriptedFile] = field(default_factory=list)
     slices: list[tuple[int, float]] = field(default_factory=list)
 
-    def open(self, upload: StoredFile, *, password: str | None = None, until: float | None = None) -> ScriptedFile:
+    def open(self, upload: StoredFile, *, password: str | None = None, deadline_s: float | None = None) -> ScriptedFile:
         info = AudioInfo("pcm_s16le", SAMPLE_RATE, 1, self.declared_s)
         sha256 = upload.sha256
         upload.close()
         self.opened.append(ScriptedFile(FileInfo("audio", 0, (), {}, sha256, audio=info)))
         return self.opened[-1]
 
-    def audio(self, file: ScriptedFile, start: int, seconds: float, *, until: float | None = None) -> AudioSlice:
+    def audio(self, file: ScriptedFile, start: int, seconds: float, *, deadline_s: float | None = None) -> AudioSlice:
         assert not file.is_closed
         self.slices.append((start, seconds))
         if self.error_at is not None and start >= self.error_at[0]:

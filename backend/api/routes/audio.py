@@ -379,7 +379,7 @@ async def _transcribe(request: Request, schema: type[TranslationForm]) -> Respon
         _require_model(form.model, _speech_of(request).names)
         if form.stream:
             return await _streamed(request, upload, form)
-        transcript = await _whole(request, upload, form)
+        transcript = await transcribed(request, upload, form)
     return await _answer(transcript, form)
 
 
@@ -389,7 +389,7 @@ def _require_model(name: str | None, known: tuple[str, ...]) -> None:
         raise UnknownModel(name, known)
 
 
-async def _whole(request: Request, upload: Upload, form: TranslationForm) -> Transcript:
+async def transcribed(request: Request, upload: Upload, form: TranslationForm) -> Transcript:
     """The transcript of an upload; the caller is charged for its minutes."""
     context = context_of(request)
     charge, options, most_s = MinuteCharge(context.meter), form.options(), limits_of(request).transcription_s

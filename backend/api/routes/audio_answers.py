@@ -103,6 +103,8 @@ class TranscriptionAnswer(TypedDict):
     languages: Annotated[list[HeardLanguageAnswer], Field(description="That were heard, most of it first.")]
     logprobs: NotRequired[Annotated[list[LogprobAnswer], Field(description="Of words, where `include` asks for it.")]]
     usage: DurationUsage
+    model: Annotated[str, Field(description="As language: what Mistral's clients need.")]
+    language: Annotated[str | None, Field(description="ISO 639-1, of most of it; null where nobody speaks.")]
     why: Annotated[str, Field(description="Ours: why the text is empty or not whole; empty where all is well.")]
 
 
@@ -129,6 +131,8 @@ def json_answer(transcript: Transcript, *, with_logprobs: bool) -> Transcription
         "text": transcript.text,
         "languages": languages_answer(transcript),
         "usage": _duration_usage(transcript),
+        "model": transcript.model,
+        "language": transcript.language.code or None,
         "why": transcript.why,
     }
     if with_logprobs:

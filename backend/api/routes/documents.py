@@ -326,7 +326,7 @@ async def respond_in(
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
         reader, password = _documents_of(request).extractor, answer.options.password
-        return await reader.searchable_pdf(upload.stored, answer.document, password=password, until=deadline_s)
+        return await reader.searchable_pdf(upload.stored, answer.document, password=password, deadline_s=deadline_s)
 
     headers = index_headers("X-Failed-Pages", [page.number for page in answer.failed])
     return await formatted_document(request, answer.document, document_format, headers, searchable_pdf)

@@ -447,7 +447,7 @@ async def formatted_job(request: Request, job: Job, form: Format, headers: Mappi
         stored, password = await _jobs_of(request).file(job), _jobs_of(request).password(job)
         try:
             return await _documents_of(request).extractor.searchable_pdf(
-                stored, document, password=password, until=deadline_s
+                stored, document, password=password, deadline_s=deadline_s
             )
         finally:
             stored.close()

@@ -321,6 +321,12 @@ class InfinityRanks(TypedDict):
     results: Annotated[list[InfinityRank], Field(description="Best first.")]
     model: str
     usage: Usage
+    scores: NotRequired[
+        Annotated[
+            list[dict[str, Any]] | None,
+            Field(default=None, description="Weaviate's: of every document, where no model was named."),
+        ]
+    ]
     id: AnswerId
     created: Created
 
@@ -496,14 +502,20 @@ async def _rank_documents(request: Request, body: RankTextsRequest, characters: 
         _reranking_of(request).rerank, body.query, documents, top_n=body.top_n, model=body.model, truncate=truncate
     )
     reranked = await call_service_timed(request, call, characters=characters)
-    answer = partial(
-        infinity_ranks,
-        reranked,
-        documents if body.return_documents else None,
-        context_of(request).request_id,
-        raw_scores=bool(body.raw_scores),
-    )
-    items = characters // CHARS_PER_ITEM if body.return_documents else len(reranked.results)
+    texts = documents if body.return_documents else None
+    request_id, raw_scores = context_of(request).request_id, bool(body.raw_scores)
+    of_weaviate = body.model is None and body.top_n is None
+
+    def answer() -> InfinityRanks:
+        ranks = infinity_ranks(reranked, texts, request_id, raw_scores=raw_scores)
+        if of_weaviate:
+            scores = {ranked.index: ranked.score for ranked in reranked.results}
+            ranks["scores"] = [
+                {"document": text, "score": scores[index]} for index, text in enumerate(documents) if index in scores
+            ]
+        return ranks
+
+    items = characters // CHARS_PER_ITEM if texts or of_weaviate else len(reranked.results)
     return await written_json(answer, items, headers=tei_headers(reranked.tokens, reranked.truncated))
 
 

@@ -1,0 +1,59 @@
+"""Hugging Face's tasks, as huggingface_hub and @huggingface/inference send them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.checks import problem
+from tests.api.fakes import FakeServices
+
+
+async def test_token_classification(client: httpx.AsyncClient) -> None:
+    """A list for a text, a list of lists for several."""
+    expected = {"entity_group": "PER", "score": 0.25, "word": "Juan", "start": 4, "end": 8}
+
+    one = await client.post("/hf/token-classification", json={"inputs": "Don Juan", "parameters": {"stride": 1}})
+    two = await client.post("/hf/token-classification", json={"inputs": ["Don Juan", "nadie"]})
+
+    assert [expected] == one.json()
+    assert [[expected], []] == two.json()
+
+
+async def test_zero_shot(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Labels in the caller's words, the best first."""
+    parameters = {"candidate_labels": ["factura", "contrato"], "multi_label": True, "hypothesis_template": "Es {}."}
+
+    answer = await client.post("/hf/zero-shot-classification", json={"inputs": "a", "parameters": parameters})
+
+    assert ["factura", "contrato"] == [prediction["label"] for prediction in answer.json()]
+    [(texts, options)] = services.classification.calls
+    assert (["a"], ["factura", "contrato"], True, "Es {}.") == (
+        texts, options["labels"], options["multi_label"], options["hypothesis_template"],
+    )  # fmt: skip
+    problem(await client.post("/hf/zero-shot-classification", json={"inputs": "a"}), 422, "invalid_field", "parameters")
+
+
+async def test_summarization(client: httpx.AsyncClient, services: FakeServices) -> None:
+    answer = await client.post("/hf/summarization", json={"inputs": "Un texto.", "parameters": {"max_length": 30}})
+
+    assert [{"summary_text": "Un texto."}] == answer.json()
+    assert 30 == services.summaries.calls[0][1].max_tokens
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"content": b"RIFF of a test", "headers": {"content-type": "audio/wav"}},
+        {"json": {"inputs": base64.b64encode(b"RIFF of a test").decode(), "parameters": {}}},
+    ],
+)
+async def test_speech(client: httpx.AsyncClient, services: FakeServices, sent: dict[str, Any]) -> None:
+    """The recording alone, or in base64."""
+    answer = await client.post("/hf/automatic-speech-recognition", **sent)
+
+    assert {"text": services.speech.heard.text} == answer.json()
+    assert b"RIFF of a test" == services.speech.calls[0][0]
