@@ -63,6 +63,7 @@ BackgroundTask = Literal[
     "unload_idle",
     "trim_memory",
     "keep_memory",
+    "sweep_search",
     "share_classifiers",
     "share_models",
     "fetch_models",

@@ -32,6 +32,7 @@ from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import SearchStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.search.warm_up import WarmUp
+from backend.supervision import Supervisor
 from backend.telemetry import log_event
 from backend.text.classification import ClassificationService
 from backend.text.neutral_vectors import NeutralVectors
@@ -103,7 +104,7 @@ def build_search(
     settings, telemetry = shared.settings, shared.context.telemetry
     limits, catalog = search_limits(settings), texts.catalog
     bytes_of = partial(_stored_bytes_of, shared.metering.keys)
-    storage = search_storage(settings, shared.context.placements[0])
+    storage = search_storage(settings, shared.context.placements[0], shared.supervisor)
     indexer = _indexer(shared, texts, documents, classification, storage)
     reembedder = Reembedder(
         storage,
@@ -182,16 +183,20 @@ def search_limits(settings: Settings) -> SearchLimits:
     )
 
 
-def search_storage(settings: Settings, placement: Placement | None = None) -> SearchStorage:
+def search_storage(
+    settings: Settings, placement: Placement | None = None, supervisor: Supervisor | None = None
+) -> SearchStorage:
     """A PostgreSQL server where SEARCH_URL is set, shared by all replicas; else a folder of STATE_DIR.
 
     Args:
         placement: whose device scans the vectors of large stores; None: the processor scans all.
+        supervisor: of the service; None for a command.
     """
     if settings.search_url is not None:
-        return PostgresSearchStorage(settings.search_url, file_limits(settings))
+        return PostgresSearchStorage(settings.search_url, file_limits(settings), supervisor=supervisor)
     device = None if placement is None else device_vectors(placement)
-    return SqliteStorage(SqliteOptions(settings.state_dir / STORAGE_DIR, settings.search_memory_bytes, device=device))
+    options = SqliteOptions(settings.state_dir / STORAGE_DIR, settings.search_memory_bytes, device=device)
+    return SqliteStorage(options, supervisor=supervisor)
 
 
 def device_vectors(placement: Placement) -> DeviceVectors | None:

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from backend.errors import FinanciaError
-from backend.telemetry import log_event
+from backend.supervision import Supervisor
+from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger(__name__)
 
@@ -19,17 +20,18 @@ class Sweeper:
 
     Args:
         sweep: removes a slice; False where nothing was left.
+        supervisor: logs and counts what it raises beside faults that pass; of the service, or one of its own.
     """
 
-    def __init__(self, sweep: Callable[[], Awaitable[bool]]) -> None:
-        self._sweep = sweep
+    def __init__(self, sweep: Callable[[], Awaitable[bool]], supervisor: Supervisor | None = None) -> None:
+        self._sweep, self._supervisor = sweep, supervisor or Supervisor(Telemetry())
         self._task: asyncio.Task[None] | None = None
         self._is_due = self._is_closed = False
 
     def wake(self) -> None:
         self._is_due = True
         if not self._is_closed and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._run())
+            self._task = self._supervisor.run("sweep_search", self._run())
 
     async def idle(self) -> None:
         """Return when what was deleted before is removed, or cannot be now."""
@@ -51,5 +53,3 @@ class Sweeper:
                     pass
             except FinanciaError as error:
                 log_event(_log, logging.WARNING, "what was deleted could not be removed yet", reason=str(error))
-            except Exception as error:  # noqa: BLE001 - border: a task nobody awaits
-                _log.error("removing what was deleted failed", exc_info=error)

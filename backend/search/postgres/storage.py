@@ -13,6 +13,7 @@ from backend.search.postgres.indexing import PostgresIndexing
 from backend.search.postgres.ranking import PostgresRanking
 from backend.search.postgres.stores import PostgresStores
 from backend.search.sweeper import Sweeper
+from backend.supervision import Supervisor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class PostgresSearchStorage:
         limits: FileLimits,
         *,
         connections: ConnectionLimits | None = None,
+        supervisor: Supervisor | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._postgres = PostgresConnections(url, connections or ConnectionLimits(), clock=clock)
@@ -49,7 +51,7 @@ class PostgresSearchStorage:
         self.usage, self.totals = files.usage, files.totals
 
         stores = PostgresStores(self._postgres)
-        self._sweeper = Sweeper(stores.sweep)
+        self._sweeper = Sweeper(stores.sweep, supervisor)
         self.swept = self._sweeper.idle
         self.delete_file = self._sweeping(files.delete_file)
         self.delete_store = self._sweeping(stores.delete_store)

@@ -49,6 +49,7 @@ from backend.search.sqlite.searching import Query, Searcher
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import id_taken
 from backend.search.sweeper import Sweeper
+from backend.supervision import Supervisor
 from backend.telemetry import log_event
 
 P = ParamSpec("P")
@@ -81,6 +82,7 @@ class SqliteStorage:
         self,
         options: SqliteOptions,
         *,
+        supervisor: Supervisor | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # noqa: TID251 - a point in time that is stored, not a duration
     ) -> None:
@@ -89,7 +91,7 @@ class SqliteStorage:
         self._database = Database(
             options.folder, readers=options.readers, check_new=self._check_new, prepare=self._prepare
         )
-        self._sweeper = Sweeper(self._sweep)
+        self._sweeper = Sweeper(self._sweep, supervisor)
         self._has_swept = False
         self._loaded = LoadedStores(options.memory_bytes, options.device)
         self._scanning = ThreadPoolExecutor(options.scan_threads, thread_name_prefix="search-scan")
