@@ -360,6 +360,13 @@ def test_every_function_that_takes_a_text_is_read():
     assert missed == set()
 
 
+def test_every_reader_reads_nothing(readers: dict[str, Callable[[str], object]]):
+    """A text of blanks, and an empty one."""
+    for reader in readers.values():
+        for text in ("", " ", "\n\n"):
+            reader(text)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the clock of another thread")
 @pytest.mark.parametrize("unit", HOLDING_UNITS)
 def test_others_run_while_a_text_is_read(unit: str):

@@ -177,12 +177,14 @@ def clean_name(text: str) -> str:
 def ends_open(text: str) -> bool:
     """Whether a folded line breaks off within a name: "Suministros Industriales y"."""
     return (
-        text.rstrip().endswith((",", "&", "-", " S.", "Sdn", "SDN")) or text.rsplit(maxsplit=1)[-1].lower() in _JOINERS
+        text.rstrip().endswith((",", "&", "-", " S.", "Sdn", "SDN"))
+        or (text.rsplit(maxsplit=1) or [""])[-1].lower() in _JOINERS
     )
 
 
 def starts_inside(text: str) -> bool:
     """Whether a folded line goes on with a name that began above: "del Mediterraneo, S.L."."""
-    if text.split(maxsplit=1)[0] in _JOINERS or text.lstrip().startswith("&") or text.count(")") > text.count("("):
+    first = (text.split(maxsplit=1) or [""])[0]
+    if first in _JOINERS or first.startswith("&") or text.count(")") > text.count("("):
         return True
     return has_legal_form(text) and _LAST_WORDS.match(text) is not None
