@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
-from tokenizers import Tokenizer
 
+from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders.converted_folder import is_sound
 from backend.models.bundled_encoders.recipes import FULL, student_recipe
 from backend.models.checkpoint_tensors import WEIGHTS
 from backend.models.fields_features import PageArrays, page_arrays, relations
-from backend.models.model_files import BUNDLED_ADAPTERS
+from backend.models.model_files import BUNDLED_ADAPTERS, BUNDLED_FAST, BUNDLED_FULL, resolve
 from backend.models.numpy_layers import linear, sigmoid, softmax
+from backend.models.spec import ModelSpec
+from backend.models.tokenizer import tokenizer_of
 from backend.models.unpacked_folder import INSTALLED
 from backend.models.weights import Linear
 from backend.telemetry import log_event
@@ -53,17 +55,15 @@ class Reading(NamedTuple):
 class WordTable:
     """A word's vector: the mean of its sub-words' rows in the bundled encoder's table, which is mapped, not loaded."""
 
-    def __init__(self, folder: Path) -> None:
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        with safe_open(folder / WEIGHTS, "np") as file:
+    def __init__(self, spec: ModelSpec) -> None:
+        self._tokenizer = tokenizer_of(spec)
+        with safe_open(spec.folder / WEIGHTS, "np") as file:
             name = next(key for key in file.keys() if key.endswith("word_embeddings.weight"))  # noqa: SIM118
             self._rows = file.get_slice(name)
         self.of = lru_cache(maxsize=20_000)(self._of)
 
     def _of(self, word: str) -> Array:
-        ids = self._tokenizer.encode(word[:_LONGEST], add_special_tokens=False).ids[:_PIECES]
+        ids = self._tokenizer.read(word, 0, _LONGEST).ids[:_PIECES].tolist()
         rows = [self._rows[number : number + 1][0].astype(np.float32) for number in ids]
         return np.mean(rows, axis=0) if rows else np.zeros(self._rows.get_shape()[1], np.float32)
 
@@ -132,12 +132,11 @@ class Network:
 def bundled_network() -> Network | None:
     """The network, loaded at its first use; None where the bundled encoder, whose words it knows, is not installed."""
     reason: object = "the bundled encoder is not installed"
-    for recipe in (FULL, student_recipe()):  # both have the same table of words
-        folder = INSTALLED / recipe.folder_name
-        if is_sound(folder, recipe):
+    for source, recipe in ((BUNDLED_FULL, FULL), (BUNDLED_FAST, student_recipe())):  # with the same table of words
+        if is_sound(INSTALLED / recipe.folder_name, recipe):
             try:
-                return Network(FILE, WordTable(folder))
-            except (OSError, SafetensorError) as error:
+                return Network(FILE, WordTable(resolve(source)))
+            except (OSError, SafetensorError, ModelUnavailable) as error:
                 reason = error
     log_event(_log, logging.WARNING, "fields are read by rules alone", reason=reason)
     return None
