@@ -60,8 +60,8 @@ def unix_s() -> float:
 
 
 def is_open(method: str, path: str) -> bool:
-    """Whether a request needs no key: of the page at / the page is open, not what is sent there."""
-    return path in OPEN_PATHS and method in SAFE_METHODS
+    """Whether a request needs no key: the page at / is open, and what is sent there is not."""
+    return path in OPEN_PATHS and (method, path) != ("POST", "/")
 
 
 class ApiKeyMiddleware:

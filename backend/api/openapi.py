@@ -142,7 +142,7 @@ def describe(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str], lim
     components["headers"] = {name: {"schema": {"type": "string"}, **header} for name, header in HEADERS.items()}
     components["responses"] = {f"Problem{status}": _problem_response(status) for status in PROBLEMS}
     for path, operation, route in _operations(app, document):
-        is_open = path in open_paths and set(route.methods or ()) <= SAFE_METHODS
+        is_open = path in open_paths and set(route.methods or ()) <= SAFE_METHODS  # as api_keys.is_open
         operation["responses"] = _responses(route, () if is_open else _guards(route, keys_needed=keys_needed))
         if keys_needed and is_open:
             operation["security"] = []

@@ -526,6 +526,9 @@ ClassifyItems = Annotated[
     ),
 ]
 TextItem = Annotated[Any, PlainValidator(_check_item), WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT]})]
+TokenIdInputs = Annotated[  # texts are refused where they are used
+    Any, PlainValidator(_check_inputs), WithJsonSchema({"anyOf": [_TOKEN_IDS, many(_TOKEN_IDS)]})
+]
 Labels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=1))]
 TwoLabels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=2))]
 Sentence = Annotated[str, Field(min_length=1, json_schema_extra={LIMIT_KEYWORD: "LIMIT_TEXT_CHARS"})]

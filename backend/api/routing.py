@@ -123,20 +123,22 @@ def upload_route(
     json_request: tuple[type[BaseModel], dict[str, Any]] | None = None,
     file: str = _FILE,
     field: str = "file",
+    several: bool = False,
     errors: tuple[int, ...] = _UPLOAD_ERRORS,
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields.
 
     Args:
-        field: of the form, that has the file; under another name than ``file`` it may have several, and no body alone.
+        field: of the form, that has the file; under another name than ``file`` the body alone is none.
+        several: whether it may come again and again.
         json_request: what it reads as JSON instead of a file, and examples by name; None: nothing.
         file: which files it reads.
     """
     binary = {"type": "string", "format": "binary", "minLength": 1, "description": file}
     fields = request.model_json_schema()
     required = [field, *fields.get("required", ())]
-    files = binary if field == "file" else {"type": "array", "minItems": 1, "items": binary}
+    files = binary if not several else {"type": "array", "minItems": 1, "items": binary}
     form = {"type": "object", "required": required, "properties": {field: files, **fields["properties"]}}
     content: dict[str, Any] = {"multipart/form-data": {"schema": form}}
     if field == "file":

@@ -84,6 +84,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", None, "fetches no addresses"),
         ("invalid_field", "sources", "for nothing is fetched"),
         ("invalid_field", "base64Source", "is missing"),
+        ("invalid_field", "files", "the form has no field"),  # a list of files is drawn as it cannot be sent
         ("bad_input", None, "it is empty (0 bytes)"),
     ),
     "relations between values": (
@@ -213,7 +214,7 @@ def _put_files(body: dict[str, Any], files: tuple[bytes, ...]) -> None:
         if isinstance(drawn := body.get(name), bytes) and len(drawn) % _EVERY:
             body[name] = files[len(drawn) % len(files)]
     if isinstance(drawn := body.get("files"), list):
-        body["files"] = [files[len(one) % len(files)] for one in drawn if isinstance(one, bytes)]
+        body["files"] = [files[index % len(files)] for index, _ in enumerate(drawn)]
     for name in ("base64Source", "inputs"):
         if isinstance(drawn := body.get(name), str) and len(drawn) % _EVERY:
             body[name] = base64.b64encode(files[len(drawn) % len(files)]).decode()

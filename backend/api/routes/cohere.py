@@ -30,8 +30,8 @@ from backend.api.request_fields import (
     AnyTruncate,
     Count,
     FilledTexts,
-    Inputs,
     Sentence,
+    TokenIdInputs,
     WireRequest,
     check_limits,
     many,
@@ -299,7 +299,7 @@ class CohereTokens(TypedDict):
 class CohereDetokenizeRequest(WireRequest):
     """`POST /v1/detokenize`."""
 
-    tokens: Inputs = Field(description="Token ids.")
+    tokens: TokenIdInputs = Field(description="Token ids.")
     model: str | None = Field(None, description="Any name: the tokens are those of the embedding model.")
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -63,7 +63,11 @@ def _listed(value: Any) -> Any:
     return value
 
 
-Words = Annotated[list[str] | None, BeforeValidator(_listed)]
+Words = Annotated[
+    list[str] | None,
+    BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
+]
 
 
 class ConvertOptions(BaseModel):
@@ -632,6 +636,7 @@ def _routes(
             request=form,
             answers=answers,
             field="files",
+            several=True,
             parameters=parameters,
         )
         yield json_upload_route(

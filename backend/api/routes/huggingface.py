@@ -30,7 +30,7 @@ _summaries_of: Handle[SummaryService] = Handle("summaries")
 
 
 class _Parameters(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore")
 
 
 class TokenClassificationRequest(WireRequest):
@@ -166,7 +166,7 @@ ROUTES = (
         tag=_TAG,
         request=TokenClassificationRequest,
         examples={"a text": {"inputs": _TEXT}},
-        schema={"oneOf": [_GROUPS, {"type": "array", "items": _GROUPS}]},
+        schema={"anyOf": [_GROUPS, {"type": "array", "items": _GROUPS}]},
         example=[_GROUP],
     ),
     post(

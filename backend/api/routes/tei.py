@@ -30,6 +30,7 @@ from backend.api.request_fields import (
     Inputs,
     Sentence,
     TextInputs,
+    TokenIdInputs,
     WireRequest,
     check_chars,
     check_count,
@@ -538,7 +539,7 @@ async def tokenize(request: Request) -> Response:
 class DecodeRequest(WireRequest):
     """The request of text-embeddings-inference's ``/decode``."""
 
-    ids: Inputs = Field(description="Token ids of the model, of one text or of several.")
+    ids: TokenIdInputs = Field(description="Token ids of the model, of one text or of several.")
     skip_special_tokens: bool | None = Field(True, description="Leave the model's own marks out.")
 
 
