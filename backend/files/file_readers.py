@@ -189,7 +189,7 @@ class FileReaders:
     def _converted(self, old: OpenFile, stored: StoredFile, password: str | None, deadline_s: float | None) -> OpenFile:
         """An old office file as what LibreOffice makes of it; it stays of its own kind."""
         with old:
-            data = converted(stored.content(), old.info.kind, self.limits)
+            data = converted(stored.content(), old.info.kind, self.limits, deadline_s)
             file = self.open(data, password=password, deadline_s=deadline_s)
             file.info = replace(file.info, kind=old.info.kind, sha256=old.info.sha256)
             return file

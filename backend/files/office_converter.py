@@ -8,16 +8,18 @@ refers to is fetched.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from backend.errors import TooLarge, UnreadableFile
+from backend.errors import DeadlineExceeded, TooLarge, UnreadableFile
 from backend.files.limits import FileLimits
 
 PROGRAMS = ("soffice", "libreoffice")
@@ -45,13 +47,15 @@ def program() -> str | None:
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
-def converted(data: bytes, kind: str, limits: FileLimits) -> bytes:
+def converted(data: bytes, kind: str, limits: FileLimits, deadline_s: float | None = None) -> bytes:
     """An old file in the format that took its place. Blocks for some seconds.
 
     Args:
         kind: a key of `TARGETS`.
+        deadline_s: when the caller stops waiting, on the monotonic clock.
 
-    Raises: UnreadableFile where LibreOffice is not installed, or cannot read it; TooLarge where it takes too long.
+    Raises: UnreadableFile where LibreOffice is not installed, or cannot read it; TooLarge where it takes too long;
+        DeadlineExceeded where ``deadline_s`` passes before.
     """
     soffice, target = program(), TARGETS[kind]
     if soffice is None:
@@ -71,6 +75,7 @@ def converted(data: bytes, kind: str, limits: FileLimits) -> bytes:
             ],
             folder,
             limits,
+            deadline_s,
         )  # fmt: skip
         result = source.with_suffix(f".{target}")
         if not result.is_file():
@@ -78,8 +83,9 @@ def converted(data: bytes, kind: str, limits: FileLimits) -> bytes:
         return result.read_bytes()
 
 
-def _run(command: list[str], folder: str, limits: FileLimits) -> None:
-    limit_s = _WORK_RATIO * limits.page_s
+def _run(command: list[str], folder: str, limits: FileLimits, deadline_s: float | None) -> None:
+    limit_s, started_s = _WORK_RATIO * limits.page_s, time.monotonic()
+    left_s = math.inf if deadline_s is None else max(0.0, deadline_s - started_s)
     environment = {"HOME": folder, "TMPDIR": folder, "PATH": os.defpath, "LANG": "C.UTF-8"}
     process = subprocess.Popen(  # noqa: S603  # a list of arguments of ours
         command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -87,8 +93,10 @@ def _run(command: list[str], folder: str, limits: FileLimits) -> None:
     )  # fmt: skip
     try:
         _limit(process.pid, limits)
-        process.wait(limit_s)
+        process.wait(min(limit_s, left_s))
     except subprocess.TimeoutExpired:
+        if left_s < limit_s:
+            raise DeadlineExceeded(round(time.monotonic() - started_s, 1)) from None
         what = "file: seconds of LibreOffice's work, more than"
         raise TooLarge(what, limit_s, limit_s, "LIMIT_PAGE_S", advice="Save it as PDF.", param="file") from None
     finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from backend.errors import UnreadableFile
+from backend.errors import DeadlineExceeded, UnreadableFile
 from backend.files import office_converter
 from backend.files.file_readers import FileReaders
 from tests.files.office.office_files import SAMPLES, document_of
@@ -46,6 +47,14 @@ def test_an_old_presentation(readers: FileReaders, tmp_path: Path):
 
     assert ("ppt", 3) == (document.kind, len(document.pages))
     assert "Contrato de suministro" in document.pages[0].text
+
+
+@needs_office
+def test_a_caller_who_stops_waiting(readers: FileReaders):
+    """LibreOffice ends with the caller's time."""
+    readers.start()
+    with pytest.raises(DeadlineExceeded):
+        readers.open(DOC, deadline_s=time.monotonic() + 0.5)
 
 
 @needs_office
