@@ -181,6 +181,8 @@ def _text_kind(head: bytes) -> FileType | None:
         return FileType.HTML
     if start.startswith((b"<?xml", b"<svg", b"<!doctype")) or _OTHER_XML.match(start):
         return None
+    if b"endobj" in head:  # a PDF whose beginning is lost
+        return None
     if len(head) >= _WHOLE_BYTES:  # it may end within a character
         head = head[: head.rfind(b"\n") + 1] or head[:-4]
     if b"\x00" in head and len(head) < _SURE_BYTES and not head.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -63,6 +63,7 @@ def test_supported_types(head: bytes, expected: FileType):
         pytest.param(b"ffconcat version 1.0\nfile /etc/passwd\n", "a list of files", id="ffconcat"),
         pytest.param(b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\n", "a session description", id="sdp"),
         pytest.param(b"<?xml version='1.0'?><MPD xmlns='urn:mpeg:dash:schema'/>", "a playlist .DASH", id="dash"),
+        pytest.param(b"1 0 obj\n<<>>\nendobj\n", "a binary file", id="pdf-without-its-beginning"),
         pytest.param(b"%!PS-Adobe", "PostScript", id="ps"),
         pytest.param(b"\x7fELF\x02", "a program", id="elf"),
         pytest.param(b"\x01\x02\x03\x00", "a binary file", id="binary"),
