@@ -148,7 +148,7 @@ async def test_bad_fields(api, data, named):
 
 
 async def test_unknown_types(api):
-    problem(await api.client.post("/v1/jobs", files={"file": b"what"}), 415, "wrong_media_type")
+    problem(await api.client.post("/v1/jobs", files={"file": b"MZ\x90\x00\x03\x00\x00\x00"}), 415, "wrong_media_type")
 
 
 async def test_too_many_jobs():

@@ -12,6 +12,8 @@ from backend.errors import InferenceFailed, InvalidField, TooLarge
 from backend.files.file_readers import FileReaders
 from backend.invoices import structure
 from backend.invoices.records import ExtractedFields
+from backend.lanes.text_work import TextWork
+from backend.telemetry import Telemetry
 from tests.documents.conftest import DocumentsFixture
 from tests.files.einvoice.samples import CII
 from tests.files.pdfs import pdf, text
@@ -66,7 +68,7 @@ async def test_xml_in_the_file_wins(documents: DocumentsFixture) -> None:
 
 async def test_xml_that_is_no_invoice(documents: DocumentsFixture) -> None:
     """It was sent as one: the request is told what is wrong with it."""
-    with pytest.raises(InvalidField, match="which is not read here"):
+    with pytest.raises(InvalidField, match="no electronic invoice"):
         await documents.process(INVOICE, features=frozenset({"fields"}), xml="<note/>")
 
 
@@ -128,7 +130,7 @@ async def test_fields_of_a_text() -> None:
     """A text is read as if it were set on a page; offsets are its own."""
     source = "\n".join(row.decode() for row in ROWS)
 
-    answer = await find_text_fields(source, deadline_s=0.0)
+    answer = await find_text_fields(TextWork(Telemetry()), source)
 
     assert answer.understood.fields is not None
     total = next(field for field in answer.understood.fields.fields if field.name == "InvoiceTotal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from backend.documents.understanding import Understanding
 from backend.files.pages import Document
 from backend.images.classification import ClassifiedPage
 from backend.lanes.inference import Urgency
+from backend.lanes.text_work import TextWork
+from backend.telemetry import Telemetry
 from backend.text.classification import ClassifiedText, Prediction
 
 
@@ -149,7 +152,7 @@ async def test_labels_of_a_document_without_text() -> None:
             return seen(LETTER)
 
     options = DocumentOptions(features=frozenset({"classes"}), labels=("letter", "complaint"))
-    understanding = Understanding(None, options, Urgency(), images=Images())  # type: ignore[arg-type]
+    understanding = Understanding(SimpleNamespace(text_work=TextWork(Telemetry())), options, Urgency(), images=Images())  # type: ignore[arg-type]
 
     understood = await understanding.finish(Document("pdf", (), 1, "0"), "")
 
