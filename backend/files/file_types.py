@@ -119,7 +119,7 @@ _HTML_START = re.compile(
     rb"|font|center|br|a|b|i)\b",
     re.DOTALL,
 )
-_OTHER_XML = re.compile(rb"<(?:[\w.-]{1,60}:)?[\w.-]{1,60}(?:\s[^>]{0,300})?\sxmlns")
+_OTHER_XML = re.compile(rb"<(?:[\w.-]{1,60}:)?[\w.-]{1,60}(?:\s|/?>)")
 _EXPORT = "Export it as PDF."
 
 
