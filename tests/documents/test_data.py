@@ -68,7 +68,7 @@ async def test_xml_in_the_file_wins(documents: DocumentsFixture) -> None:
 
 async def test_xml_that_is_no_invoice(documents: DocumentsFixture) -> None:
     """It was sent as one: the request is told what is wrong with it."""
-    with pytest.raises(InvalidField, match="no electronic invoice"):
+    with pytest.raises(InvalidField, match="which is not read here"):
         await documents.process(INVOICE, features=frozenset({"fields"}), xml="<note/>")
 
 
