@@ -3,7 +3,7 @@
 #
 #   benchmarks/gpu_check/carry.sh FOLDER [PYTHON]     # of the other machine, 3.12 unless said; Linux on x86-64
 #
-# They are split into FOLDER/1, FOLDER/2, … of at most 28 MB, for ways that carry little at once (docs/gpu.md). No weights: the
+# They are split into FOLDER/1, FOLDER/2, … of at most 15 MB, for ways that carry little at once (docs/gpu.md). No weights: the
 # check makes its models. Left out is what a card does not need (OpenVINO, Tesseract, PDF, speech).
 set -euo pipefail
 folder=${1:?folder for the wheels} python=${2:-3.12}
@@ -28,7 +28,7 @@ python3 -m pip wheel --quiet --no-deps --wheel-dir "$folder" seqeval # published
 part=1 bytes=0
 for wheel in "$folder"/*.whl; do
     size=$(stat -c %s "$wheel")
-    if ((bytes + size > 28000000)); then part=$((part + 1)) bytes=0; fi
+    if ((bytes + size > 15000000)); then part=$((part + 1)) bytes=0; fi
     bytes=$((bytes + size))
     mkdir -p "$folder/$part" && mv "$wheel" "$folder/$part/"
 done
