@@ -46,7 +46,7 @@ _files_of: Handle[FileService] = Handle("files")
 MODEL = "mistral-ocr-latest"
 _DPI = 200  # of the picture of a page that Mistral's pixels are of, where the page is no picture
 _OWN_FILE = re.compile(r"https?://[^/?#]+(?:/[^?#]*)?/v1/files/([A-Za-z0-9_-]{1,80})/content(?:[?#].*)?")
-_PAGES = re.compile(r"\s*\d{1,8}(-\d{1,8})?(\s*,\s*\d{1,8}(-\d{1,8})?)*\s*")
+_RANGE = re.compile(r"\d{1,8}(-\d{1,8})?")
 
 
 _PAGES_SCHEMA = {
@@ -63,7 +63,7 @@ def _check_pages(value: Any) -> Any:
     if value is None:
         return ""
     text = ",".join(map(str, value)) if isinstance(value, list) else value
-    if not isinstance(text, str) or not _PAGES.fullmatch(text):
+    if not isinstance(text, str) or not all(_RANGE.fullmatch(part.strip()) for part in text.split(",")):
         raise InvalidField(f"pages: must be numbers from 0, such as [0, 1] or '0-5', got {value!r:.60}", param="pages")
     ranges = ",".join("-".join(str(int(number) + 1) for number in part.split("-")) for part in text.split(","))
     check_page_ranges(ranges)

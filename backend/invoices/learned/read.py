@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stdnum.iso7064 import mod_97_10
 
+from backend.abandoned import require_wanted
 from backend.files.pages import Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows
 from backend.invoices.header.claims import id_in
@@ -80,6 +81,7 @@ def _parts(page: PageRows, network: Network) -> Iterator[ReadPage]:
     printed = [(word, row.index) for row in page.rows for word in row.words]
     starts = range(0, len(printed), _MOST_WORDS)
     for start in (*starts[:1], *starts[1:][-1:]):  # the beginning and the end of a page of thousands
+        require_wanted()
         part = printed[start : start + _MOST_WORDS]
         words = tuple(word for word, _ in part)
         boxes = np.array([page.level(word.box) for word in words], float)
