@@ -1,4 +1,4 @@
-"""Ends work on threads once its caller is gone: a thread cannot be stopped, but it can ask whether it is wanted.
+"""Ends work once its caller is gone. A thread cannot be stopped, but it can ask whether it is wanted.
 
 What reads texts asks again and again by `require_wanted`, wherever it runs; each caller that can leave says so by
 `Abandoned.run`.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from backend.errors import CallerGone
 
@@ -65,3 +65,14 @@ async def run_to_end(work: Callable[[], _Result]) -> _Result:
         await asyncio.wait([running])
         running.exception()  # retrieved: CallerGone, or what else it ended with
         raise
+
+
+async def together(*calls: Coroutine[Any, Any, _Result]) -> list[_Result]:
+    """The results of calls that run side by side; when one fails, or the caller leaves, the others end."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

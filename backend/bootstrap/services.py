@@ -345,16 +345,14 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     )
 
 
-def api_options(settings: Settings, keys: LiveKeys, memory: MemoryKeeper | None = None) -> ApiOptions:
+def api_options(settings: Settings, keys: LiveKeys, require_memory: Callable[[], None] = lambda: None) -> ApiOptions:
     """The options of the API.
 
     Args:
-        memory: of the process that does the work; None in an HTTP worker, which holds little.
+        require_memory: of the process that does the work, as ``Traffic`` takes it; an HTTP worker holds little.
     """
     largest_bytes = max(settings.limit_file_bytes, settings.limit_body_bytes)
-    traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes)
-    if memory is not None:
-        traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes, require_memory=memory.require_room)
+    traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes, require_memory=require_memory)
     return ApiOptions(
         keys=keys,
         cache_scope=settings.cache_scope,

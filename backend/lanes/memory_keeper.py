@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from backend.device.facts.host import resident_bytes
 from backend.errors import Overloaded
 from backend.supervision import Supervisor
 
@@ -43,7 +44,7 @@ class MemoryKeeper:
         steps: Mapping[str, Step],
         parts: Mapping[str, Callable[[], int]],
         *,
-        resident: Callable[[], int] = lambda: int(psutil.Process().memory_info().rss),
+        resident: Callable[[], int] = resident_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit_bytes, self._steps, self._parts = limit_bytes, steps, parts

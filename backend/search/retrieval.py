@@ -7,13 +7,14 @@ import logging
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
+from backend.abandoned import together
 from backend.errors import InferenceFailed, InvalidField, StorageCorrupt, Unavailable, WrongEncoder
 from backend.files.pages import Box, bounding_box
 from backend.lanes.inference import Urgency, offload
@@ -176,20 +177,6 @@ def without_equal(
         else:
             others.setdefault(first, []).append(content.file_id)
     return kept, {chunk_id: tuple(file_ids) for chunk_id, file_ids in others.items()}
-
-
-_Result = TypeVar("_Result")
-
-
-async def together(*calls: Coroutine[Any, Any, _Result]) -> list[_Result]:
-    """The results of calls that run side by side; when one fails, or the caller leaves, the others end."""
-    tasks = [asyncio.create_task(call) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 _log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from backend.abandoned import together
 from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import is_json, read_json, validate_fields
@@ -379,13 +380,7 @@ async def _classified(
             finally:
                 stored.close()
 
-    tasks = [asyncio.create_task(one(index)) for index in range(len(images.encoded))]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return await together(*(one(index) for index in range(len(images.encoded))))
 
 
 def _of_input(error: BadInput, index: int) -> BadInput:

@@ -17,7 +17,7 @@ from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
 from backend.models.fields_network import bundled_network
 from backend.text.patterns.dates import order_of
-from backend.text.patterns.folding import fold
+from backend.text.patterns.folding import fold, letters_of
 
 Learned = Mapping[str, Sequence[Guess]]  # likeliest first
 WHY = "as the network reads the page"
@@ -100,12 +100,7 @@ def _overrules(guess: Guess, field: Field) -> bool:
         return False
     if guess.name == "InvoiceId" and field.value in guess.value:
         return True
-    if guess.name.endswith("Address") and _letters(guess.value) in _letters(field.value):
+    if guess.name.endswith("Address") and letters_of(guess.value) in letters_of(field.value):
         return False  # a part of it
     is_party = guess.name.endswith(("Name", "TaxId"))
     return field.score <= (_PARTY_OVERRULED if is_party else _OVERRULED)
-
-
-def _letters(text: str) -> str:
-    """Letters and digits without accents, in lower case."""
-    return "".join(filter(str.isalnum, fold(text).text.lower()))

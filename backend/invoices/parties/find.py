@@ -17,7 +17,7 @@ from backend.invoices.parties.pieces import Piece, Role
 from backend.invoices.parties.read import Party, read_parties
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
-from backend.text.patterns.folding import fold
+from backend.text.patterns.folding import fold, letters_of
 
 # Headings of the columns of goods and services, without accents.
 _GOODS = frozenset(
@@ -113,11 +113,11 @@ class _Page:
     @classmethod
     def of(cls, rows: PageRows, body: int, parties: Sequence[Party]) -> _Page:
         domains = {match[1].lower().replace("-", "") for match in _DOMAIN.finditer(fold(rows.page.text).text)}
-        payees = {_letters(party.name) for party in parties if party.label == PAYEE and party.names}
+        payees = {letters_of(party.name) for party in parties if party.label == PAYEE and party.names}
         foot = " ".join(
-            _letters(row.text) for row in rows.rows[-_FOOT_ROWS:] if row.index >= body and _FOOT_ROW.search(row.text)
+            letters_of(row.text) for row in rows.rows[-_FOOT_ROWS:] if row.index >= body and _FOOT_ROW.search(row.text)
         )
-        return cls(rows, body, _letters(rows.page.text), domains - _MAIL_HOSTS, payees, foot)
+        return cls(rows, body, letters_of(rows.page.text), domains - _MAIL_HOSTS, payees, foot)
 
 
 def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Found]:
@@ -158,8 +158,8 @@ def _fullest(vendor: Party | None, parties: Sequence[Party]) -> Party | None:
     """The party whose name begins with a vendor's short one, as a logo has it, and says more of it."""
     if vendor is None or vendor.label or vendor.has_legal_form:
         return vendor
-    name = _letters(vendor.name)
-    fuller = [p for p in parties if p.names and (p.address or p.has_legal_form) and _letters(p.name).startswith(name)]
+    name = letters_of(vendor.name)
+    fuller = [p for p in parties if p.names and (p.address or p.has_legal_form) and letters_of(p.name).startswith(name)]
     return max(fuller, key=lambda party: (party.has_legal_form, len(party.name)), default=vendor)
 
 
@@ -201,10 +201,10 @@ def _labelled_customer(parties: Sequence[Party], page: _Page) -> Party | None:
 
 def _is_greeted(party: Party, greeted: Party | None) -> bool:
     """Whether a party without a label has a word of the name in the greeting: "Ana" of "Dear Ana,"."""
-    if greeted is None or party.label or not party.names or len(_letters(greeted.name)) < _LEAST_LETTERS:
+    if greeted is None or party.label or not party.names or len(letters_of(greeted.name)) < _LEAST_LETTERS:
         return False
-    words = {_letters(word) for word in clean_name(greeted.name).split()}
-    mine = {_letters(word) for word in clean_name(party.name).split()}
+    words = {letters_of(word) for word in clean_name(greeted.name).split()}
+    mine = {letters_of(word) for word in clean_name(party.name).split()}
     return sum(len(word) >= _LEAST_LETTERS for word in words & mine) * 2 >= len(words)
 
 
@@ -220,9 +220,9 @@ def _completed(customer: Party | None, free: Sequence[Party]) -> Party | None:
     """The customer with the address and number of a block without a label that has the same name."""
     if customer is None:
         return None
-    name = sorted(_letters(word) for word in clean_name(customer.name).split())
+    name = sorted(letters_of(word) for word in clean_name(customer.name).split())
     for other in free:
-        if other is not customer and sorted(_letters(word) for word in clean_name(other.name).split()) == name:
+        if other is not customer and sorted(letters_of(word) for word in clean_name(other.name).split()) == name:
             customer = replace(
                 customer, address=customer.address or other.address, tax_ids=customer.tax_ids or other.tax_ids
             )
@@ -275,7 +275,7 @@ def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
     if party.names:
         height = max(word.box.height for word in party.names[0].words)
         score += min(1.5, max(0.0, height / page.rows.line_height - 1))
-        name = _letters(clean_name(party.name))
+        name = letters_of(clean_name(party.name))
         if len(name) >= _LEAST_LETTERS:
             score += min(1.5, page.text.count(name) - 1) + 1.5 * _is_domain(party, page) + 2.0 * (name in page.payees)
             score += 3.0 * (name in page.foot or any(_is_imprint(other, page) for other in mine)) + 1.5 * (
@@ -298,8 +298,8 @@ def _is_imprint(party: Party, page: _Page) -> bool:
 
 def _is_domain(party: Party, page: _Page) -> bool:
     """Whether a web site or e-mail address of the page is named like a party."""
-    name = _letters(clean_name(party.name))
-    words = [_letters(word) for word in party.name.split()]
+    name = letters_of(clean_name(party.name))
+    words = [letters_of(word) for word in party.name.split()]
     return any(
         name.startswith(domain) or domain.startswith(name)
         or any(len(word) >= _WORD_LETTERS and word in domain for word in words)
@@ -313,7 +313,7 @@ def _same(party: Party, other: Party | None) -> bool:
         return True
     if other is None or not other.names or not party.names or _differ(party, other):
         return False
-    mine, theirs = _letters(clean_name(party.name)), _letters(clean_name(other.name))
+    mine, theirs = letters_of(clean_name(party.name)), letters_of(clean_name(other.name))
     return mine == theirs or (len(mine) >= _SAME_START and theirs.startswith(mine))
 
 
@@ -326,7 +326,7 @@ def _differ(party: Party, other: Party) -> bool:
 
 
 def _same_address(party: Party, other: Party) -> bool:
-    mine, theirs = (_letters(" ".join(piece.text for piece in p.address)) for p in (party, other))
+    mine, theirs = (letters_of(" ".join(piece.text for piece in p.address)) for p in (party, other))
     return mine.startswith(theirs) or theirs.startswith(mine)
 
 
@@ -407,11 +407,6 @@ def _number_apart(parties: Sequence[Party], page: _Page, vendors: Found | None) 
 def _digits(piece: Piece) -> str:
     """The digits of a tax number: it may be printed with and without the prefix of its country."""
     return "".join(filter(str.isdigit, piece.text))
-
-
-def _letters(text: str) -> str:
-    """Letters and digits of a text without accents, in lower case."""
-    return "".join(filter(str.isalnum, fold(text).text.lower()))
 
 
 _FOOT = re.compile(

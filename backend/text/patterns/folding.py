@@ -67,6 +67,11 @@ def fold(text: str) -> Folded:
     return Folded(folded, text, [index for index, character in enumerate(text) if _PLAIN[ord(character)]])
 
 
+def letters_of(text: str) -> str:
+    """Letters and digits of a text without accents, in lower case."""
+    return "".join(filter(str.isalnum, fold(text).text.lower()))
+
+
 def visible(text: str) -> str:
     """Original text in composed form (NFC), without format characters such as joiners and soft hyphens."""
     composed = unicodedata.normalize("NFC", text)
