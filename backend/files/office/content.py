@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 
 from lxml import etree
 
-from backend.errors import UnreadableFile
+from backend.errors import TooLarge, UnreadableFile
 from backend.files.limits import FileLimits
 from backend.files.set_pages import PageSetter
 
 HEADINGS = (2.0, 1.6, 1.35)  # sizes of letters by level, which formats of answers tell headings by
+
+
+_ADVICE = {"sheets": "Split the workbook.", "slides": "Split it."}
 
 
 @dataclass(slots=True)
@@ -37,6 +40,17 @@ class Content:
         for note in self.notes:
             self.setter.paragraph(note)
         self.notes.clear()
+
+    def require_pages(self, what: str, count: int) -> None:
+        """Raises: TooLarge for more ``sheets`` or ``slides`` than pages may be read."""
+        if count > self.limits.pages:
+            raise TooLarge(what, count, self.limits.pages, "LIMIT_PAGES", advice=_ADVICE[what], param="file")
+
+    def tell_changes(self, insertions: int, deletions: int) -> None:
+        """Say how tracked changes were read, where there are any."""
+        if insertions or deletions:
+            counts = f"{insertions} insertions are read, {deletions} deletions are not"
+            self.metadata["tracked_changes"] = counts
 
 
 def local_name(element: etree._Element) -> str:

@@ -82,9 +82,7 @@ class _Reader:
             self._blocks(root)
         self._notes()
         self._content.set_notes()
-        if self._changes:
-            counts = f"{self._changes['ins']} insertions are read, {self._changes['del']} deletions are not"
-            self._content.metadata["tracked_changes"] = counts
+        self._content.tell_changes(self._changes["ins"], self._changes["del"])
 
     def _related(self, kind: str) -> Iterator[etree._Element]:
         seen: set[str] = set()

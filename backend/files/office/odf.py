@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lxml import etree
 
-from backend.errors import TooLarge, UnreadableFile
+from backend.errors import UnreadableFile
 from backend.files.office.content import (
     HEADINGS,
     Content,
@@ -19,7 +19,6 @@ from backend.files.office.content import (
     whole_number,
 )
 from backend.files.office.numbering import BULLET, Counters, ListLevel
-from backend.files.office.xlsx import check_sheets
 from backend.files.office.zip_entries import ZipEntries
 from backend.files.set_pages import Cell, SetPage
 
@@ -109,13 +108,11 @@ class _Reader:
         self._content.set_notes()
         insertions = sum(1 for _ in descendants(self._root, "insertion"))
         deletions = sum(1 for _ in descendants(self._root, "deletion"))
-        if insertions or deletions:
-            counts = f"{insertions} insertions are read, {deletions} deletions are not"
-            self._content.metadata["tracked_changes"] = counts
+        self._content.tell_changes(insertions, deletions)
 
     def sheets(self, body: etree._Element) -> None:
         tables = list(children(body, "table"))
-        check_sheets(len(tables), self._content)
+        self._content.require_pages("sheets", len(tables))
         hidden = 0
         for table in tables:
             if self._is_hidden(table):
@@ -131,9 +128,7 @@ class _Reader:
 
     def slides(self, body: etree._Element) -> None:
         slides = list(children(body, "page"))
-        limit = self._content.limits.pages
-        if len(slides) > limit:
-            raise TooLarge("slides", len(slides), limit, "LIMIT_PAGES", advice="Split it.", param="file")
+        self._content.require_pages("slides", len(slides))
         width, height = self._slide_size()
         for number, slide in enumerate(slides, 1):
             page = SetPage(f"slide {number}", width, height, margin=0.0)

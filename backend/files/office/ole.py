@@ -14,7 +14,6 @@ from backend.files.file_types import FileType
 from backend.files.office.content import Content
 from backend.files.office.mail import read_msg
 from backend.files.office.number_formats import plain_number
-from backend.files.office.xlsx import check_sheets
 from backend.files.set_pages import Cell
 
 _OTHERS = {"WordDocument": FileType.DOC, "PowerPoint Document": FileType.PPT}
@@ -69,7 +68,7 @@ def _read_workbook(data: bytes, content: Content) -> None:
 
 def _set_sheets(book: Any, visible: Any, content: Content) -> None:
     sheets = [sheet for sheet in book.sheets_metadata if sheet.visible is visible]
-    check_sheets(len(sheets), content)
+    content.require_pages("sheets", len(sheets))
     for sheet in sheets:
         content.setter.begin_part(sheet.name)
         read = book.get_sheet_by_name(sheet.name)

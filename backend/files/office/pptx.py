@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lxml import etree
 
-from backend.errors import TooLarge, UnreadableFile
+from backend.errors import UnreadableFile
 from backend.files.office.content import (
     HEADINGS,
     Content,
@@ -75,8 +75,7 @@ def read_pptx(entries: ZipEntries, content: Content) -> None:
         raise UnreadableFile("file: it is no PowerPoint presentation: its list of slides is missing")
     relations = entries.relations(name)
     slides = list(children(child(root, "sldIdLst"), "sldId"))
-    if len(slides) > content.limits.pages:
-        raise TooLarge("slides", len(slides), content.limits.pages, "LIMIT_PAGES", advice="Split it.", param="file")
+    content.require_pages("slides", len(slides))
     size = child(root, "sldSz")
     width, height = _SIZE
     if size is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from lxml import etree
 
-from backend.errors import TooLarge, UnreadableFile
+from backend.errors import UnreadableFile
 from backend.files.office.content import (
     Content,
     attribute,
@@ -61,7 +61,7 @@ def read_xlsx(entries: ZipEntries, content: Content) -> None:
         raise UnreadableFile("file: it is a binary workbook (xlsb) or none; save it as xlsx")
     relations = entries.relations(name)
     sheets = list(children(child(root, "sheets"), "sheet"))
-    check_sheets(len(sheets), content)
+    content.require_pages("sheets", len(sheets))
     properties = child(root, "workbookPr")
     is_1904 = properties is not None and attribute(properties, "date1904") in ("1", "true")
     book = _Book(entries, content, is_1904=is_1904)
@@ -75,13 +75,6 @@ def read_xlsx(entries: ZipEntries, content: Content) -> None:
         content.metadata["hidden_sheets"] = f"{hidden}, which are not read"
     if book.without_value:
         content.metadata["formulas_without_value"] = f"{book.without_value}: open and save it in a spreadsheet program"
-
-
-def check_sheets(count: int, content: Content) -> None:
-    """Raises: TooLarge for more sheets than pages may be read."""
-    limit = content.limits.pages
-    if count > limit:
-        raise TooLarge("sheets", count, limit, "LIMIT_PAGES", advice="Split the workbook.", param="file")
 
 
 def _read_sheet(book: _Book, name: str, entry: str) -> None:
