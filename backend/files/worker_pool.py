@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,13 +21,10 @@ import psutil
 from backend.errors import DeadlineExceeded, Unavailable
 from backend.files import frames
 from backend.files.limits import MAX_OPEN_FILES, MAX_OPEN_STREAMS, WALL_RATIO, FileLimits
+from backend.own_modules import PYTHONPATH
 from backend.telemetry import log_event
 
 MODULE = "backend.files.worker"
-_ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package, for the worker to import it
-# As it is now: while another thread imports OpenCV, that puts its own folder there, and a worker that begins then would
-# take cv2/typing for the standard library's.
-_PYTHONPATH = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
 _START_S = 60.0  # for a cold disk and a busy machine; usually 0.3
 _AGAIN_S = 0.05  # at least so long between two looks at a worker's time
 _END_S = 2.0  # for a worker whose socket was closed; it has nothing to finish
@@ -121,7 +116,7 @@ class WorkerProcess:
             frames.enlarge_buffers(self._connection)
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter, our own module
                 [*command, str(worker_end.fileno())],
-                env={**_ENVIRONMENT, "PYTHONPATH": _PYTHONPATH},
+                env={**_ENVIRONMENT, "PYTHONPATH": PYTHONPATH},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[worker_end.fileno()],

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from backend.abandoned import require_wanted
+from backend.device.facts.host import usable_cores
 from backend.errors import Unavailable
 from backend.models.logistic import Array, FittedHead, fit_head
+from backend.own_modules import PYTHONPATH
 
-_ROOT = Path(__file__).resolve().parents[2]
 _LARGE = 4_000_000  # numbers of a step: texts x labels x width; below, a fit takes less than a process's start, 0.5 s
 _LOOK_S = 0.05  # between two looks at whether the fit is still wanted
 _BESIDE = 4  # a fit takes one in so many cores, and comes after everything else
@@ -62,9 +62,8 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    threads = str(max(1, (os.cpu_count() or 1) // _BESIDE))
-    path = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
-    return {"PYTHONPATH": path, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+    threads = str(max(1, usable_cores() // _BESIDE))
+    return {"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
 
 
 def _main() -> None:
