@@ -55,7 +55,7 @@ class Supervisor:
         """
         return asyncio.create_task(self._keep(name, work), name=name, context=Context())
 
-    def run(self, name: BackgroundTask, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def run(self, name: BackgroundTask, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """A task that runs ``work`` once; its failure is logged and counted, and does not reach who awaits it."""
         task = asyncio.create_task(self._run(name, work), name=name, context=Context())
         self._once.add(task)  # the event loop keeps weak references only
@@ -90,8 +90,8 @@ class Supervisor:
                 failures = self.failed(name, error)
             await self._sleep(_RESTART.wait_s(failures.count))
 
-    async def _run(self, name: BackgroundTask, work: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, name: BackgroundTask, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except Exception as error:  # noqa: BLE001 - the same border
             self.failed(name, error)

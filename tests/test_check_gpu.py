@@ -28,6 +28,7 @@ PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 # Variables of other programs that the page explains: of torch, of CUDA, of guides that are corrected.
 FOREIGN_VARIABLES = {
     "CUDA_LAUNCH_BLOCKING",
+    "GPU_CHECK_TOKENIZER",  # of the benchmark
     "PYTORCH_CUDA_ALLOC_CONF",
     "TORCH_CUDA_ARCH_LIST",
     "TORCH_CUDNN_V8_API_ENABLED",

@@ -63,6 +63,7 @@ def absent(modules: dict[str, str], distributions: set[str]) -> dict[str, str]:
 
 
 SCALEOUT = frozenset({ROOT / "backend" / "scaleout.py"})
+TRITON = frozenset({ROOT / "backend" / "models" / "triton_kernels.py"})  # torch's builds for CUDA bring Triton
 TRAINING = frozenset((ROOT / "backend" / "training").rglob("*.py"))
 
 
@@ -71,7 +72,7 @@ def test_every_import_of_the_service_is_installed_with_it() -> None:
     """``make serve`` installs no test package, so none may be needed; speech is an extra that it installs too."""
     serving = set((ROOT / "backend").rglob("*.py")) - TRAINING
 
-    assert {} == absent(imported_by(serving - SCALEOUT), installed("speech"))
+    assert {} == absent(imported_by(serving - SCALEOUT - TRITON), installed("speech"))
 
 
 def test_ray_is_all_that_its_extra_adds() -> None:

@@ -92,14 +92,14 @@ async def test_a_task_that_runs_once(clock, caplog):
     async def work() -> None:
         raise KeyError("broken on purpose")
 
-    await supervisor.run("trim_memory", work())
+    await supervisor.run("trim_memory", work)
 
     assert 1 == count(telemetry)
     assert "broken on purpose" in caplog.text
 
 
 @pytest.mark.parametrize("start", [lambda supervisor, work: supervisor.keep("take_jobs", work),
-                                   lambda supervisor, work: supervisor.run("take_jobs", work())],
+                                   lambda supervisor, work: supervisor.run("take_jobs", work)],
                          ids=["kept", "run"])  # fmt: skip
 async def test_an_end_is_no_failure(clock, start: Callable):
     """A task that returns or is cancelled is over."""
@@ -113,6 +113,7 @@ async def test_an_end_is_no_failure(clock, start: Callable):
         await asyncio.Event().wait()
 
     await start(supervisor, returns)
+    start(supervisor, waits).cancel()  # before it began: nothing is left that was never awaited
     cancelled = start(supervisor, waits)
     await asyncio.sleep(0)
     cancelled.cancel()

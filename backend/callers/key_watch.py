@@ -131,7 +131,7 @@ class KeyWatch:
             log_event(_log, logging.INFO, "SIGHUP: the keys file was looked at", holds=await self.reload())
 
         self._tasks = [task for task in self._tasks if not task.done()]
-        self._tasks.append(supervisor.run("watch_keys", reload()))
+        self._tasks.append(supervisor.run("watch_keys", reload))
 
     def _look_up(self) -> _Stamp:
         try:

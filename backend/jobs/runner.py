@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from backend.callers.quotas import Meter
@@ -197,7 +198,7 @@ class JobRunner:
             except BaseException:
                 self._free_workers.release()
                 raise
-            task = self._supervisor.run("run_job", self._handle(claim))
+            task = self._supervisor.run("run_job", partial(self._handle, claim))
             self._tasks.add(task)
             task.add_done_callback(self._on_task_done)
 
@@ -343,7 +344,7 @@ class JobRunner:
         self._refusal = str(error)
         log_event(_log, logging.CRITICAL, "no more jobs are taken here", why=self._refusal)
         self._background[0].cancel()
-        task = self._supervisor.run("take_jobs", self.give_back())
+        task = self._supervisor.run("take_jobs", self.give_back)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from backend.device.memory.release import trim_heap
 from backend.supervision import Supervisor
@@ -69,7 +70,7 @@ class IdleTrim:
         if self._supervisor is None:
             asyncio.get_running_loop().run_in_executor(None, self._run, after_s)
         else:
-            self._supervisor.run("trim_memory", asyncio.to_thread(self._run, after_s))
+            self._supervisor.run("trim_memory", partial(asyncio.to_thread, self._run, after_s))
 
     def _run(self, after_s: float) -> None:
         for rest_s, release in self._releases:

@@ -31,7 +31,7 @@ class Sweeper:
     def wake(self) -> None:
         self._is_due = True
         if not self._is_closed and (self._task is None or self._task.done()):
-            self._task = self._supervisor.run("sweep_search", self._run())
+            self._task = self._supervisor.run("sweep_search", self._run)
 
     async def idle(self) -> None:
         """Return when what was deleted before is removed, or cannot be now."""

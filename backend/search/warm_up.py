@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from backend.errors import FinanciaError
 from backend.lanes.inference import Urgency
@@ -33,14 +34,14 @@ class WarmUp:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = self._supervisor.run("warm_search", self._begin())
+        self._task = self._supervisor.run("warm_search", self._begin)
 
     def wake(self) -> None:
         """Somebody will search soon."""
         model = self._catalog.embedding()
         if model is not self._model:
             self._model = model
-            self._task = self._supervisor.run("warm_search", self._work(model))
+            self._task = self._supervisor.run("warm_search", partial(self._work, model))
 
     async def close(self) -> None:
         if self._task is not None:

@@ -79,7 +79,7 @@ class IdleUnloader:
         if self._keep_alive_s is not None and resident.idle_s < self._keep_alive_s:
             self._reset_timer(loop, resident)  # it was used meanwhile
             return
-        task = self._supervisor.run("unload_idle", self._unload(loop, resident))
+        task = self._supervisor.run("unload_idle", partial(self._unload, loop, resident))
         self._unloading.add(task)
         task.add_done_callback(self._unloading.discard)
 

@@ -456,10 +456,10 @@ async def test_jobs_are_handed_over_before_the_lanes_refuse():
     learning = SimpleNamespace(stop_learning=lambda: None, close=closed.close)
     runtime = SimpleNamespace(close=Part("documents").close)
     parts = SimpleNamespace(
-        unloader=silent, model_retry=silent, classification=learning, jobs=Part("jobs"), document_runtime=runtime,
-        search_runtime=Part("search"), summary_runtime=Part("summaries"), batcher=Part("lanes"), drain_s=1.0,
-        metering=closed, monitor=silent, driver=silent, inference=silent, cache=closed, rollout=closed,
-        telemetry=SimpleNamespace(tracer=closed),
+        unloader=silent, memory=silent, model_retry=silent, classification=learning, jobs=Part("jobs"),
+        document_runtime=runtime, search_runtime=Part("search"), summary_runtime=Part("summaries"),
+        batcher=Part("lanes"), drain_s=1.0, metering=closed, monitor=silent, driver=silent, inference=silent,
+        cache=closed, rollout=closed, telemetry=SimpleNamespace(tracer=closed),
     )  # fmt: skip
     parts.hand_over = partial(Services.hand_over, parts)
     await Services.close(parts)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ class RedisTier:
         dropped = sum(not self._pending.add(key, value) for key, value in zip(keys, values, strict=True))
         self._count_errors("write", dropped)
         if self._writer is None or self._writer.done():
-            self._writer = self._supervisor.run("write_cache", self._write_pending())
+            self._writer = self._supervisor.run("write_cache", self._write_pending)
 
     async def close(self) -> None:
         """Give pending writes ``flush_s`` to end, count the rest as dropped, close every connection."""
