@@ -16,6 +16,7 @@ import xlsxwriter
 from xlsxwriter.format import Format
 from xlsxwriter.worksheet import Worksheet
 
+from backend.books.exports import harmless, write_text
 from backend.documents.formats.page_flow import grid_of
 from backend.files.pages import Document
 from backend.invoices.records import Field, FieldRow
@@ -23,9 +24,6 @@ from backend.invoices.structure import fields_of, tables_of
 from backend.tables.records import Table, TableCell
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,10})?")  # what a spreadsheet holds exactly: 15 digits
-# At the begin of a cell; also of what another separator makes one: a Spanish Excel splits at semicolons.
-_FORMULA = re.compile(r"(^|[;\t\r\n])([ \t]*)(?=[=+\-@\t\r])")
-_MAX_CHARS = 32_767  # of a cell of Excel
 _WIDEST = 60  # characters of a column
 _CREATED = datetime(1980, 1, 1, tzinfo=UTC)  # the same document gives the same bytes
 
@@ -37,7 +35,7 @@ def stream_csv(document: Document) -> Iterator[bytes]:
     lists = [_rows_of_list(field) for field in _lists(fields_of(document).fields)]
     for index, rows in enumerate([*lists, *map(_rows_of_table, tables_of(document))]):
         target = io.StringIO()
-        csv.writer(target, quoting=csv.QUOTE_ALL).writerows([[_harmless(text) for text in row] for row in rows])
+        csv.writer(target, quoting=csv.QUOTE_ALL).writerows([[harmless(text) for text in row] for row in rows])
         yield ("\r\n" * bool(index) + target.getvalue()).encode("utf-8", "replace")
 
 
@@ -82,11 +80,6 @@ def _value(cell: TableCell) -> str:
     return cell.text if cell.value is None else cell.value
 
 
-def _harmless(text: str) -> str:
-    """Text that a spreadsheet would take for a formula, behind an apostrophe; numbers stay numbers."""
-    return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"\1'\2", text)
-
-
 def _write_rows(sheet: Worksheet, rows: Rows, bold: Format) -> None:
     for row, values in enumerate(rows):
         for column, text in enumerate(values):
@@ -109,7 +102,7 @@ def _write(sheet: Worksheet, row: int, column: int, text: str, style: Format | N
     if _NUMBER.fullmatch(text) and not (text.startswith("0") and text.isdigit() and len(text) > 1):  # 0017 is a code
         sheet.write_number(row, column, float(text), style)
     else:
-        sheet.write_string(row, column, text[:_MAX_CHARS], style)
+        write_text(sheet, row, column, text, style)
 
 
 def _fit(sheet: Worksheet, rows: Rows) -> None:

@@ -1,0 +1,1 @@
+"""Books: the ledger of many documents and its exports."""
