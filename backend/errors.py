@@ -17,6 +17,7 @@
     │   │   └── KeyExpired            401  the key was one of this service's
     │   ├── Forbidden                 403  the key may not do this
     │   ├── WrongEncoder              409  a vector store whose vectors another model made
+    │   ├── Conflict                  409  somebody changed it since the caller read it
     │   └── NotFound                  404
     │       └── UnknownModel          404  lists the known models
     ├── Overloaded                    429  the queue is full; Retry-After is computed
@@ -231,6 +232,14 @@ class WrongEncoder(BadInput):
     status = 409
     code = "wrong_encoder"
     title = "Vectors of another model"
+
+
+class Conflict(BadInput):
+    """Somebody else changed what the request changes, since its caller read it. The message says who and what."""
+
+    status = 409
+    code = "conflict"
+    title = "Changed meanwhile"
 
 
 class NotFound(BadInput):

@@ -113,10 +113,18 @@ class FileService:
         Args:
             content: stays the caller's to close.
         """
+        record = self.record(owner, content, name, purpose, expires_after_s=expires_after_s)
+        await self._storage.add_file(record, content, limits=self.limits_of(owner))
+        return record
+
+    def record(
+        self, owner: str, content: StoredFile, name: str, purpose: str, *, expires_after_s: float | None = None
+    ) -> FileRecord:
+        """What is kept of a new file beside its bytes. Raises: InvalidField."""
         checked_text(name, "file.name", NAME_CHARS, "file")
         checked_text(purpose, "purpose", NAME_CHARS, "purpose")
         now_s = self._now()
-        record = FileRecord(
+        return FileRecord(
             id=f"file-{secrets.token_hex(12)}",
             owner=owner,
             name=name,
@@ -126,8 +134,10 @@ class FileService:
             created_s=now_s,
             expires_s=None if expires_after_s is None else now_s + expires_after_s,
         )
-        await self._storage.add_file(record, content, limits=self._limits.of_owner(self._bytes_of(owner)))
-        return record
+
+    def limits_of(self, owner: str) -> SearchLimits:
+        """What this owner may keep."""
+        return self._limits.of_owner(self._bytes_of(owner))
 
     async def kept_bytes(self, owner: str) -> int:
         """Bytes of an owner's files, and of what vector stores hold of them."""
@@ -136,7 +146,7 @@ class FileService:
     async def find(self, owner: str, file_id: str) -> FileRecord:
         """Raises: NotFound, also for somebody else's and for one that has expired."""
         record = await self._storage.file(owner, file_id)
-        if record is None or self._has_expired(record):
+        if record is None or self.has_expired(record):
             raise _not_found(file_id)
         return record
 
@@ -144,7 +154,7 @@ class FileService:
         """The files of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
         part = await list_range(self._storage, "file", owner, page)
         rows = await self._storage.files(owner, part, purpose=purpose)
-        return [row for row in rows[: page.limit] if not self._has_expired(row)], len(rows) > page.limit
+        return [row for row in rows[: page.limit] if not self.has_expired(row)], len(rows) > page.limit
 
     async def content(self, owner: str, file_id: str) -> tuple[FileRecord, StoredFile]:
         """The bytes, to be closed by the caller. Raises: NotFound."""
@@ -176,7 +186,11 @@ class FileService:
         finally:
             content.close()
 
-    def _has_expired(self, record: FileRecord) -> bool:
+    def now_s(self) -> float:
+        """Unix seconds."""
+        return self._now()
+
+    def has_expired(self, record: FileRecord) -> bool:
         return record.expires_s is not None and record.expires_s <= self._now()
 
 

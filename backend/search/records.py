@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple
 
 from backend.files.pages import Box
 from backend.models.encoder import Vectors
@@ -34,7 +35,7 @@ class ListPage(NamedTuple):
 class Position(NamedTuple):
     """Where a row stands in its list, whether it is still there or not."""
 
-    created_s: float
+    created_s: float | str  # or what its list is sorted by instead
     id: str
 
 
@@ -252,3 +253,129 @@ class StoredUsage:
     chunks: int
     stores: int
     waiting: int = 0  # files of vector stores that are not indexed yet
+
+
+DocumentState = Literal["to_review", "confirmed"]
+DOCUMENT_STATES: tuple[DocumentState, ...] = ("to_review", "confirmed")
+DocumentSort = Literal["created_at", "date", "due_date", "supplier", "number", "base", "total"]
+WireFields = Mapping[str, Any]  # `fields` of one document, as POST /v1/documents answers them
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChange:
+    """What somebody did to one document of a stored file."""
+
+    revision: int  # that it made
+    action: Literal["correct", "confirm", "reopen"]
+    document: int  # index in the file
+    at_s: float
+    by: str  # `Caller.name`
+    # Of "correct", by name: {"value", "page", "boxes", "start", "end"}, or a list of rows of such; None: there is none.
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """An uploaded file with what was read from it and what people made of that."""
+
+    file: FileRecord
+    revision: int  # 1 as it was read; each change makes the next one
+    updated_s: float
+    answer: Mapping[str, Any]  # of POST /v1/documents as it was read, without `DOCUMENT_CONTENT`
+    changes: tuple[DocumentChange, ...] = ()  # the oldest first
+
+    @property
+    def id(self) -> str:
+        return self.file.id
+
+    @property
+    def owner(self) -> str:
+        return self.file.owner
+
+    @property
+    def confirmed(self) -> tuple[bool, ...]:
+        """Of each document of the file, whether somebody has confirmed it since it was changed last."""
+        confirmed = [False] * len(self.answer["documents"])
+        for change in self.changes:
+            confirmed[change.document] = change.action == "confirm"
+        return tuple(confirmed)
+
+    @property
+    def state(self) -> DocumentState:
+        return "confirmed" if all(self.confirmed) else "to_review"
+
+
+# What is kept apart, as lists of documents do not read it: pages with their words, and what points into their text.
+DOCUMENT_CONTENT = ("pages", "text", "tables", "entities", "coverage", "key_phrases", "key_sentences", "summary")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentValues:
+    """What filters, sorting and duplicates look at: of one document of a file, as it is corrected."""
+
+    kind: str | None = None
+    supplier: str | None = None  # case folded
+    supplier_tax_id: str | None = None
+    number: str | None = None  # letters and digits, in capitals
+    date: str | None = None  # ISO 8601
+    due_date: str | None = None
+    base: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a confirmed document teaches about its supplier's documents; made by whoever learns (`LessonOf`)."""
+
+    file_id: str
+    document: int
+    keys: tuple[str, ...]  # by which it is found: of the supplier
+    lesson: Mapping[str, Any]
+    confirmed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedDocument:
+    """A document that somebody has just confirmed."""
+
+    stored: StoredDocument
+    document: int  # index in the file
+    pages: Sequence[Mapping[str, Any]]  # of the whole file, as POST /v1/documents answers them
+    fields: WireFields  # as they are corrected
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """A stored document to be written, with what it is found by."""
+
+    stored: StoredDocument
+    values: tuple[DocumentValues, ...]  # of each document of the file
+    lessons: tuple[Lesson, ...] = ()
+
+
+class Duplicate(NamedTuple):
+    """A document that there is already: of the same supplier, number and total, or in the same file."""
+
+    file_id: str
+    document: int | None  # index in the file; None: the whole file is the same
+    other: str  # file id of one of them
+    others: int  # how many there are
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentQuery:
+    """Which stored documents. None: any; what is said of a document holds for one and the same of a file."""
+
+    state: DocumentState | None = None
+    kind: str | None = None
+    supplier: str | None = None  # a part of the name, or a tax id
+    supplier_tax_id: str | None = None
+    number: str | None = None
+    date_from: str | None = None  # ISO 8601; both ends belong to it, as below
+    date_to: str | None = None
+    due_from: str | None = None
+    due_to: str | None = None
+    total_from: Decimal | None = None
+    total_to: Decimal | None = None
+    ids: tuple[str, ...] | None = None
+    sort: DocumentSort = "created_at"  # by the first document of each file

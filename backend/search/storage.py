@@ -6,7 +6,7 @@ tests (tests/search/storage_contract.py).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from backend.errors import BadInput, InvalidField
@@ -17,6 +17,10 @@ from backend.search.limits import SearchLimits
 from backend.search.records import (
     Attributes,
     ChunkContent,
+    DocumentQuery,
+    DocumentRow,
+    DocumentSort,
+    Duplicate,
     EncoderIdentity,
     FileRecord,
     FileStatus,
@@ -24,6 +28,7 @@ from backend.search.records import (
     IndexedFile,
     IndexFailure,
     KeywordQuery,
+    Lesson,
     ListKind,
     ListPage,
     ListRange,
@@ -32,6 +37,7 @@ from backend.search.records import (
     Progress,
     Ranked,
     StoredChunk,
+    StoredDocument,
     StoredUsage,
     StoreFile,
     VectorStore,
@@ -98,6 +104,45 @@ class SearchStorage(Protocol):
 
     async def totals(self) -> StoredUsage:
         """What all owners together have stored."""
+
+    # Stored documents: files with what was read from them. `delete_file` deletes all of it.
+
+    async def add_document(
+        self,
+        row: DocumentRow,
+        content: StoredFile,
+        document_content: Mapping[str, Any],
+        *,
+        limits: SearchLimits | None = None,
+    ) -> None:
+        """`add_file` of a file with its document, both or neither. Raises: as `add_file`.
+
+        Args:
+            document_content: the answer's `DOCUMENT_CONTENT`, which stays as it is.
+        """
+
+    async def replace_document(self, row: DocumentRow, *, limits: SearchLimits | None = None) -> bool:
+        """Write a document's next revision with its values and lessons, in place of those of the revision before.
+
+        False: it is gone, or of another revision; nothing has changed. Raises: TooLarge, QuotaExceeded.
+        """
+
+    async def document(self, owner: str, file_id: str) -> StoredDocument | None: ...
+
+    async def document_content(self, file_id: str) -> dict[str, Any] | None:
+        """The answer's `DOCUMENT_CONTENT` as it was read."""
+
+    async def documents(self, owner: str, query: DocumentQuery, part: ListRange) -> list[StoredDocument]:
+        """Those of the query. Positions in ``part`` are those of `document_position`."""
+
+    async def document_position(self, owner: str, file_id: str, sort: DocumentSort) -> Position | None:
+        """Where a document stands in a list that is sorted so."""
+
+    async def document_duplicates(self, owner: str, file_ids: Sequence[str]) -> list[Duplicate]:
+        """Which of these documents there is another of, the owner's all together."""
+
+    async def lessons(self, owner: str, keys: Sequence[str], limit: int) -> list[Lesson]:
+        """Those with any of the keys, each once, the newest first."""
 
     # Vector stores
 

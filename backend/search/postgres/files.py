@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -31,7 +31,19 @@ class PostgresFiles:
         self._postgres = postgres
         self._limits = limits
 
-    async def add_file(self, file: FileRecord, content: StoredFile, *, limits: SearchLimits | None = None) -> None:
+    async def add_file(
+        self,
+        file: FileRecord,
+        content: StoredFile,
+        *,
+        limits: SearchLimits | None = None,
+        beside: Callable[[asyncpg.Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        """`SearchStorage.add_file`.
+
+        Args:
+            beside: adds what belongs to the file, in the same transaction.
+        """
         record = (getattr(file, name) for name in _COLUMNS.split(", "))
         with _borrowed(content) as descriptor:
             async with self._postgres.transaction() as connection:
@@ -46,6 +58,8 @@ class PostgresFiles:
                 for number, start in enumerate(range(0, content.size_bytes, _PART_BYTES)):
                     part = await asyncio.to_thread(os.pread, descriptor, _PART_BYTES, start)
                     await connection.execute("INSERT INTO file_parts VALUES ($1, $2, $3)", file.id, number, part)
+                if beside is not None:
+                    await beside(connection)
                 if limits is not None:
                     check_kept_file(await usage_alone(connection, file.owner), limits)
 

@@ -263,12 +263,59 @@ CREATE TABLE batches (
 );
 INSERT INTO batches SELECT DISTINCT store_id, batch_id FROM store_files WHERE batch_id IS NOT NULL;
 """
+# What was read from an uploaded file, and what people made of it (`document_sql`): gone with its file.
+_DOCUMENTS = """
+CREATE TABLE documents (
+    file_id text COLLATE "C" PRIMARY KEY REFERENCES files ON DELETE CASCADE,
+    owner text COLLATE "C" NOT NULL,
+    sha256 text NOT NULL,
+    created_s double precision NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    revision integer NOT NULL,
+    updated_s double precision NOT NULL,
+    usage_bytes bigint NOT NULL,
+    changes bytea NOT NULL,
+    answer bytea NOT NULL,
+    content bytea NOT NULL
+);
+ALTER TABLE documents ALTER answer SET STORAGE EXTERNAL, ALTER content SET STORAGE EXTERNAL;  -- compressed already
+CREATE INDEX documents_of_owner ON documents (owner, created_s, file_id);
+CREATE INDEX documents_by_bytes ON documents (owner, sha256);
+
+CREATE TABLE document_values (
+    file_id text COLLATE "C" NOT NULL REFERENCES documents ON DELETE CASCADE,
+    position integer NOT NULL,
+    owner text COLLATE "C" NOT NULL,
+    kind text COLLATE "C",
+    supplier text COLLATE "C",
+    supplier_tax_id text COLLATE "C",
+    number text COLLATE "C",
+    date text COLLATE "C",
+    due_date text COLLATE "C",
+    base double precision,
+    total double precision,
+    PRIMARY KEY (file_id, position)
+);
+CREATE INDEX document_values_alike ON document_values (owner, supplier_tax_id, number, total);
+
+CREATE TABLE document_lessons (
+    file_id text COLLATE "C" NOT NULL REFERENCES documents ON DELETE CASCADE,
+    position integer NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    owner text COLLATE "C" NOT NULL,
+    lesson text NOT NULL,
+    confirmed_s double precision NOT NULL,
+    PRIMARY KEY (file_id, position, key)
+);
+CREATE INDEX document_lessons_by_key ON document_lessons (owner, key, confirmed_s);
+"""
 _MIGRATIONS = (
     _TABLES,
     _FAIRNESS,
     _TERMS_VERSION,
     _SHARED_STATE,
     _PENDING_DELETES,
+    _DOCUMENTS,
 )  # number n makes version n + 1; never change one that was released
 
 

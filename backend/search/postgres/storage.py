@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from backend.files.limits import FileLimits
 from backend.search.postgres.connections import ConnectionLimits, PostgresConnections
+from backend.search.postgres.documents import PostgresDocuments
 from backend.search.postgres.files import PostgresFiles
 from backend.search.postgres.indexing import PostgresIndexing
 from backend.search.postgres.ranking import PostgresRanking
@@ -45,10 +46,15 @@ class PostgresSearchStorage:
         files = PostgresFiles(self._postgres, limits)
         self.add_file = files.add_file
         self.file, self.files_of, self.files = files.file, files.files_of, files.files
-        self.content = files.content
-        self.file_pages = files.file_pages
+        self.content, self.file_pages = files.content, files.file_pages
         self.expired_files = files.expired_files
         self.usage, self.totals = files.usage, files.totals
+
+        documents = PostgresDocuments(self._postgres, files)
+        self.add_document, self.replace_document = documents.add_document, documents.replace_document
+        self.document, self.documents = documents.document, documents.documents
+        self.document_content, self.document_position = documents.document_content, documents.document_position
+        self.document_duplicates, self.lessons = documents.document_duplicates, documents.lessons
 
         stores = PostgresStores(self._postgres)
         self._sweeper = Sweeper(stores.sweep, supervisor)
@@ -66,16 +72,11 @@ class PostgresSearchStorage:
         self.position = stores.position
         self.batch_counts = stores.batch_counts
         self.cancel_batch = stores.cancel_batch
-        self.file_chunks = stores.file_chunks
-        self.file_vectors = stores.file_vectors
+        self.file_chunks, self.file_vectors = stores.file_chunks, stores.file_vectors
 
         indexing = PostgresIndexing(self._postgres, stores)
-        self.claim = indexing.claim
-        self.renew = indexing.renew
-        self.finish = indexing.finish
-        self.restore = indexing.restore
-        self.fail = indexing.fail
-        self.release = indexing.release
+        self.claim, self.renew, self.release = indexing.claim, indexing.renew, indexing.release
+        self.finish, self.fail, self.restore = indexing.finish, indexing.fail, indexing.restore
         self.waiting = indexing.waiting
         self.begin_reembedding = indexing.begin_reembedding
         self.unembedded = indexing.unembedded

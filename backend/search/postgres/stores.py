@@ -47,6 +47,7 @@ _USAGE = """
 SELECT
     (SELECT count(*) FROM files WHERE {who}),
     (SELECT coalesce(sum(size_bytes), 0) FROM files WHERE {who})
+        + (SELECT coalesce(sum(usage_bytes), 0) FROM documents WHERE {who})
         + (SELECT coalesce(sum(f.usage_bytes), 0) FROM store_files f JOIN stores s ON s.id = f.store_id WHERE {who}),
     (SELECT coalesce(sum(chunks), 0) FROM stores WHERE {who}),
     (SELECT count(*) FROM stores WHERE {who}),

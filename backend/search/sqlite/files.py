@@ -7,8 +7,10 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from backend.search.document_sql import PackedDocument
 from backend.search.limits import SearchLimits, check_kept_file
 from backend.search.records import FileRecord, ListRange, PageSize
+from backend.search.sqlite import documents
 from backend.search.sqlite.rows import FILE, file_record, listed, pages, usage
 from backend.search.sqlite.store_files import remove
 
@@ -18,8 +20,13 @@ _REMEMBER = (
 )
 
 
-def add(connection: sqlite3.Connection, file: FileRecord, limits: SearchLimits | None) -> None:
-    """Raises: TooLarge."""
+def add(
+    connection: sqlite3.Connection,
+    file: FileRecord,
+    limits: SearchLimits | None,
+    document: PackedDocument | None = None,
+) -> None:
+    """A file, with what was read from it where it is a stored document. Raises: TooLarge."""
     connection.execute(
         "INSERT INTO files (id, owner, name, size_bytes, sha256, purpose, created_s, expires_s) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -34,6 +41,8 @@ def add(connection: sqlite3.Connection, file: FileRecord, limits: SearchLimits |
             file.expires_s,
         ),
     )
+    if document is not None:
+        documents.add(connection, document)
     if limits is not None:
         check_kept_file(usage(connection, file.owner), limits)
 

@@ -38,13 +38,15 @@ def usage(connection: sqlite3.Connection, owner: str | None) -> StoredUsage:
     files, file_bytes = connection.execute(
         f"SELECT count(*), coalesce(sum(size_bytes), 0) FROM files WHERE {condition}", values
     ).fetchone()
+    query = f"SELECT coalesce(sum(usage_bytes), 0) FROM documents WHERE {condition}"
+    (document_bytes,) = connection.execute(query, values).fetchone()
     (stores,) = connection.execute(f"SELECT count(*) FROM stores WHERE {kept}", values).fetchone()
     index_bytes, chunks, waiting = connection.execute(
         "SELECT coalesce(sum(usage_bytes), 0), coalesce(sum(chunks), 0), coalesce(sum(status = 'in_progress'), 0) "
         f"FROM store_files WHERE store IN (SELECT number FROM stores WHERE {kept})",
         values,
     ).fetchone()
-    return StoredUsage(files, file_bytes + index_bytes, chunks, stores, waiting)
+    return StoredUsage(files, file_bytes + document_bytes + index_bytes, chunks, stores, waiting)
 
 
 def totals(connection: sqlite3.Connection) -> StoredUsage:

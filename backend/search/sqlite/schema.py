@@ -127,6 +127,27 @@ STEPS: tuple[str, ...] = (
     SET usage_bytes = usage_bytes + length(CAST(attributes AS BLOB)) + length(CAST(found AS BLOB)) - 4;
     CREATE INDEX segments_stale ON segments (number) WHERE stale > 0;
     """,
+    """
+    -- What was read from an uploaded file, and what people made of it (`document_sql`): gone with its file.
+    CREATE TABLE documents (
+        file_id TEXT PRIMARY KEY REFERENCES files (id) ON DELETE CASCADE, owner TEXT NOT NULL, sha256 TEXT NOT NULL,
+        created_s REAL NOT NULL, state TEXT NOT NULL, revision INTEGER NOT NULL, updated_s REAL NOT NULL,
+        usage_bytes INTEGER NOT NULL, changes BLOB NOT NULL, answer BLOB NOT NULL, content BLOB NOT NULL
+    );
+    CREATE INDEX documents_by_owner ON documents (owner, created_s, file_id);
+    CREATE INDEX documents_by_bytes ON documents (owner, sha256);
+    CREATE TABLE document_values (
+        file_id TEXT NOT NULL REFERENCES documents ON DELETE CASCADE, position INTEGER NOT NULL, owner TEXT NOT NULL,
+        kind TEXT, supplier TEXT, supplier_tax_id TEXT, number TEXT, date TEXT, due_date TEXT, base REAL, total REAL,
+        PRIMARY KEY (file_id, position)
+    ) WITHOUT ROWID;
+    CREATE INDEX document_values_alike ON document_values (owner, supplier_tax_id, number, total);
+    CREATE TABLE document_lessons (
+        file_id TEXT NOT NULL REFERENCES documents ON DELETE CASCADE, position INTEGER NOT NULL, key TEXT NOT NULL,
+        owner TEXT NOT NULL, lesson TEXT NOT NULL, confirmed_s REAL NOT NULL, PRIMARY KEY (file_id, position, key)
+    ) WITHOUT ROWID;
+    CREATE INDEX document_lessons_by_key ON document_lessons (owner, key, confirmed_s);
+    """,
 )
 VERSION = len(STEPS)
 

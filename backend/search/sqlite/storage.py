@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,9 +18,11 @@ from backend.device.facts.host import usable_cores
 from backend.errors import FinanciaError, SetupError, StorageCorrupt, Unavailable
 from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
+from backend.search import document_sql
 from backend.search.filters import Filter
 from backend.search.limits import SearchLimits
 from backend.search.records import (
+    DocumentRow,
     EncoderIdentity,
     FileRecord,
     IndexClaim,
@@ -33,6 +35,7 @@ from backend.search.records import (
     VectorStore,
 )
 from backend.search.sqlite import (
+    documents,
     files,
     indexing,
     pending_deletes,
@@ -104,6 +107,11 @@ class SqliteStorage:
         self.file_pages = self._reads(files.page_sizes)
         self.expired_files = self._reads(files.expired)
         self.usage, self.totals = self._reads(usage), self._reads(totals)
+        self.document, self.documents = self._reads(documents.find), self._reads(documents.range_of)
+        self.document_content = self._reads(documents.content)
+        self.document_position = self._reads(documents.position)
+        self.document_duplicates = self._reads(documents.duplicates)
+        self.lessons = self._reads(documents.lessons)
         self.add_store = self._writes(store_files.add_store)
         self.store, self.stores = self._reads(vector_stores.find), self._reads(vector_stores.range_of)
         self.update_store, self.touch_store = self._writes(vector_stores.update), self._writes(vector_stores.touch)
@@ -166,6 +174,15 @@ class SqliteStorage:
     # Files
 
     async def add_file(self, file: FileRecord, content: StoredFile, *, limits: SearchLimits | None = None) -> None:
+        await self._add_file(file, content, limits, None)
+
+    async def _add_file(
+        self,
+        file: FileRecord,
+        content: StoredFile,
+        limits: SearchLimits | None,
+        document: document_sql.PackedDocument | None,
+    ) -> None:
         await self._database.must_write()
         await self._read(files.check_room, file, limits)
         if await self._read(files.checksum, file.id) is not None:  # also another owner's, whose bytes are not touched
@@ -175,7 +192,7 @@ class SqliteStorage:
         writing = asyncio.create_task(self._database.compute(lambda: self._contents.write(file.id, content)))
         try:
             await asyncio.shield(writing)
-            await self._write(files.add, file, limits)
+            await self._write(files.add, file, limits, document)
         except BaseException:  # cancelled, too: threads end what they have begun
             await asyncio.wait({writing})
             with suppress(FinanciaError):
@@ -191,6 +208,23 @@ class SqliteStorage:
         if is_deleted:
             self._sweeper.wake()
         return is_deleted
+
+    # Stored documents
+
+    async def add_document(
+        self,
+        row: DocumentRow,
+        content: StoredFile,
+        document_content: Mapping[str, Any],
+        *,
+        limits: SearchLimits | None = None,
+    ) -> None:
+        packed = await self._database.compute(lambda: document_sql.pack(row, document_content))
+        await self._add_file(row.stored.file, content, limits, packed)
+
+    async def replace_document(self, row: DocumentRow, *, limits: SearchLimits | None = None) -> bool:
+        packed = await self._database.compute(lambda: document_sql.pack(row))
+        return await self._write(documents.replace, packed, limits)
 
     # Vector stores
 

@@ -1,0 +1,261 @@
+"""What a person may write into the fields of a document, and what can be checked of it. Pure; no record of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from stdnum import iban
+
+from backend.errors import InvalidField, TooLarge
+from backend.invoices.money.find import Equation, totals_hold
+from backend.invoices.money.taxes import TAX_TOLERANCE
+from backend.invoices.parties.tax_ids import is_valid
+from backend.invoices.records import Validity
+from backend.text.patterns.pattern import compact
+
+FieldType = Literal["date", "time", "number", "id", "currency", "text"]
+TEXT_CHARS, MOST_ROWS = 2_000, 1_000
+_ID_CHARS = 64
+
+# The columns of lists by name.
+LIST_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "Items": ("Description", "ProductCode", "Unit", "Quantity", "UnitPrice", "Discount", "TaxRate", "Amount"),
+    "TaxDetails": ("Type", "Rate", "Base", "Amount"),
+    "Movements": ("Date", "ValueDate", "Description", "Amount", "Balance"),
+}
+TAX_IDS = ("VendorTaxId", "CustomerTaxId")
+_TYPES: Mapping[FieldType, tuple[str, ...]] = {
+    "date": ("InvoiceDate", "DueDate", "TransactionDate", "PeriodStart", "PeriodEnd", "Date", "ValueDate"),
+    "time": ("TransactionTime",),
+    "number": (
+        "SubTotal", "TotalTax", "TotalDiscount", "InvoiceTotal", "AmountDue", "WithholdingRate", "WithholdingAmount",
+        "EquivalenceSurcharge", "Total", "Tip", "OpeningBalance", "ClosingBalance", "Quantity", "UnitPrice", "Discount",
+        "TaxRate", "Rate", "Base", "Amount", "Balance",
+    ),
+    "id": (*TAX_IDS, "IBAN"),
+    "currency": ("CurrencyCode",),
+}  # fmt: skip
+_TYPE_OF: Mapping[str, FieldType] = {name: kind for kind, names in _TYPES.items() for name in names}
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
+_NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,6})?")
+_CURRENCY = re.compile("[A-Z]{3}")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_YEARS = range(1900, 2200)
+
+
+def type_of(name: str) -> FieldType:
+    """What kind of value a field, or a column of a list, has."""
+    return _TYPE_OF.get(name, "text")
+
+
+def checked_value(name: str, value: str, place: str) -> str:
+    """The value as the fields write it.
+
+    Args:
+        name: of the field or the column.
+        place: of the value in the request, for messages.
+
+    Raises: InvalidField for what is no such value, TooLarge for a text that is too long.
+    """
+    text = value.strip()
+    if len(text) > TEXT_CHARS:
+        advice = "Send the value alone, not the text around it."
+        raise TooLarge(f"{place} (characters)", len(text), TEXT_CHARS, "fixed", advice=advice, param=place)
+    if not text:
+        raise InvalidField(f"{place}: is empty; send null for a field that the document does not have", param=place)
+    if found := _UNPRINTABLE.search(text):
+        character = f"U+{ord(found[0]):04X}"
+        raise InvalidField(f"{place}: holds the character {character}; a value is one line of text", param=place)
+    kind = type_of(name)
+    checked = _CHECKS[kind](text) if kind in _CHECKS else text
+    if checked is None:
+        raise InvalidField(f"{place}: must be {_WANTED[kind]}, got '{text[:60]}'", param=place)
+    return checked
+
+
+def _date(text: str) -> str | None:
+    try:
+        day = date.fromisoformat(text) if len(text) == len("2026-03-12") else None
+    except ValueError:
+        return None
+    return None if day is None or day.year not in _YEARS else day.isoformat()
+
+
+def _time(text: str) -> str | None:
+    return text if _TIME.fullmatch(text) and text.isascii() else None
+
+
+def _number(text: str) -> str | None:
+    return text if _NUMBER.fullmatch(text) and text.isascii() else None
+
+
+def _id(text: str) -> str | None:
+    value = compact(text)
+    return value if value and len(value) <= _ID_CHARS else None
+
+
+def _currency(text: str) -> str | None:
+    return text if _CURRENCY.fullmatch(text) else None
+
+
+_CHECKS = {"date": _date, "time": _time, "number": _number, "id": _id, "currency": _currency}
+_WANTED: Mapping[FieldType, str] = {
+    "date": f"a date such as 2026-03-12, of the years {_YEARS.start} to {_YEARS.stop - 1}",
+    "time": "a time of day such as 18:05",
+    "number": "a decimal such as -1284.50: a point before the decimals, at most 15 digits before and 6 behind it",
+    "id": f"an id of at most {_ID_CHARS} letters and digits",
+    "currency": "an ISO 4217 code such as EUR",
+}
+
+
+def check_digits(name: str, value: str) -> bool | None:
+    """Whether an id's check digits are right; None for a field, or a kind of id, without any."""
+    if name in TAX_IDS:
+        return is_valid(value)
+    return bool(iban.is_valid(value)) if name == "IBAN" else None
+
+
+Values = Mapping[str, str]  # of a document or of a row of a list, by name
+AMOUNTS = frozenset(
+    {"SubTotal", "TotalTax", "TotalDiscount", "InvoiceTotal", "Total", "AmountDue", "WithholdingAmount", "Tip",
+     "EquivalenceSurcharge", "TaxDetails", "Items", "Movements", "OpeningBalance", "ClosingBalance"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValues:
+    """The values of one document."""
+
+    fields: Values  # without lists
+    lists: Mapping[str, Sequence[Values]]
+
+    def number(self, name: str) -> Decimal | None:
+        return Decimal(self.fields[name]) if name in self.fields else None
+
+    @property
+    def total(self) -> Decimal | None:
+        """Of an invoice or a receipt."""
+        total = self.number("InvoiceTotal")
+        return self.number("Total") if total is None else total
+
+    def column(self, name: str, column: str) -> list[Decimal] | None:
+        """The numbers of a list's column; None where a row has none, or there is no list."""
+        rows = self.lists.get(name, ())
+        return [Decimal(row[column]) for row in rows] if rows and all(column in row for row in rows) else None
+
+
+def recheck(read: FieldValues, read_totals: bool | None, now: FieldValues, changed: frozenset[str]) -> Validity:
+    """What can be checked of the amounts after a correction; ids are checked beside this.
+
+    Args:
+        read: as they were read from the document.
+        read_totals: `Validity.totals` of them.
+        changed: names of the fields that were corrected.
+    """
+    between = _between(read) if read_totals else Decimal(0)
+    if between and between == -(read.number("TotalTax") or 0):  # the tax is in the base, as receipts print it
+        between = -(now.number("TotalTax") or Decimal(0))
+    equations = [*_of_rows(now), *_of_taxes(now), *_of_total(now, between), *_of_due(now), *_of_account(now)]
+    if "Items" in changed:
+        equations += _of_items(now)
+    wrong = tuple(equation.difference for equation in equations if not equation.holds)
+    return Validity(totals_hold(equations), differences=wrong)
+
+
+def _between(values: FieldValues) -> Decimal:
+    """What stands between base + tax and total in a document that adds up: charges that are no fields, rounding."""
+    base, tax, total = values.number("SubTotal"), values.number("TotalTax"), values.total
+    if base is None or tax is None or total is None:
+        return Decimal(0)
+    sums = [expected for _, expected in _sums(values, base, tax)]
+    return Decimal(0) if _nearest(sums, total) is not None else total - base - tax
+
+
+_SLACK = Decimal("0.02")
+
+
+def _nearest(sums: Sequence[Decimal], total: Decimal) -> Decimal | None:
+    return next((expected for expected in sums if abs(expected - total) <= _SLACK), None)
+
+
+def _sums(values: FieldValues, base: Decimal, tax: Decimal) -> Iterator[tuple[str, Decimal]]:
+    """What the total may be: the plain sum first, then with what invoices add to it or take off it."""
+    withheld, discount = values.number("WithholdingAmount"), values.number("TotalDiscount")
+    surcharge, tip = values.number("EquivalenceSurcharge"), values.number("Tip")
+    parts = (
+        ("- WithholdingAmount", withheld, -1),
+        ("- TotalDiscount", discount, -1),
+        ("+ Tip", tip, 1),
+        ("+ EquivalenceSurcharge", surcharge, 1),
+    )
+    known = [(text, sign * abs(amount) * (-1 if base < 0 else 1)) for text, amount, sign in parts if amount is not None]
+    for mask in range(2 ** len(known)):
+        taken = [part for index, part in enumerate(known) if mask >> index & 1]
+        yield (
+            " ".join(["SubTotal + TotalTax", *(text for text, _ in taken)]),
+            base + tax + sum((amount for _, amount in taken), Decimal(0)),
+        )
+
+
+def _of_total(values: FieldValues, between: Decimal) -> Iterator[Equation]:
+    base, tax, total = values.number("SubTotal"), values.number("TotalTax"), values.total
+    if base is None or tax is None or total is None:
+        return
+    sums = list(_sums(values, base, tax))
+    near = _nearest([expected for _, expected in sums] + [base + tax + between], total)
+    text, expected = sums[0] if near is None else ("SubTotal + TotalTax", total)
+    yield Equation(f"{text} = InvoiceTotal", expected, total, settles=True)
+
+
+def _of_rows(values: FieldValues) -> Iterator[Equation]:
+    for row in values.lists.get("TaxDetails", ()):
+        if {"Rate", "Base", "Amount"} <= row.keys():
+            rate, amount = Decimal(row["Rate"]), Decimal(row["Amount"])
+            expected = Decimal(row["Base"]) * rate / 100
+            if abs(expected - amount) <= TAX_TOLERANCE:
+                expected = amount
+            yield Equation(f"Base x Rate ({rate.normalize():f} %) = Amount", expected, amount, settles=False)
+
+
+def _of_taxes(values: FieldValues) -> Iterator[Equation]:
+    """The rows of taxes make the tax, a surcharge counted in it or not."""
+    amounts, tax = values.column("TaxDetails", "Amount"), values.number("TotalTax")
+    if amounts is None or tax is None:
+        return
+    surcharge = values.number("EquivalenceSurcharge") or Decimal(0)
+    whole = sum(amounts, Decimal(0))
+    near = _nearest([whole, whole - surcharge], tax)
+    yield Equation("sum of TaxDetails = TotalTax", whole if near is None else tax, tax, settles=False)
+
+
+def _of_due(values: FieldValues) -> Iterator[Equation]:
+    due, total, withheld = values.number("AmountDue"), values.total, values.number("WithholdingAmount")
+    if due is None or total is None or withheld is None or abs(due - total) <= _SLACK:
+        return
+    expected = total - abs(withheld) * (-1 if total < 0 else 1)
+    yield Equation("InvoiceTotal - WithholdingAmount = AmountDue", expected, due, settles=False)
+
+
+def _of_items(values: FieldValues) -> Iterator[Equation]:
+    amounts, base, total = values.column("Items", "Amount"), values.number("SubTotal"), values.total
+    if amounts is None or (base is None and total is None):
+        return
+    whole = sum(amounts, Decimal(0))
+    named = [("SubTotal", base), ("InvoiceTotal", total)]
+    known = [(name, amount) for name, amount in named if amount is not None]
+    name, amount = next((pair for pair in known if abs(pair[1] - whole) <= _SLACK), known[0])
+    yield Equation(f"sum of Items = {name}", whole, amount, settles=False)
+
+
+def _of_account(values: FieldValues) -> Iterator[Equation]:
+    """A statement's movements lead from its opening to its closing balance."""
+    amounts = values.column("Movements", "Amount")
+    opening, closing = values.number("OpeningBalance"), values.number("ClosingBalance")
+    if amounts is not None and opening is not None and closing is not None:
+        expected = opening + sum(amounts, Decimal(0))
+        yield Equation("OpeningBalance + sum of Movements = ClosingBalance", expected, closing, settles=True)

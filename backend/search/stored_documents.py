@@ -1,0 +1,347 @@
+"""The use case behind ``/v1/documents``: keep what was read from a file, and what people make of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from backend.errors import Conflict, InvalidField, NotFound, TooLarge
+from backend.files.stored_file import StoredFile
+from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, checked_value
+from backend.invoices.records import FIELD_NAMES
+from backend.search.corrected_answer import KIND, corrected_answer, iso_time, values_of
+from backend.search.document_sql import position_of
+from backend.search.files import FileService
+from backend.search.records import (
+    DOCUMENT_CONTENT,
+    ConfirmedDocument,
+    DocumentChange,
+    DocumentQuery,
+    DocumentRow,
+    Lesson,
+    ListPage,
+    ListRange,
+    StoredDocument,
+)
+from backend.search.storage import SearchStorage, list_range
+
+PURPOSE = "documents"
+KINDS = ("invoice", "credit_note", "receipt", "bank_statement")
+_MOST_CHANGES = 2_000  # of one file
+_AT_ONCE = 100  # documents in memory while all are walked through
+_NOT_KEPT = ("vector", "chunks", "object", *DOCUMENT_CONTENT)
+_TRIES = 5  # of a confirmation beside changes of others
+
+# What a confirmed document teaches: keys to find it by, and the lesson; None: nothing. Called on a thread.
+LessonOf = Callable[[ConfirmedDocument], tuple[Sequence[str], Mapping[str, Any]] | None]
+
+
+class StoredDocuments:
+    """Each caller sees only its own documents. Used on the event loop only.
+
+    Args:
+        files: whose limits and clock hold here too: a stored document is one of its files.
+    """
+
+    def __init__(
+        self, storage: SearchStorage, files: FileService, *, lesson_of: LessonOf = lambda _confirmed: None
+    ) -> None:
+        self._storage, self._files, self._lesson_of = storage, files, lesson_of
+
+    async def add(
+        self,
+        owner: str,
+        content: StoredFile,
+        name: str,
+        answer: Mapping[str, Any],
+        *,
+        expires_after_s: float | None = None,
+    ) -> StoredDocument:
+        """Keep a file with its answer of POST /v1/documents. Raises: as `FileService.upload`.
+
+        Args:
+            content: stays the caller's to close.
+        """
+        file = self._files.record(owner, content, name, PURPOSE, expires_after_s=expires_after_s)
+        kept = {key: value for key, value in answer.items() if key not in _NOT_KEPT}
+        kept["documents"] = [
+            {key: value for key, value in document.items() if key != "tables"} for document in answer["documents"]
+        ]
+        apart = {key: answer[key] for key in DOCUMENT_CONTENT if key in answer}
+        stored = StoredDocument(file, 1, file.created_s, kept)
+        await self._storage.add_document(self._row(stored), content, apart, limits=self._files.limits_of(owner))
+        return stored
+
+    async def get(self, owner: str, file_id: str) -> StoredDocument:
+        """Raises: NotFound, which says so where it was deleted or has expired within the last day."""
+        stored = await self._storage.document(owner, file_id)
+        if stored is None or self._files.has_expired(stored.file):
+            raise await self._not_found(owner, file_id)
+        return stored
+
+    async def content(self, stored: StoredDocument) -> dict[str, Any]:
+        """The answer's `DOCUMENT_CONTENT` as it was read: pages with words and boxes, tables. Raises: NotFound."""
+        content = await self._storage.document_content(stored.id)
+        if content is None:  # deleted meanwhile
+            raise await self._not_found(stored.owner, stored.id)
+        return content
+
+    async def pages(self, owner: str, file_id: str) -> list[dict[str, Any]]:
+        """The pages with words and boxes, as POST /v1/documents answers them. Raises: NotFound."""
+        pages: list[dict[str, Any]] = (await self.content(await self.get(owner, file_id)))["pages"]
+        return pages
+
+    async def list_documents(
+        self, owner: str, query: DocumentQuery, page: ListPage
+    ) -> tuple[list[StoredDocument], bool]:
+        """The documents of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
+        part = await self._part(owner, query, page)
+        rows = await self._storage.documents(owner, query, part)
+        return [row for row in rows[: page.limit] if not self._files.has_expired(row.file)], len(rows) > page.limit
+
+    async def each(self, owner: str, query: DocumentQuery | None = None) -> AsyncIterator[StoredDocument]:
+        """All documents in the order of the query, the lowest first, a few at a time in memory: for exports."""
+        query, after = query or DocumentQuery(), None
+        while rows := await self._storage.documents(owner, query, ListRange(_AT_ONCE, "asc", after)):
+            after = position_of(rows[-1], query.sort)
+            for row in rows:
+                if not self._files.has_expired(row.file):
+                    yield row
+
+    async def correct(
+        self, owner: str, by: str, file_id: str, document: int, fields: Mapping[str, Any], *, revision: int | None
+    ) -> StoredDocument:
+        """Put corrections in place of what was read; a confirmed document is to be reviewed again.
+
+        Args:
+            by: `Caller.name`.
+            fields: by name a text, {"value": …, "page": …, "boxes": …, "start": …, "end": …}, a list of rows of such,
+                or None for a field that the document does not have; "kind": of KINDS, or None.
+            revision: that the caller has seen; None: the latest, whatever it is.
+
+        Raises: NotFound, Conflict where somebody changed it meanwhile, InvalidField, TooLarge, QuotaExceeded.
+        """
+        checked = checked_fields(fields)
+        return await self._changed(owner, by, file_id, "correct", document, revision=revision, fields=checked)
+
+    async def confirm(
+        self, owner: str, by: str, file_id: str, document: int | None = None, *, revision: int | None = None
+    ) -> StoredDocument:
+        """Mark a document of a file, or all, as right. Raises: as `correct`."""
+        return await self._changed(owner, by, file_id, "confirm", document, revision=revision)
+
+    async def reopen(
+        self, owner: str, by: str, file_id: str, document: int | None = None, *, revision: int | None = None
+    ) -> StoredDocument:
+        """Mark a document of a file, or all, as to be reviewed; what it taught is forgotten. Raises: as `correct`."""
+        return await self._changed(owner, by, file_id, "reopen", document, revision=revision)
+
+    async def delete(self, owner: str, file_id: str) -> None:
+        """Delete a document with its file, also from all vector stores. Raises: NotFound."""
+        await self.get(owner, file_id)
+        await self._files.delete(owner, file_id)
+
+    async def lessons(self, owner: str, keys: Sequence[str], limit: int = 20) -> Sequence[Lesson]:
+        """What confirmed documents with any of these keys taught, the newest first."""
+        return await self._storage.lessons(owner, keys, limit)
+
+    async def problems(self, owner: str, documents: Sequence[StoredDocument]) -> dict[str, Sequence[dict[str, Any]]]:
+        """What does not fit, of each document by its id, as codes with parameters; see `found_problems`."""
+        found = {stored.id: found_problems(corrected_answer(stored)) for stored in documents}
+        for duplicate in await self._storage.document_duplicates(owner, list(found)):
+            code = "same_file" if duplicate.document is None else "duplicate"
+            where = {} if duplicate.document is None else {"document": duplicate.document}
+            problem = {"code": code, **where, "other": duplicate.other, "others": duplicate.others}
+            found[duplicate.file_id].append(problem)
+        return dict(found)
+
+    def _row(self, stored: StoredDocument, lessons: Sequence[Lesson] = ()) -> DocumentRow:
+        return DocumentRow(stored, values_of(corrected_answer(stored)), tuple(lessons))
+
+    async def _changed(
+        self,
+        owner: str,
+        by: str,
+        file_id: str,
+        action: Any,
+        document: int | None,
+        *,
+        revision: int | None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> StoredDocument:
+        for _ in range(_TRIES):
+            stored = await self.get(owner, file_id)
+            _require_revision(stored, revision)
+            at_s, count = self._files.now_s(), len(stored.answer["documents"])
+            if document is not None and not 0 <= document < count:
+                raise InvalidField(
+                    f"document: this file holds {count}, so it must be 0 to {count - 1}, got {document}",
+                    param="document",
+                )
+            if len(stored.changes) >= _MOST_CHANGES:
+                advice = "Send the fields of a document together; delete it and send the file again to begin anew."
+                raise TooLarge("changes of this document", len(stored.changes), _MOST_CHANGES, "fixed", advice=advice)
+            made = tuple(
+                DocumentChange(stored.revision + 1, action, index, at_s, by, fields or {})
+                for index in (range(count) if document is None else (document,))
+            )
+            new = replace(stored, revision=stored.revision + 1, updated_s=at_s, changes=(*stored.changes, *made))
+            row = self._row(new, await self._all_lessons(new))
+            if await self._storage.replace_document(row, limits=self._files.limits_of(owner)):
+                return new
+        raise Conflict(f"document '{file_id}': others change it at the same time; read it again, then send your change")
+
+    async def _all_lessons(self, stored: StoredDocument) -> list[Lesson]:
+        """Those of all documents of a file that are confirmed."""
+        confirmed = [index for index, is_confirmed in enumerate(stored.confirmed) if is_confirmed]
+        if not confirmed:
+            return []
+        pages = (await self.content(stored)).get("pages", [])
+        documents = corrected_answer(stored)["documents"]
+        made: list[Lesson] = []
+        for index in confirmed:
+            one = ConfirmedDocument(stored, index, pages, documents[index]["fields"])
+            lesson = await asyncio.to_thread(self._lesson_of, one)
+            if lesson is not None:
+                made.append(Lesson(stored.id, index, tuple(lesson[0]), lesson[1], documents[index]["confirmed_at"]))
+        return made
+
+    async def _part(self, owner: str, query: DocumentQuery, page: ListPage) -> ListRange:
+        if query.sort == "created_at":
+            return await list_range(self._storage, "file", owner, page)
+        ends = []
+        for param, file_id in (("after", page.after), ("before", page.before)):
+            end = None if file_id is None else await self._storage.document_position(owner, file_id, query.sort)
+            if file_id is not None and end is None:
+                raise InvalidField(f"{param}: there is no document '{file_id[:64]}' (any more)", param=param)
+            ends.append(end)
+        return ListRange(page.limit + 1, page.order, *ends)
+
+    async def _not_found(self, owner: str, file_id: str) -> NotFound:
+        was_there = await self._storage.position("file", owner, file_id) is not None
+        if was_there and await self._storage.file(owner, file_id) is None:
+            return NotFound(f"id: document '{file_id}' was deleted; what was changed in it is gone, too", param="id")
+        return NotFound(f"id: there is no document '{file_id[:64]}'", param="id")
+
+
+def _require_revision(stored: StoredDocument, revision: int | None) -> None:
+    """Raise Conflict where the caller has not seen the latest revision; it names what others changed since."""
+    if revision is None or revision == stored.revision:
+        return
+    since = [change for change in stored.changes if change.revision > revision]
+    told = "; ".join(
+        f"{change.by} {_ACTS[change.action]} {', '.join(change.fields) or f'document {change.document}'} "
+        f"at {iso_time(change.at_s)}"
+        for change in since[-5:]
+    )
+    raise Conflict(
+        f"revision: this document is at {stored.revision}, you have seen {revision}: {told or 'there is no such one'}. "
+        "Read it again, then send your change with its revision",
+        param="revision",
+    )
+
+
+_ACTS = {"correct": "corrected", "confirm": "confirmed", "reopen": "reopened"}
+
+
+def found_problems(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What does not fit within a corrected answer, as codes with parameters.
+
+    check_digits (field, value), ambiguous_date (field, value), arithmetic (equation, expected, printed).
+    """
+    problems: list[dict[str, Any]] = []
+    for index, document in enumerate(answer["documents"]):
+        for name, field in document["fields"].items():
+            wrong = None if name in LIST_COLUMNS else _wrong(field)
+            if wrong is not None:
+                problems.append({"code": wrong, "document": index, "field": name, "value": field["value"]})
+        problems += [
+            {"code": "arithmetic", "document": index, **difference} for difference in document["valid"]["differences"]
+        ]
+    return problems
+
+
+def _wrong(field: Mapping[str, Any]) -> str | None:
+    if field["valid"] is False:
+        return "check_digits"
+    return "ambiguous_date" if field["ambiguous"] else None
+
+
+def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Corrections as `DocumentChange` keeps them. Raises: InvalidField, TooLarge."""
+    if not fields:
+        raise InvalidField("fields: is empty; name at least one field and its value", param="fields")
+    return {name: _checked(name, value) for name, value in fields.items()}
+
+
+def _checked(name: str, value: Any) -> Any:
+    place = f"fields.{name[:64]}"
+    if name == KIND:
+        if value is not None and value not in KINDS:
+            raise InvalidField(f"{place}: must be null or one of {', '.join(KINDS)}, got {value!r:.60}", param=place)
+        return value
+    if name not in FIELD_NAMES:
+        raise InvalidField(f"{place}: is no field; there are kind, {', '.join(FIELD_NAMES)}", param=place)
+    if value is None:
+        return None
+    return _checked_rows(name, value, place) if name in LIST_COLUMNS else _checked_cell(name, value, place)
+
+
+def _checked_rows(name: str, rows: Any, place: str) -> list[dict[str, Any]]:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InvalidField(f"{place}: must be a list of objects of {', '.join(LIST_COLUMNS[name])}", param=place)
+    if len(rows) > MOST_ROWS:
+        raise TooLarge(f"{place} (rows)", len(rows), MOST_ROWS, "fixed", param=place)
+    checked = []
+    for index, row in enumerate(rows):
+        if unknown := row.keys() - set(LIST_COLUMNS[name]):
+            raise InvalidField(
+                f"{place}[{index}].{min(unknown)[:64]}: is no column; there are {', '.join(LIST_COLUMNS[name])}",
+                param=place,
+            )
+        cells = {column: row[column] for column in LIST_COLUMNS[name] if row.get(column) is not None}
+        checked.append(
+            {column: _checked_cell(column, cell, f"{place}[{index}].{column}") for column, cell in cells.items()}
+        )
+    return checked
+
+
+_PLACE_KEYS = ("page", "boxes", "start", "end")
+_MOST_BOXES = 100
+_MOST_UNITS = 1e6  # of a page, and characters of a document in hundreds
+
+
+def _checked_cell(name: str, value: Any, place: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        value = {"value": value}
+    if not isinstance(value, dict) or not isinstance(value.get("value"), str):
+        raise InvalidField(
+            f'{place}: must be a text, or an object such as {{"value": "…", "page": 1, "boxes": [[…]]}}, '
+            f"got {value!r:.60}",
+            param=place,
+        )
+    checked: dict[str, Any] = {"value": checked_value(name, value["value"], place)}
+    for key in _PLACE_KEYS:
+        if value.get(key) is not None:
+            checked[key] = _checked_place(key, value[key], f"{place}.{key}")
+    return checked
+
+
+def _checked_place(key: str, value: Any, place: str) -> Any:
+    if key == "boxes":
+        if isinstance(value, list) and len(value) <= _MOST_BOXES and all(map(_is_box, value)):
+            return value
+        raise InvalidField(f"{place}: must be at most {_MOST_BOXES} boxes of four numbers in page units", param=place)
+    if type(value) is int and 0 <= value <= _MOST_UNITS * 100:
+        return value
+    raise InvalidField(f"{place}: must be a whole number from 0, got {value!r:.60}", param=place)
+
+
+def _is_box(box: Any) -> bool:
+    return (
+        isinstance(box, list)
+        and len(box) == 4
+        and all(type(side) in (int, float) and abs(side) <= _MOST_UNITS for side in box)
+    )
