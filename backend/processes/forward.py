@@ -20,6 +20,7 @@ from backend.errors import CallerGone, Unavailable
 from backend.telemetry import log_event
 from backend.tracing.spans import NO_TRACER, Active, Tracer
 
+MAX_IDLE = 16  # connections; a crowd opens more for as long as it lasts
 _log = logging.getLogger(__name__)
 _READ_BYTES = 256 * 1024
 # Of one connection, not of the request (RFC 9110, 7.6.1); this process writes its own.
@@ -85,7 +86,7 @@ class ForwardingApp:
 
 
 class ServiceConnections:
-    """Connections to the service process, kept for the next request. Belongs to the loop's thread.
+    """Connections to the service process, some kept for the next request. Belongs to the loop's thread.
 
     Args:
         path: of its Unix socket.
@@ -104,7 +105,7 @@ class ServiceConnections:
         try:
             await connection.exchange(scope, receive, send)
         finally:
-            if connection.is_reusable:
+            if connection.is_reusable and len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)
             else:
                 connection.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backend.processes.forward import ForwardingApp, ServiceConnections
+from backend.processes.forward import MAX_IDLE, ForwardingApp, ServiceConnections
 
 ORIGIN = "https://app.example"
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -51,6 +51,9 @@ async def forward(tmp_path: Path) -> AsyncIterator[Callable[[Answer], Awaitable[
         server.close()
 
 
+async def _ignore(_message: Any) -> None: ...
+
+
 async def _reset(writer: asyncio.StreamWriter) -> None:
     """As the kernel does for a killed process that has not read everything."""
     writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
@@ -87,3 +90,34 @@ async def test_a_service_process_that_never_answers(forward):
     assert ORIGIN.encode() == headers[b"access-control-allow-origin"]  # or a page could not tell it from a lost network
     assert b"Retry-After" in headers[b"access-control-expose-headers"]
     assert "unavailable" == json.loads(body["body"])["code"]
+
+
+async def test_a_crowd_leaves_few_connections(tmp_path):
+    """Each is two open files: those of the busiest second would stay for ever."""
+    crowd, arrived, left = MAX_IDLE + 20, asyncio.Barrier(MAX_IDLE + 20), asyncio.Semaphore(0)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await arrived.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await reader.read()
+        writer.close()
+        left.release()
+
+    async def ask() -> None:
+        requests = [{"type": "http.request", "body": b""}]
+
+        async def receive() -> Any:
+            return requests.pop() if requests else await asyncio.Future()
+
+        await connections.forward(scope, receive, _ignore)
+
+    path = str(tmp_path / "service.sock")
+    connections = ServiceConnections(path)
+    scope = {"type": "http", "method": "GET", "path": "/health", "query_string": b"", "headers": []}
+    async with asyncio.timeout(20), await asyncio.start_unix_server(answer, path):
+        await asyncio.gather(*(ask() for _ in range(crowd)))
+        for _ in range(crowd - MAX_IDLE):
+            await left.acquire()
+        assert left.locked()
+        connections.close()
