@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ _MAPPED: Mapping[str, np.dtype[Any]] = {  # safetensors' names of dtypes
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 Tensors = dict[str, NDArray[Any]]
+# Each mapping counts its pages again as resident, so models on the same file share one.
+_mapped_tables: weakref.WeakValueDictionary[tuple[int, ...], NDArray[Any]] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +89,58 @@ def _is_adapted(spec: ModelSpec, names: Collection[str]) -> bool:
     return adapter is not None and any(_is_one_of(name, names) for name in (*adapter.pairs, *adapter.replaced))
 
 
+class Rows:
+    """Rows of one tensor in a checkpoint, read one by one: a mapping would hold the 16 pages around each row.
+
+    Raises: ModelUnavailable for a file that cannot be read, or that has none of ``names``.
+    """
+
+    def __init__(self, file: Path, names: Collection[str]) -> None:
+        try:
+            place = _place_of(file, names)
+            self._descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelUnavailable(f"{file} cannot be read: {error!r}") from error
+        weakref.finalize(self, os.close, self._descriptor)
+        if place is None:
+            raise ModelUnavailable(f"{file} has none of {sorted(names)} in a dtype that numpy knows")
+        self._dtype, self._offset, (_, self.width) = place
+        self._row_bytes = self.width * self._dtype.itemsize
+
+    def row(self, number: int) -> NDArray[Any]:
+        """Shape: (width,)."""
+        start = self._offset + number * self._row_bytes
+        return np.frombuffer(os.pread(self._descriptor, self._row_bytes, start), self._dtype)
+
+
 def _map(file: Path, names: Collection[str]) -> NDArray[Any] | None:
     """A view of the tensor in the file; None for a dtype that numpy cannot map."""
     try:
-        with file.open("rb") as stream:
-            length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
-            header = json.loads(stream.read(length))
-        entry: dict[str, Any] = next((header[name] for name in names if name in header), {})
-        if entry.get("dtype") not in _MAPPED:
+        place = _place_of(file, names)
+        if place is None:
             return None
-        offset = _LENGTH_BYTES + length + int(entry["data_offsets"][0])
-        table = np.memmap(file, _MAPPED[entry["dtype"]], mode="r", offset=offset, shape=tuple(entry["shape"]))
+        dtype, offset, shape = place
+        identity = file.stat()
+        key = (identity.st_dev, identity.st_ino, identity.st_mtime_ns, offset)
+        table = _mapped_tables.get(key)
+        if table is None:  # the plain view: memmap's own indexing is slower
+            table = np.asarray(np.memmap(file, dtype, mode="r", offset=offset, shape=shape))
+            _mapped_tables[key] = table
     except (OSError, ValueError, KeyError) as error:
         raise ModelUnavailable(f"{file} cannot be mapped: {error!r}") from error
-    return np.asarray(table)  # the plain view: memmap's own indexing is slower
+    return table
+
+
+def _place_of(file: Path, names: Collection[str]) -> tuple[np.dtype[Any], int, tuple[int, ...]] | None:
+    """The dtype, first byte and shape of the tensor in the file; None for a dtype that numpy has not."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+        header = json.loads(stream.read(length))
+    entry: dict[str, Any] = next((header[name] for name in names if name in header), {})
+    dtype = _MAPPED.get(entry.get("dtype", ""))
+    if dtype is None:
+        return None
+    return dtype, _LENGTH_BYTES + length + int(entry["data_offsets"][0]), tuple(entry["shape"])
 
 
 def adapter_config(folder: Path) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders.converted_folder import is_sound
 from backend.models.bundled_encoders.recipes import FULL, student_recipe
-from backend.models.checkpoint_tensors import WEIGHTS
+from backend.models.checkpoint_tensors import WEIGHTS, Rows
 from backend.models.fields_features import PageArrays, page_arrays, relations
 from backend.models.model_files import BUNDLED_ADAPTERS, BUNDLED_FAST, BUNDLED_FULL, resolve
 from backend.models.numpy_layers import linear, sigmoid, softmax
@@ -53,19 +53,17 @@ class Reading(NamedTuple):
 
 
 class WordTable:
-    """A word's vector: the mean of its sub-words' rows in the bundled encoder's table, which is mapped, not loaded."""
+    """A word's vector: the mean of its sub-words' rows in the bundled encoder's table, which stays in its file."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._tokenizer = tokenizer_of(spec)
-        with safe_open(spec.folder / WEIGHTS, "np") as file:
-            name = next(key for key in file.keys() if key.endswith("word_embeddings.weight"))  # noqa: SIM118
-            self._rows = file.get_slice(name)
+        self._rows = Rows(spec.folder / WEIGHTS, ("embeddings.word_embeddings.weight",))
         self.of = lru_cache(maxsize=20_000)(self._of)
 
     def _of(self, word: str) -> Array:
         ids = self._tokenizer.read(word, 0, _LONGEST).ids[:_PIECES].tolist()
-        rows = [self._rows[number : number + 1][0].astype(np.float32) for number in ids]
-        return np.mean(rows, axis=0) if rows else np.zeros(self._rows.get_shape()[1], np.float32)
+        rows = [self._rows.row(number).astype(np.float32) for number in ids]
+        return np.mean(rows, axis=0) if rows else np.zeros(self._rows.width, np.float32)
 
 
 class Network:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForTokenClassification
 
 from backend.errors import ModelUnavailable
-from backend.models.checkpoint_tensors import read_adapter, read_table, read_tensors
+from backend.models.checkpoint_tensors import Rows, read_adapter, read_table, read_tensors
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import TokenTypes
@@ -217,6 +217,19 @@ def test_a_table_in_its_own_dtype(tiny: TinyModels, copy_of, dtype, immutable):
     assert np.array_equal(stored[WORDS].double().numpy(), table.astype(np.float64))
     assert str(dtype).removeprefix("torch.") == str(table.dtype)
     assert _is_mapped(table) == (immutable and dtype is not torch.float64)
+    assert (read_table(spec, [WORDS]) is table) == _is_mapped(table)  # a second mapping would count as resident again
+
+
+def test_rows_of_a_table(tiny: TinyModels):
+    file = resolve(str(tiny.plain("bert"))).folder / "model.safetensors"
+    table = load_file(file)[WORDS].numpy()
+
+    rows = Rows(file, [WORDS])
+
+    assert table.shape[1] == rows.width
+    assert all(np.array_equal(row, rows.row(number)) for number, row in enumerate(table))
+    with pytest.raises(ModelUnavailable, match="nothing"):
+        Rows(file, ["nothing"])
 
 
 def _is_mapped(table: np.ndarray) -> bool:
