@@ -33,9 +33,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from backend.models.bundled_encoders.recipes import FULL
 from backend.models.fields_features import BUCKETS, ENDS, FACTS, SHAPES, TEXT_FACTS, page_arrays, relations
-from backend.models.fields_network import LABELS
+from backend.models.fields_network import KINDS, LABELS
 from backend.models.unpacked_folder import INSTALLED
-from tools.papers.paper import KINDS, MadePage, make_paper
+from tools.papers.paper import MadePage, make_paper
 from tools.papers.sheet import MadeWord
 
 WIDTH, LAYERS, HEADS, VECTOR, SMALL, UP = 256, 7, 8, 384, 48, 3

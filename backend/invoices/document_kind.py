@@ -16,8 +16,10 @@ from typing import Literal, NamedTuple
 from backend.files.visual_rows import Cell, PageRows
 from backend.invoices.header.labels import LABELS
 from backend.invoices.label_match import LabelMatch, Vocabulary
+from backend.invoices.learned.read import PageReader
 from backend.invoices.money.labels import MONEY_LABELS, readings_of
 from backend.invoices.money.labels import Kind as MoneyKind
+from backend.models.fields_network import KINDS
 from backend.tables.numbers import numbers_in
 
 Kind = Literal["invoice", "credit_note", "receipt", "bank_statement"]
@@ -120,6 +122,9 @@ _TOP = 0.4  # of the first page's height: where titles stand
 _ENOUGH = 3.0  # of 400 texts of other types contracts, quotes and tax forms have as much, seven in all
 _ENOUGH_WITH_TYPE = 1.0  # where the classifier takes it for such a document
 _ENOUGH_AGAINST_TYPE = 4.0  # where the classifier takes it for another
+_LEAST = 1.5  # points without which the network is not asked: most letters and reports have fewer
+_CERTAIN = 0.98  # probability with which the network is sure
+_KIND_OF_PAGE: Mapping[str, Kind] = {"simplified": "receipt", "credit": "credit_note"}
 _SPOKEN_TITLE = 1.5  # points of a title that begins a sentence
 _PROSE_COST = 2.0  # points; not of a letter that gives an invoice's number, with a total below it
 _NUMBER = re.compile(r"(?!(?:19|20)\d\d\D?$)[#(]?[A-Z]{0,4}[-/]?\d[\d/-]*\d[.,)]?")  # no year
@@ -136,13 +141,35 @@ class DocumentKind(NamedTuple):
     why: str  # one sentence
 
 
-def document_kind(pages: Sequence[PageRows], document_type: str | None = None) -> DocumentKind:
+def document_kind(
+    pages: Sequence[PageRows], document_type: str | None = None, reader: PageReader | None = None
+) -> DocumentKind:
     """What kind of business document it is.
 
     Args:
         document_type: the label of the bundled classifier of document types, where it is known.
+        reader: reads the first page with the network, which decides where it is sure.
     """
     evidence = evidence_of(pages)
+    ruled = _ruled(evidence, document_type)
+    if reader is None or evidence.points < _LEAST:
+        return ruled
+    kinds = reader.kinds(pages[0])
+    if not kinds:
+        return ruled
+    likeliest = max(KINDS, key=kinds.__getitem__)
+    if kinds["fields"] <= 1 - _CERTAIN and ruled.kind is not None:
+        if ruled.kind == "bank_statement" and kinds["bank"] > 1 - _CERTAIN:
+            return ruled
+        return DocumentKind(None, f"looks like {likeliest}: fields are read from invoices, receipts, statements")
+    if kinds["fields"] >= _CERTAIN and ruled.kind is None and not evidence.other:
+        kind = evidence.kind or _KIND_OF_PAGE.get(likeliest, "invoice")
+        return DocumentKind(kind, f"read as {kind.replace('_', ' ')}: its page looks like one")
+    return ruled
+
+
+def _ruled(evidence: Evidence, document_type: str | None) -> DocumentKind:
+    """The kind by titles, labels and the document type."""
     hinted = KIND_OF_TYPE.get(document_type or "")
     is_letter = evidence.has_total and (evidence.titled or "id" in evidence.reasons)
     is_prose = evidence.prose > _MOST_PROSE and not is_letter

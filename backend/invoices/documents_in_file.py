@@ -13,8 +13,12 @@ from stdnum.eu import vat
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import evidence_of
 from backend.invoices.header.find import find_header
+from backend.invoices.learned.read import PageReader
 
 _BEGINS = 2.5  # points with which a page begins a document
+_LOOKS = 4.0  # points for what its page looks like, either way
+_LINES = 250  # words of a page without a head that is looked at: of more, which are lines, it takes long
+_INVOICE = 0.5  # probability with which a page is taken for an invoice's
 _MARK = re.compile(
     r"(?i)\b(?:p[áa]g(?:ina)?|page|seite|hoja|folha|feuille|full|fulla)\b\.?\s*:?\s*(\d{1,3})\s*(?:de|of|von|sur|di|/)\s*(\d{1,3})\b"
 )
@@ -39,19 +43,19 @@ class _Said:
         self.mark = page.mark
 
 
-def documents_in(pages: Sequence[PageRows]) -> list[Sequence[PageRows]]:
+def documents_in(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:
     """The pages of each document, in order; one without pages where there are none. An attached file begins one."""
     files = [list(file) for _, file in groupby(pages, key=lambda page: page.page.attachment)]
-    return [document for file in files or [[]] for document in _documents_of_file(file)]
+    return [document for file in files or [[]] for document in _documents_of_file(file, reader)]
 
 
-def _documents_of_file(pages: Sequence[PageRows]) -> list[Sequence[PageRows]]:
+def _documents_of_file(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:
     if len(pages) < 2:
         return [pages]
     starts, said = [0], _said(pages[0])
     for index, page in enumerate(pages[1:], 1):
         own = _said(page)
-        if _begins(own, said, page):
+        if _begins(own, said, page, reader):
             starts.append(index)
             said = own
         else:
@@ -80,7 +84,7 @@ def _tax_ids(text: str) -> set[str]:
     return found
 
 
-def _begins(page: _Said, before: _Said, rows: PageRows) -> bool:
+def _begins(page: _Said, before: _Said, rows: PageRows, reader: PageReader) -> bool:
     """Whether a page begins a document, after the pages of another one."""
     if page.mark is not None and before.mark is not None and before.mark[0] < before.mark[1] == page.mark[1]:
         return False
@@ -93,4 +97,10 @@ def _begins(page: _Said, before: _Said, rows: PageRows) -> bool:
     points += 1.0 * page.titled + 0.5 * page.has_total
     if page.ids and before.ids:
         points += -1.0 if page.ids & before.ids else 2.0
-    return points >= _BEGINS
+    may_begin = page.titled or page.number or page.ids or page.mark or len(rows.page.words) <= _LINES
+    opens = reader.opens(rows) if may_begin and _BEGINS - _LOOKS < points < _BEGINS + _LOOKS else None
+    if opens is None:
+        return points >= _BEGINS
+    if page.ids & before.ids and reader.kinds(rows)["fields"] < _INVOICE:
+        return False  # a delivery note behind its invoice
+    return points + _LOOKS * (2 * opens - 1) >= _BEGINS

@@ -19,10 +19,12 @@ from backend.invoices.documents_in_file import documents_in
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned
+from backend.invoices.learned.read import PageReader
 from backend.invoices.money.find import Money, find_money
 from backend.invoices.parties.find import find_parties
 from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, Field, FieldRow, FieldSource, Validity
 from backend.invoices.statement.find import find_statement
+from backend.models.fields_network import bundled_network
 from backend.tables.numbers import decimal_mark_of
 
 _MOST_WORDS = 120  # of a row of a page: no invoice has more beside one another
@@ -127,10 +129,10 @@ def extract_fields(document: Document, document_type: str | None = None) -> Extr
     """
     pages, invoice = rows_of(document, _MOST_WORDS), document.einvoice
     whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
-    parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages)
-    found = [_of_part(document, part, document_type if len(parts) == 1 else None) for part in parts]
-    attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
-    found = [one for one in attached if one.kind is not None] or found  # the mail around an invoice is none
+    reader = PageReader(bundled_network())
+    parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages, reader)
+    found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader) for part in parts]
+    found = [one for one in found if one.kind is not None] or found  # the letter or mail before an invoice is none
     first, *others = found
     if not others:
         return first
@@ -142,10 +144,12 @@ def _number(extracted: ExtractedFields) -> str:
     return next((f", {field.value}," for field in extracted.fields if field.name == "InvoiceId"), "")
 
 
-def _of_part(document: Document, pages: Sequence[PageRows], document_type: str | None) -> ExtractedFields:
+def _of_part(
+    document: Document, pages: Sequence[PageRows], document_type: str | None, reader: PageReader
+) -> ExtractedFields:
     """The fields of one document of a file."""
     part = replace(document, pages=tuple(page.page for page in pages))
-    printed = _printed_fields(part, pages, document_type)
+    printed = _printed_fields(part, pages, document_type, reader)
     numbers = tuple(page.page.number for page in pages)
     invoice = document.einvoice
     if invoice is not None and (invoice.page is None or invoice.page in numbers):
@@ -163,15 +167,17 @@ def with_electronic(printed: ExtractedFields, invoice: EInvoice) -> ExtractedFie
     return replace(printed, fields=fields, validity=validity, why=why, kind=printed.kind or "invoice")
 
 
-def _printed_fields(document: Document, pages: Sequence[PageRows], document_type: str | None) -> ExtractedFields:
-    kind, why = document_kind(pages, document_type)
+def _printed_fields(
+    document: Document, pages: Sequence[PageRows], document_type: str | None, reader: PageReader
+) -> ExtractedFields:
+    kind, why = document_kind(pages, document_type, reader)
     if kind is None:
         return ExtractedFields((), Validity(), why)
     mark = decimal_mark_of(document)
     if kind == "bank_statement":
         statement = find_statement(pages, mark)
         return replace(_with_ids(statement, Validity()), why=why, kind=kind)
-    items, learned = find_items(pages, mark), read_learned(pages, mark, document.text)
+    items, learned = find_items(pages, mark), read_learned(reader, pages, mark, document.text)
     money = _settled(pages, mark, items, learned)
     found = [*find_parties(pages, kind), *find_header(pages, items), *money.fields]
     if items is not None:

@@ -37,6 +37,11 @@ LABELS = (
     "TaxBase", "TaxAmount", "ItemCode", "ItemDescription", "ItemQuantity", "ItemUnit", "ItemPrice", "ItemDiscount",
     "ItemTaxRate", "ItemAmount",
 )  # fmt: skip
+# Of each page, in the order of the network's scores.
+KINDS = (
+    "invoice", "simplified", "credit", "utility", "proforma", "delivery", "order", "quote", "payslip", "bank",
+    "contract", "letter",
+)  # fmt: skip
 _HEADS = 8
 _PIECES, _LONGEST = 8, 40  # sub-words of a word, and its characters
 _SCALE = np.float32(20)  # of the encoder's vectors, to the size of the other inputs
@@ -50,6 +55,9 @@ class Reading(NamedTuple):
 
     labels: Array  # (words, LABELS) probabilities
     begins: Array  # (words,) probability that a value begins with the word
+    rows: Array  # (words,) probability that the word stands on the first line of a line of goods
+    kinds: Array  # (KINDS,) probabilities of the page
+    opens: float  # probability that a document begins with the page
 
 
 class WordTable:
@@ -88,7 +96,9 @@ class Network:
             bias = self._weights["places"][:, layer * _HEADS : (layer + 1) * _HEADS].T
             x = self._layer(f"blocks.{layer}.", x, bias, near)
         x = self._normal(x, "norm")
-        return Reading(softmax(self._linear(x, "label")), sigmoid(self._linear(x, "word"))[:, 0])
+        begins, rows = sigmoid(self._linear(x, "word")).T
+        page = self._linear(np.concatenate([x.mean(0), x.max(0)])[None], "page")[0]
+        return Reading(softmax(self._linear(x, "label")), begins, rows, softmax(page[:-1]), float(sigmoid(page[-1])))
 
     def _entered(self, page: PageArrays) -> Array:
         weights = self._weights

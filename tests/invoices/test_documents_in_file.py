@@ -7,6 +7,7 @@ from dataclasses import replace
 from backend.files.einvoice.records import EInvoice
 from backend.files.pages import Document
 from backend.invoices.extract import extract_fields
+from backend.invoices.records import ExtractedFields
 from tests.invoices.rows import page_of_rows
 
 HEAD = """
@@ -22,6 +23,32 @@ Base imponible               100,00
 IVA 21 %                      21,00
 Total factura                121,00
 """
+GROCER = """
+FRUTERÍA LA HUERTA
+C/ Mayor 3, Madrid
+12/03/2026  10:21
+2 MANZANAS        2,40
+1 PERA            1,10
+TOTAL             3,50
+EFECTIVO          5,00
+CAMBIO            1,50
+"""
+BAR = """
+BAR EL PUERTO
+Paseo del Mar 8, Cádiz
+14/03/2026  14:02
+1 MENU DEL DIA   12,00
+1 CAFE            1,40
+TOTAL            13,40
+TARJETA          13,40
+"""
+TERMS = """
+CONDICIONES GENERALES
+El comprador acepta estas condiciones al recibir la mercancía y renuncia a las suyas propias, si las tuviera.
+La mercancía viaja por cuenta y riesgo del comprador, aunque el transporte lo pague el vendedor por su parte.
+El vendedor conserva la propiedad de los bienes hasta que se hayan pagado por completo, con sus intereses.
+Las partes se someten a los juzgados y tribunales de Madrid para cuantas cuestiones surjan de este contrato.
+"""
 
 
 def _document(*texts: str) -> Document:
@@ -36,7 +63,7 @@ def test_two_invoices_in_one_file() -> None:
     values = {field.name: field.value for field in extracted.fields}
     assert ("A-1", "121.00") == (values["InvoiceId"], values["InvoiceTotal"])
     assert "another one, A-2, begins on page 2" in extracted.why
-    assert [one.pages for one in (extracted, *extracted.others)] == [(1,), (2,)]
+    assert [one.pages for one in _all(extracted)] == [(1,), (2,)]
     others = {field.name: (field.value, field.places[0].page) for field in extracted.others[0].fields if field.places}
     assert others["InvoiceId"] == ("A-2", 2)
     assert others["InvoiceTotal"] == ("121.00", 2)
@@ -89,3 +116,22 @@ def test_a_code_on_another_invoices_page_is_that_ones() -> None:
     assert found["InvoiceId"] == ("A-1", "text")
     other = {field.name: (field.value, field.source) for field in extracted.others[0].fields}
     assert other["InvoiceTotal"] == ("999.00", "qr")
+
+
+def test_two_receipts_without_numbers_or_ids() -> None:
+    """A page that looks like the beginning of another one is, though nothing on it contradicts the one before."""
+    extracted = extract_fields(_document(GROCER, BAR))
+
+    assert [one.pages for one in _all(extracted)] == [(1,), (2,)]
+
+
+def test_terms_and_letters() -> None:
+    """Terms behind an invoice are of it; the letter before it is none, and the invoice is told first."""
+    invoice = HEAD.format(number="A-1") + SUMS
+
+    assert [(1, 2)] == [one.pages for one in _all(extract_fields(_document(invoice, TERMS)))]
+    assert [(2,)] == [one.pages for one in _all(extract_fields(_document(TERMS, invoice)))]
+
+
+def _all(extracted: ExtractedFields) -> tuple[ExtractedFields, ...]:
+    return (extracted, *extracted.others)

@@ -6,9 +6,9 @@ import pytest
 
 from backend.files.text_files import document_of_text
 from backend.files.visual_rows import rows_of
+from backend.invoices import extract
 from backend.invoices.extract import extract_fields
-from backend.invoices.learned import arbiter
-from backend.invoices.learned.arbiter import arbitrated
+from backend.invoices.learned.arbiter import WHY, arbitrated
 from backend.invoices.learned.read import Guess
 from backend.invoices.records import Field
 
@@ -35,6 +35,40 @@ Base 1.000,00
 IVA 21 % 210,00
 A pagar 1.210,00
 """
+ORDER = """Norwind Tools Ltd
+12 Mill Lane, Leeds LS1 4AB
+
+ORDER CONFIRMATION RC-2703
+
+Invoice to: Quarry Bakery Ltd     Invoice date: 22/09/2026
+9 Station Road, York YO1 7AA      Delivery by 30/09/2026
+
+Item               Quantity   Price    Amount
+Wireless mouse     3          10.00    30.00
+Garden chair       2          50.00    100.00
+
+Net       130.00
+VAT 20 %   26.00
+Total     156.00
+"""
+TILL = """FRUTAS PEPE
+2 MANZANAS   2,40
+1 PERA   1,10
+SUMA   3,50
+TARJETA   3,50
+"""
+
+
+@pytest.mark.parametrize(("text", "kind", "without"), [(TILL, "receipt", None), (ORDER, None, "invoice")])
+def test_a_page_that_looks_like_a_kind(
+    text: str, kind: str | None, without: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receipt with few labels is one, and an order with the labels of an invoice is none."""
+    document = document_of_text(text)
+
+    assert kind == extract_fields(document).kind
+    monkeypatch.setattr(extract, "bundled_network", lambda: None)
+    assert without == extract_fields(document).kind
 
 
 @pytest.mark.parametrize(("text", "number"), [(SERIES, "FS K/839"), (SPACED, "2019 P 8371")])
@@ -43,13 +77,13 @@ def test_a_number_that_rules_cut_or_miss_is_read_whole(text: str, number: str) -
     fields = {field.name: field for field in extract_fields(document_of_text(text)).fields}
 
     assert number == fields["InvoiceId"].value
-    assert fields["InvoiceId"].why == arbiter.WHY
+    assert fields["InvoiceId"].why == WHY
     assert text[fields["InvoiceId"].start : fields["InvoiceId"].end] == number
 
 
 def test_rules_read_alone_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the network cannot be loaded, fields are still read."""
-    monkeypatch.setattr(arbiter, "bundled_network", lambda: None)
+    monkeypatch.setattr(extract, "bundled_network", lambda: None)
 
     fields = {field.name: field.value for field in extract_fields(document_of_text(SERIES)).fields}
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from backend.models.fields_network import KINDS
 from tools.papers.sheet import MadeWord, Piece, Sheet, scan
 from tools.papers.values import Speaker, cents, document_id, iban
 
-KINDS = ("invoice", "simplified", "credit", "utility", "proforma", "delivery", "order", "quote", "payslip", "bank", "contract", "letter")  # fmt: skip
 _SHARES = (48, 18, 6, 5, 3, 3, 3, 3, 3, 3, 2.5, 2.5)
 HAVE_FIELDS = frozenset(KINDS[:4])
 Line = list[tuple[float, str, list[Piece]]]  # cells of a line: where (0 to 1 of the block), how aligned, what

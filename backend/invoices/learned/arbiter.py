@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from backend.files.visual_rows import PageRows
-from backend.invoices.learned.read import AMOUNTS, Guess, guesses, read_pages
+from backend.invoices.learned.read import AMOUNTS, Guess, PageReader, guesses
 from backend.invoices.money.candidates import Candidate
 from backend.invoices.money.labels import Kind
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
-from backend.models.fields_network import bundled_network
 from backend.text.patterns.dates import order_of
 from backend.text.patterns.folding import fold, letters_of
 
@@ -33,17 +32,14 @@ _NEVER_FILLED = "DueDate"  # on designs of others it takes the end of an offer, 
 _PARTIES = ("Vendor", "Customer")
 
 
-def read_learned(pages: Sequence[PageRows], mark: str, text: str) -> Learned:
+def read_learned(reader: PageReader, pages: Sequence[PageRows], mark: str, text: str) -> Learned:
     """What the network reads of a document; nothing where there is no network.
 
     Args:
         mark: the document's decimal separator.
         text: of the document: its dates tell their order.
     """
-    network = bundled_network()
-    if network is None:
-        return {}
-    return guesses(read_pages(pages, network), mark, order_of(fold(text).text))
+    return guesses(reader.ends(pages), mark, order_of(fold(text).text))
 
 
 def amounts_of(learned: Learned) -> list[tuple[Kind, Candidate]]:

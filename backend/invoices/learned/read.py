@@ -18,7 +18,7 @@ from backend.invoices.header.claims import id_in
 from backend.invoices.header.dates import dates_in
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
-from backend.models.fields_network import LABELS, Network, Reading
+from backend.models.fields_network import KINDS, LABELS, Network, Reading
 from backend.tables.numbers import Number, numbers_in
 from backend.text.patterns.date_order import DateOrder
 from backend.text.patterns.numbers import format_decimal
@@ -38,6 +38,7 @@ _SHORTEST_IBAN, _SHORTEST_TAX_ID = 15, 6  # characters
 _WHOLE_ADDRESS = 4  # words; a shorter one is less sure
 _MOST = 3  # values of a field on a page
 _INDEX = {label: index for index, label in enumerate(LABELS)}
+_WITH_FIELDS = ("invoice", "simplified", "credit", "utility", "proforma")  # of its kinds
 
 
 class Guess(NamedTuple):
@@ -70,11 +71,41 @@ class ReadPage(NamedTuple):
     reading: Reading
 
 
-def read_pages(pages: Sequence[PageRows], network: Network) -> list[ReadPage]:
-    """The first and last pages of a document, those with very many words in parts."""
-    if len(pages) > 2 * _MOST_PAGES:
-        pages = [*pages[:_MOST_PAGES], *pages[-_MOST_PAGES:]]
-    return [part for page in pages for part in _parts(page, network)]
+class PageReader:
+    """Reads pages with the network, each once."""
+
+    def __init__(self, network: Network | None) -> None:
+        self._network = network
+        self._read: dict[int, list[ReadPage]] = {}  # by the page's number in the file
+
+    def parts(self, page: PageRows) -> list[ReadPage]:
+        """The page as read, one with very many words in parts; nothing where there is no network."""
+        number = page.page.number
+        if number not in self._read:
+            self._read[number] = [] if self._network is None else list(_parts(page, self._network))
+        return self._read[number]
+
+    def ends(self, pages: Sequence[PageRows]) -> list[ReadPage]:
+        """The first and last pages of a document."""
+        if len(pages) > 2 * _MOST_PAGES:
+            pages = [*pages[:_MOST_PAGES], *pages[-_MOST_PAGES:]]
+        return [part for page in pages for part in self.parts(page)]
+
+    def kinds(self, page: PageRows) -> dict[str, float]:
+        """The probability of each kind that the page may be of, and as "fields" of those with fields; may be empty."""
+        part = next(iter(self.parts(page)), None)
+        if part is None:
+            return {}
+        kinds = dict(zip(KINDS, part.reading.kinds.tolist(), strict=True))
+        return kinds | {"fields": sum(kinds[kind] for kind in _WITH_FIELDS)}
+
+    def opens(self, page: PageRows) -> float | None:
+        """The probability that a document begins with a page, and no terms do; None where it was not read."""
+        part = next(iter(self.parts(page)), None)
+        if part is None:
+            return None
+        kinds = self.kinds(page)
+        return part.reading.opens * (1 - kinds["contract"] - kinds["letter"])
 
 
 def _parts(page: PageRows, network: Network) -> Iterator[ReadPage]:
