@@ -138,9 +138,19 @@ def require_reading(method: str, path: str) -> None:
     """Raises: Forbidden for a request that leaves something behind or deletes it."""
     if method in SAFE_METHODS or (method in ("POST", "PUT") and (path in READ_ROUTES or _READ_PATHS.fullmatch(path))):
         return
-    raise Forbidden(
-        f"this key's role is read: it may get, search and infer, and neither keep, teach, change nor delete ({method} "
-        f"{path[:200]}); use another key, or have the operator give this one the role user"
+    raise _read_only(f"{method} {path[:200]}")
+
+
+def require_writing(request: Request, what: str) -> None:
+    """Raises: Forbidden for a key that may only read, where a route leaves something behind on request alone."""
+    if not context_of(request).caller.may_write:
+        raise _read_only(what)
+
+
+def _read_only(what: str) -> Forbidden:
+    return Forbidden(
+        f"this key's role is read: it may get, search and infer, and neither keep, teach, change nor delete ({what}); "
+        "use another key, or have the operator give this one the role user"
     )
 
 

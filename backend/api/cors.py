@@ -18,6 +18,7 @@ _EXPOSED = (
     "X-Failed-Pages-Count",
     "X-Partial",
     "Location",
+    "ETag",
     "Idempotent-Replay",
 )
 
@@ -29,7 +30,7 @@ def with_cors(app: ASGIApp, *, origins: tuple[str, ...]) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=origins,
-        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["*"],
         expose_headers=_EXPOSED,
     )

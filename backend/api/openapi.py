@@ -21,7 +21,7 @@ from backend.api.problems import MEDIA_TYPE, ProblemDetails
 from backend.api.request_fields import LIMIT_KEYWORD
 from backend.api.routes.audio import TranscriptionForm, TranslationForm
 from backend.api.routes.classify import ClassifyForm
-from backend.api.routes.documents import DocumentRequest, ReadRequest
+from backend.api.routes.documents import DocumentRequest, NewDocumentRequest, ReadRequest
 from backend.api.routing import PROBLEM, PlainRoute
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
@@ -32,7 +32,7 @@ Every error is `application/problem+json` (RFC 9457) with a stable `code`; its `
 show. `X-Request-Id` is echoed, `X-Request-Timeout-S` shortens the wait, `Server-Timing` tells where the time went.
 """
 # Forms, whose fields stand in their routes' part of the document, and again under their own names.
-_FORMS = (ReadRequest, DocumentRequest, ClassifyForm, TranscriptionForm, TranslationForm)
+_FORMS = (ReadRequest, DocumentRequest, NewDocumentRequest, ClassifyForm, TranscriptionForm, TranslationForm)
 # Names of schemas that two resources have, as earlier releases wrote them: generated clients are full of them.
 _PUBLISHED_NAMES = {
     "document_answers__ChunkAnswer": "responses__documents__ChunkAnswer",
@@ -78,10 +78,12 @@ PROBLEMS: dict[int, _Problem] = {
         "This key may not do this: keys of ADMIN_KEYS may, or the one that made it, or one that may more than read. "
         "Without keys: a browser sent it for a page of another site."
     ),
-    404: _Problem("What the request names is not here: a model, a classifier, a job, a page, a file, a vector store."),
+    404: _Problem(
+        "What the request names is not here: a model, a classifier, a job, a page, a file, a document, a vector store."
+    ),
     406: _Problem("Accept allows none of the formats."),
     408: _Problem("Request line and headers did not come in time; the connection is closed."),
-    409: _Problem("Another model made the vectors of this vector store."),
+    409: _Problem("Another model made the vectors of this vector store; somebody changed this stored document."),
     413: _Problem("Over a limit; the message names it, the value and the setting."),
     415: _Problem("Not the media type that this route reads, or a file of a kind that is not read."),
     421: _Problem("Asked by a name that is not this service's, which has no keys; ALLOWED_HOSTS names further ones."),
@@ -122,6 +124,7 @@ HEADERS: dict[str, dict[str, Any]] = {
     },
     "Content-Disposition": {"description": "A file's name, of other formats than JSON."},
     "Location": {"description": "Where the job is."},
+    "ETag": {"description": "The document's revision in quotes, for If-Match.", "required": True},
     "Operation-Location": {"description": "Where the result will be.", "required": True},
     "Idempotent-Replay": {"description": "true.", "schema": {"enum": ["true"]}},
 }

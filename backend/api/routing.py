@@ -35,7 +35,7 @@ _FILE = (
     "also a recording. Alone as the body, the fields go into the query."
 )
 _INFERENCE_ERRORS = (400, 404, 413, 415, 422, 429, 504, 507)
-_UPLOAD_ERRORS = (400, 404, 406, 413, 415, 422, 429, 504, 507)
+UPLOAD_ERRORS = (400, 404, 406, 413, 415, 422, 429, 504, 507)
 
 
 class PlainRoute(APIRoute):
@@ -124,7 +124,7 @@ def upload_route(
     file: str = _FILE,
     field: str = "file",
     several: bool = False,
-    errors: tuple[int, ...] = _UPLOAD_ERRORS,
+    errors: tuple[int, ...] = UPLOAD_ERRORS,
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields.
@@ -168,7 +168,7 @@ def body_route(
     answers: dict[int, Described],
     json_request: tuple[type[BaseModel], dict[str, Any]] | None = None,
     file: str = _FILE,
-    errors: tuple[int, ...] = _UPLOAD_ERRORS,
+    errors: tuple[int, ...] = UPLOAD_ERRORS,
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads a file as its body, or as base64 in JSON: ``json_request`` is that and examples by name."""
@@ -194,7 +194,7 @@ def json_upload_route(
     """A route that reads files as base64 in JSON; ``examples`` are requests by name."""
     content = _content(request, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
     extra = {"requestBody": {"required": True, "content": content}, **_parameters((*parameters, REQUEST_TIMEOUT))}
-    responses = _responses(answers, _UPLOAD_ERRORS)
+    responses = _responses(answers, UPLOAD_ERRORS)
     return _route(path, endpoint, methods=["POST"], tags=[tag], responses=responses, extra=extra)
 
 
@@ -210,6 +210,7 @@ def query_parameters(model: type[BaseModel]) -> tuple[dict[str, Any], ...]:
 get, delete = partial(_route_without_body, "GET"), partial(_route_without_body, "DELETE")
 action = partial(_route_without_body, "POST")
 post, put = partial(_route_with_json, "POST"), partial(_route_with_json, "PUT")
+patch = partial(_route_with_json, "PATCH")
 
 
 def name_parameter(example: str, *, pattern: str | None = None) -> dict[str, Any]:

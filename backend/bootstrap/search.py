@@ -30,6 +30,7 @@ from backend.search.retrieval import SearchService
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import SearchStorage
+from backend.search.stored_documents import StoredDocuments
 from backend.search.vector_stores import VectorStoreService
 from backend.search.warm_up import WarmUp
 from backend.supervision import Supervisor
@@ -48,6 +49,7 @@ class SearchRuntime:
 
     storage: SearchStorage
     files: FileService
+    stored_documents: StoredDocuments
     vector_stores: VectorStoreService
     search: SearchService
     indexer: Indexer
@@ -124,9 +126,11 @@ def build_search(
     vector_stores = VectorStoreService(
         storage, catalog, limits, on_added=on_added, on_reembed=reembedder.wake, now=_now_s, bytes_of=bytes_of
     )
+    files = FileService(storage, limits, render_page=documents.extractor.page_image, now=_now_s, bytes_of=bytes_of)
     return SearchRuntime(
         storage=storage,
-        files=FileService(storage, limits, render_page=documents.extractor.page_image, now=_now_s, bytes_of=bytes_of),
+        files=files,
+        stored_documents=StoredDocuments(storage, files),
         vector_stores=vector_stores,
         search=SearchService(
             vector_stores,

@@ -58,6 +58,7 @@ from backend.search.files import FileService
 from backend.search.retrieval import SearchService
 from backend.search.sqlite.storage import SqliteStorage
 from backend.search.storage import SearchStorage
+from backend.search.stored_documents import StoredDocuments
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog
 from backend.serving.engines.analysis import TASK as ANALYSIS
@@ -117,6 +118,7 @@ class Services:
     documents: DocumentService
     jobs: JobService
     files: FileService
+    stored_documents: StoredDocuments
     vector_stores: VectorStoreService
     search: SearchService
     meters: Meters
@@ -301,7 +303,6 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     search = build_search(shared, texts, documents.documents, classes, reranking=stack.reranking, neutral=neutral)
     loader = ModelSwapper(context, catalog, unloader, found.requests, on_swap=classes.on_model_swap)
     rollout = found.replicas.rollout(catalog, loader, found.requests, telemetry, supervisor)
-    health = _health(found, shared, monitor, documents, (metering, documents, search, classes.store, rollout))
     return Services(
         catalog=catalog,
         loader=loader,
@@ -319,6 +320,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         documents=documents.documents,
         jobs=documents.jobs,
         files=search.files,
+        stored_documents=search.stored_documents,
         vector_stores=search.vector_stores,
         search=search.search,
         meters=metering.meters,
@@ -328,7 +330,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         summary_runtime=stack.summaries,
         document_runtime=documents,
         search_runtime=search,
-        health=health,
+        health=_health(found, shared, monitor, documents, (metering, documents, search, classes.store, rollout)),
         telemetry=telemetry,
         metering=metering,
         supervisor=supervisor,

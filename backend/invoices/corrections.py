@@ -104,6 +104,15 @@ def _currency(text: str) -> str | None:
 
 
 _CHECKS = {"date": _date, "time": _time, "number": _number, "id": _id, "currency": _currency}
+# What values look like, for schemas. A day that no month has is refused, too.
+PATTERNS: Mapping[FieldType, str] = {
+    "date": r"^(19|20|21)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])$",
+    "time": f"^{_TIME.pattern}$",
+    "number": f"^{_NUMBER.pattern}$",
+    "id": r"^[A-Za-z0-9][A-Za-z0-9 .-]{0,62}$",
+    "currency": f"^{_CURRENCY.pattern}$",
+    "text": r"^[^\x00-\x20\x7f-\xa0\u2028\u2029]+$",
+}
 _WANTED: Mapping[FieldType, str] = {
     "date": f"a date such as 2026-03-12, of the years {_YEARS.start} to {_YEARS.stop - 1}",
     "time": "a time of day such as 18:05",

@@ -85,7 +85,7 @@ def _value(name: str, value: Mapping[str, Any], why: str, read: Mapping[str, Any
 
 
 def _corrected_by(change: DocumentChange, before: str | None) -> dict[str, Any]:
-    return {"by": change.by, "at": change.at_s, "from": before}
+    return {"by": change.by, "at": change.at_s, "read": before}
 
 
 def _validity(read: Mapping[str, Any], fields: WireFields, changed: frozenset[str]) -> dict[str, Any]:

@@ -170,8 +170,13 @@ class FileService:
             raise _not_found(file_id)
         self._recent.forget(file_id)
 
-    async def page_image(self, owner: str, file_id: str, number: int, dpi: float) -> bytes:
+    async def page_image(
+        self, owner: str, file_id: str, number: int, dpi: float, *, rotation: int | None = None
+    ) -> bytes:
         """A page as a PNG, upright as it was read; one that no store has read (yet) as a viewer shows it.
+
+        Args:
+            rotation: of the page as it was read; None: as the store that indexed it last knows it.
 
         Raises: NotFound, InvalidField for a page that is not there, WrongMediaType for a file without pages.
         """
@@ -180,8 +185,9 @@ class FileService:
         if content is None:  # deleted meanwhile
             raise _not_found(file_id)
         try:
-            sizes = await self._storage.file_pages(file_id)
-            rotation = next((page.rotation for page in sizes if page.number == number), 0)
+            if rotation is None:
+                sizes = await self._storage.file_pages(file_id)
+                rotation = next((page.rotation for page in sizes if page.number == number), 0)
             return await self._render_page(content, number, rotation=rotation, dpi=dpi)
         finally:
             content.close()

@@ -93,6 +93,18 @@ class StoredDocuments:
         pages: list[dict[str, Any]] = (await self.content(await self.get(owner, file_id)))["pages"]
         return pages
 
+    async def original(self, owner: str, file_id: str) -> tuple[StoredDocument, StoredFile]:
+        """The file as it was sent, to be closed by the caller. Raises: NotFound."""
+        stored = await self.get(owner, file_id)
+        _, content = await self._files.content(owner, file_id)
+        return stored, content
+
+    async def page_image(self, owner: str, file_id: str, number: int, dpi: float) -> bytes:
+        """A page as a PNG, upright as it was read. Raises: as `FileService.page_image`."""
+        pages = await self.pages(owner, file_id)
+        rotation = next((page.get("rotation", 0) for page in pages if page["number"] == number), 0)
+        return await self._files.page_image(owner, file_id, number, dpi, rotation=rotation)
+
     async def list_documents(
         self, owner: str, query: DocumentQuery, page: ListPage
     ) -> tuple[list[StoredDocument], bool]:

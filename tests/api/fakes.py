@@ -21,13 +21,14 @@ from backend.lanes.inference import Timing
 from backend.lanes.text_work import TextWork
 from backend.models.spec import Pooling
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
+from backend.search.stored_documents import StoredDocuments
 from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingResult, EmbedOptions
 from backend.text.similarity import SimilarityResult
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
 from tests.api.image_fakes import FakeImages
-from tests.api.search_fakes import FakeFiles, FakeSearch, FakeVectorStores
+from tests.api.search_fakes import FakeFiles, FakeSearch, FakeVectorStores, stored_documents
 from tests.api.speech_fakes import FakeSpeech
 from tests.api.text_fakes import (
     FakeAnalysis,
@@ -199,6 +200,7 @@ class FakeServices:
     images: FakeImages = field(default_factory=FakeImages)
     file_limits: FileLimits = FILE_LIMITS
     files: FakeFiles = field(default_factory=FakeFiles)
+    stored_documents: StoredDocuments = field(init=False)
     vector_stores: FakeVectorStores = field(init=False)
     search: FakeSearch = field(init=False)
     health: FakeHealth = field(default_factory=FakeHealth)
@@ -210,6 +212,7 @@ class FakeServices:
 
     def __post_init__(self) -> None:
         self.rollout = self.rollout or FakeWishes(self.loader)
+        self.stored_documents = stored_documents(self.files)
         self.vector_stores = FakeVectorStores(files=self.files)
         self.search = FakeSearch(vector_stores=self.vector_stores)
         self.meters = Meters(self.telemetry, clock=self.clock)

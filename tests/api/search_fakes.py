@@ -10,22 +10,31 @@ from backend.errors import InvalidField, NotFound
 from backend.files.pages import Box
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
+from backend.search.files import FileService
+from backend.search.limits import SearchLimits
 from backend.search.records import (
     Attributes,
+    DocumentQuery,
+    DocumentRow,
+    Duplicate,
     EncoderIdentity,
     FileRecord,
     FileStatus,
     IndexFailure,
     ListPage,
+    ListRange,
     PageSize,
     PlacedWord,
+    Position,
     Progress,
     Reembedding,
     StoredChunk,
+    StoredDocument,
     StoreFile,
     VectorStore,
 )
 from backend.search.search_records import Highlight, Hit, HitScores, PageBox, SearchAnswer, SearchOptions
+from backend.search.stored_documents import StoredDocuments
 from backend.search.vector_stores import FileBatch, NewFile, StoreChange
 from tests.api.document_fakes import FILE_LIMITS
 from tests.api.text_fakes import FakeService
@@ -95,6 +104,68 @@ class FakeFiles(FakeService):
         if number > 2:
             raise InvalidField(f"number: there is no page {number}, the file has 2", param="number")
         return b"\x89PNG page %d at %d" % (number, dpi)
+
+
+@dataclass
+class MemoryDocuments:
+    """What `StoredDocuments` asks of a storage, in memory: without filters, sorting and duplicates."""
+
+    files: FakeFiles
+    rows: dict[str, StoredDocument] = field(default_factory=dict)
+    contents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    async def add_document(self, row: DocumentRow, content: StoredFile, apart: Mapping[str, Any], **_: Any) -> None:
+        self.files.kept[row.stored.id] = (row.stored.file, content.content())
+        self.rows[row.stored.id], self.contents[row.stored.id] = row.stored, apart
+
+    async def replace_document(self, row: DocumentRow, **_: Any) -> bool:
+        if row.stored.id in self.rows:
+            self.rows[row.stored.id] = row.stored
+        return row.stored.id in self.rows
+
+    async def document(self, owner: str, file_id: str) -> StoredDocument | None:
+        stored = self.rows.get(file_id) if file_id in self.files.kept else None
+        return stored if stored is not None and stored.owner == owner else None
+
+    async def document_content(self, file_id: str) -> Mapping[str, Any] | None:
+        return self.contents.get(file_id)
+
+    async def documents(self, owner: str, query: DocumentQuery, part: ListRange) -> list[StoredDocument]:
+        del query
+        mine = [await self.document(owner, file_id) for file_id in self.rows]
+        return [stored for stored in mine if stored is not None][: part.limit]
+
+    async def document_duplicates(self, owner: str, file_ids: Sequence[str]) -> list[Duplicate]:
+        del owner, file_ids
+        return []
+
+    async def position(self, *_: Any) -> Position | None:
+        return None
+
+    async def document_position(self, *_: Any) -> Position | None:
+        return None
+
+    async def content(self, file_id: str) -> StoredFile:
+        return StoredFile.of(self.files.kept[file_id][1], FILE_LIMITS)
+
+    async def file(self, owner: str, file_id: str) -> FileRecord | None:
+        stored = await self.document(owner, file_id)
+        return stored and stored.file
+
+    async def delete_file(self, owner: str, file_id: str) -> bool:
+        del owner
+        return self.files.kept.pop(file_id, None) is not None
+
+
+def stored_documents(files: FakeFiles) -> StoredDocuments:
+    """The service over files in memory."""
+    storage: Any = MemoryDocuments(files)
+
+    async def render(upload: StoredFile, number: int, **_: Any) -> bytes:
+        return b"\x89PNG page %d of %d bytes" % (number, upload.size_bytes)
+
+    kept = FileService(storage, SearchLimits(), render_page=render, now=lambda: CREATED_S)
+    return StoredDocuments(storage, kept)
 
 
 def indexed(store_id: str, new: NewFile, name: str, batch_id: str | None) -> StoreFile:

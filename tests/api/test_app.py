@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import httpx
@@ -15,20 +15,23 @@ from backend.api.dependencies import ApiOptions
 from backend.api.routes.files import FILE_ID
 from backend.api.routes.vector_stores import STORE_ID
 from backend.callers.callers import owner_digest
+from backend.files.stored_file import StoredFile
 from backend.jobs.memory_store import MemoryJobStore
 from backend.search.records import FileRecord, VectorStore
 from backend.search.vector_stores import NewFile
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
+from tests.api.document_fakes import FILE_LIMITS
 from tests.api.fakes import FakeServices, fake_services
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, NOW_S
+from tests.search.samples import wire_answer
 
 DOCUMENT = b"%PDF-1.7 stands for a document"
 JSON = "application/json"
 FORM = "multipart/form-data"
-WITHOUT_BODY = ("/cancel", "/reembed")
+WITHOUT_BODY = ("/cancel", "/reembed", "/confirm", "/reopen")
 ANSWERS_BY_NAME = {schema.__name__: schema for route in ROUTES for schema in route.schemas}
 
 
@@ -94,7 +97,18 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
         answer = {"dialect": "docling", "formats": ["md"], "model": "prebuilt-read"}
         other = (await desk.ended(await desk.submit(owner=owner, answer=answer), owner)).id
         await _add_documents(services, owner)
-        yield services, {"/documentintelligence": other, "/v1/status": other, "/v1/result": other, "": job.id}
+        with closing(StoredFile.of(b"a", FILE_LIMITS)) as content:
+            stored = await services.stored_documents.add(owner, content, "a.pdf", wire_answer())
+        yield (
+            services,
+            {
+                "/v1/documents": stored.id,
+                "/documentintelligence": other,
+                "/v1/status": other,
+                "/v1/result": other,
+                "": job.id,
+            },
+        )
     finally:
         await desk.service.close()
 

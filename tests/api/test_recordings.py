@@ -55,6 +55,16 @@ def _recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_fakes, "answer_of", answer_of)
 
 
+async def test_a_recording_is_stored(client: httpx.AsyncClient) -> None:
+    """As paper is: its minutes and words are there again, and it can be confirmed."""
+    kept = (await client.post("/v1/documents?store=true", files=FILE)).json()
+    confirmed = await client.post(f"/v1/documents/{kept['id']}/confirm")
+    asked = (await client.get(f"/v1/documents/{kept['id']}")).json()
+
+    assert "confirmed" == confirmed.json()["state"]
+    assert (kept["pages"], kept["duration_s"]) == (asked["pages"], asked["duration_s"])
+
+
 async def test_minutes_are_pages(client: httpx.AsyncClient) -> None:
     """Pages, words and places have seconds where those on paper have sizes and boxes."""
     body = (await client.post("/v1/documents", files=FILE)).json()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -18,46 +18,9 @@ from backend.search.records import ConfirmedDocument, DocumentQuery, ListPage, S
 from backend.search.storage import SearchStorage
 from backend.search.stored_documents import LessonOf, StoredDocuments
 from tests.fakes import ManualClock
+from tests.search.samples import INVOICE, wire_answer, wire_document
 from tests.search.samples import stored as stored_bytes
 from tests.search.storage_contract import Reopen
-
-_VALID = {"totals": True, "VendorTaxId": None, "CustomerTaxId": None, "IBAN": None, "differences": []}
-
-
-def wire_field(value: str, **changes: Any) -> dict[str, Any]:
-    """A field as POST /v1/documents answers it."""
-    field = {"value": value, "text": value, "score": 0.9, "page": 1, "boxes": [[1.0, 2.0, 3.0, 4.0]]}
-    rest = {"start": 0, "end": len(value), "source": "text", "why": "beside its label"}
-    return {**field, **rest, "valid": None, "repair": None, "ambiguous": False, **changes}
-
-
-def wire_document(pages: Sequence[int] = (1,), kind: str | None = "invoice", **fields: str) -> dict[str, Any]:
-    """One document of an answer."""
-    made = {name: wire_field(value) for name, value in fields.items()}
-    table = {"page": pages[0], "cells": []}
-    head = {"pages": list(pages), "kind": kind, "fields": made, "fields_why": "read as invoice", "valid": _VALID}
-    return {**head, "tables": [table]}
-
-
-INVOICE = {
-    "VendorName": "Aceros del Norte, S.L.",
-    "VendorTaxId": "B12345674",
-    "InvoiceId": "2026/017",
-    "InvoiceDate": "2026-03-12",
-    "SubTotal": "100.00",
-    "TotalTax": "21.00",
-    "InvoiceTotal": "121.00",
-}
-
-
-def wire_answer(*documents: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer of POST /v1/documents."""
-    made = list(documents) or [wire_document(**INVOICE)]
-    pages = [{"number": n, "text": "FACTURA", "words": [{"text": "FACTURA", "box": [1, 2, 3, 4]}]} for n in (1, 2)]
-    first = {name: made[0][name] for name in ("fields", "fields_why", "valid")}
-    rest = {"text": "FACTURA", "tables": [], "vector": [0.5], "chunks": [], "language": {"code": "es", "score": 1.0}}
-    return {"object": "document", "kind": "pdf", "page_count": 2, "pages": pages, **first, **rest, "documents": made}
-
 
 _FIRST = ListPage()
 
@@ -174,8 +137,8 @@ class TestStoredDocuments:
         ("limits", "quota", "error"),
         [
             pytest.param(SearchLimits(stored_files=1), None, TooLarge, id="files"),
-            pytest.param(SearchLimits(stored_bytes=700), None, TooLarge, id="bytes-with-those-of-the-record"),
-            pytest.param(SearchLimits(), 700, QuotaExceeded, id="quota-of-the-key"),
+            pytest.param(SearchLimits(stored_bytes=1000), None, TooLarge, id="bytes-with-those-of-the-record"),
+            pytest.param(SearchLimits(), 1000, QuotaExceeded, id="quota-of-the-key"),
         ],
     )
     async def test_quotas_count_the_record(
@@ -215,7 +178,7 @@ class TestCorrections:
 
         fields = corrected_answer(changed)["fields"]
         at_s = changed.updated_s
-        assert {"by": "eva", "at": at_s, "from": "2026/017"} == fields["InvoiceId"]["corrected"]
+        assert {"by": "eva", "at": at_s, "read": "2026/017"} == fields["InvoiceId"]["corrected"]
         assert ("person", 1, [[1.0, 2.0, 3.0, 4.0]]) == tuple(
             fields["InvoiceId"][k] for k in ("source", "page", "boxes")
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -137,3 +138,60 @@ async def current(storage: SearchStorage, store_id: str = "vs_1", owner: str = "
     store = await storage.store(owner, store_id)
     assert store is not None
     return store
+
+
+_VALID = {"totals": True, "VendorTaxId": None, "CustomerTaxId": None, "IBAN": None, "differences": []}
+
+
+def wire_field(value: str, **changes: Any) -> dict[str, Any]:
+    """A field as POST /v1/documents answers it."""
+    field = {"value": value, "text": value, "score": 0.9, "page": 1, "boxes": [[1.0, 2.0, 3.0, 4.0]]}
+    rest = {"start": 0, "end": len(value), "source": "text", "why": "beside its label"}
+    return {**field, **rest, "valid": None, "repair": None, "ambiguous": False, **changes}
+
+
+def wire_document(pages: Sequence[int] = (1,), kind: str | None = "invoice", **fields: str) -> dict[str, Any]:
+    """One document of an answer."""
+    made = {name: wire_field(value) for name, value in fields.items()}
+    table = {"page": pages[0], "cells": []}
+    head = {"pages": list(pages), "kind": kind, "fields": made, "fields_why": "read as invoice", "valid": _VALID}
+    return {**head, "tables": [table]}
+
+
+INVOICE = {
+    "VendorName": "Aceros del Norte, S.L.",
+    "VendorTaxId": "B12345674",
+    "InvoiceId": "2026/017",
+    "InvoiceDate": "2026-03-12",
+    "SubTotal": "100.00",
+    "TotalTax": "21.00",
+    "InvoiceTotal": "121.00",
+}
+
+
+def wire_answer(*documents: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of POST /v1/documents: an invoice of two pages, unless other documents are given."""
+    made = list(documents) or [wire_document(**INVOICE)]
+    word = {"text": "FACTURA", "box": [1.0, 2.0, 3.0, 4.0], "confidence": 1.0, "start": 0, "end": 7}
+    page = {"source": "text_layer", "why": "sound", "engine": "pdfium", "confidence": 1.0, "language": "es"}
+    page |= {"incomplete": False, "start": 0, "text": "FACTURA", "words": [{**word, "line": 0, "block": 0}]}
+    return {
+        "object": "document",
+        "kind": "pdf",
+        "page_count": 2,
+        "sha256": "ab" * 32,
+        "metadata": {},
+        "pages": [{"number": number, **page} for number in (1, 2)],
+        "failed_pages": [],
+        "text": "FACTURA",
+        "language": {"code": "es", "score": 1.0},
+        "vector": [0.5],
+        "chunks": [],
+        **{name: made[0][name] for name in ("fields", "fields_why", "valid")},
+        "documents": made,
+        "tables": [],
+        "model": None,
+        "device": "cpu",
+        "timings": {},
+        "usage": {"pages": 2, "ocr_pages": 0, "prompt_tokens": 0, "total_tokens": 0},
+    }

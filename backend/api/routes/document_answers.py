@@ -29,6 +29,17 @@ Sides = tuple[float, float, float, float]
 _LISTS = ("Items", "TaxDetails", "Movements")
 
 
+FieldSourceAnswer = Literal["text", "xml", "qr", "computed", "person"]
+
+
+class CorrectedAnswer(TypedDict):
+    """Who wrote a value of a stored document in place of the one that was read."""
+
+    by: Annotated[str, Field(description="The name of the key.")]
+    at: Annotated[float, Field(description="Unix seconds.")]
+    read: Annotated[str | None, Field(description="The value that was read; null where there was none, or a list.")]
+
+
 class FieldValueAnswer(TypedDict):
     """One value and where it stands."""
 
@@ -39,11 +50,12 @@ class FieldValueAnswer(TypedDict):
     boxes: Annotated[list[Sides], Field(description="One for each printed line, in page units.")]
     start: Annotated[int | None, Field(description="Code points of the document's `text`.")]
     end: int | None
-    source: Literal["text", "xml", "qr", "computed"]
+    source: Annotated[FieldSourceAnswer, Field(description="person: it was corrected.")]
     why: Annotated[str, Field(description="By what it was found.")]
     valid: Annotated[bool | None, Field(description="By check digits or the calendar; null where neither applies.")]
     repair: Annotated[str | None, Field(description="The likely value of an id whose check digits fail; an offer.")]
     ambiguous: Annotated[bool, Field(description="Day and month of this date cannot be told apart.")]
+    corrected: NotRequired[CorrectedAnswer]
 
 
 class FieldListAnswer(TypedDict):
@@ -51,8 +63,9 @@ class FieldListAnswer(TypedDict):
 
     value: list[dict[str, FieldValueAnswer]]
     score: float
-    source: Literal["text", "xml", "qr", "computed"]
+    source: FieldSourceAnswer
     why: str
+    corrected: NotRequired[CorrectedAnswer]
 
 
 class DifferenceAnswer(TypedDict):
@@ -114,6 +127,9 @@ class OneDocumentAnswer(TypedDict):
     fields_why: str
     valid: ValidityAnswer
     tables: NotRequired[list[TableAnswer]]
+    confirmed: NotRequired[Annotated[bool, Field(description="Of a stored document, as what follows.")]]
+    confirmed_by: NotRequired[str | None]
+    confirmed_at: NotRequired[Annotated[float | None, Field(description="Unix seconds.")]]
 
 
 def documents_answer(

@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, context_of, limits_of, services_of
+from backend.api.api_keys import require_writing
+from backend.api.dependencies import Handle, context_of, limits_of, owner_of, services_of
 from backend.api.json_answers import JsonBytes, index_headers
 from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.request_fields import (
@@ -36,7 +38,9 @@ from backend.api.routes.document_answers import (
     document_bytes,
 )
 from backend.api.routes.entities import ENTITY_EXAMPLES
-from backend.api.routing import described, upload_route
+from backend.api.routes.files import ExpiryForm
+from backend.api.routes.stored_documents import StoredDocumentAnswer, revision_headers, stored_head
+from backend.api.routing import UPLOAD_ERRORS, described, upload_route
 from backend.api.service_call import ServiceCall, call_service, call_within_limit
 from backend.api.upload import Upload, receive_upload
 from backend.documents import records
@@ -57,9 +61,11 @@ from backend.files.pages import Document
 from backend.files.text_source import RequestedSource
 from backend.lanes.inference import Urgency, offload
 from backend.ocr.engine_choice import OcrEngineName
+from backend.search.stored_documents import StoredDocuments
 from backend.summaries.records import RequestedMethod
 
 _documents_of: Handle[DocumentService] = Handle("documents")
+_stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 
 MOST_SENTENCES = 100
 LEAST_TOKENS, MOST_TOKENS = 8, 2048
@@ -227,6 +233,20 @@ class DocumentRequest(ReadRequest):
         )
 
 
+class NewDocumentRequest(DocumentRequest, ExpiryForm):
+    """`POST /v1/documents`: how to read a file, and whether to keep it with what was read."""
+
+    store: Annotated[bool, BeforeValidator(lambda value: value or False)] = Field(
+        False, description="Keep the file and the answer as a document that can be corrected, until it is deleted."
+    )
+
+    @model_validator(mode="after")
+    def _is_kept(self) -> NewDocumentRequest:
+        if self.seconds is not None and not self.store:
+            raise InvalidField("expires_after: is for documents that are kept; send store=true", param="expires_after")
+        return self
+
+
 class FieldsRequest(WireRequest):
     """`POST /v1/fields` with a text."""
 
@@ -278,10 +298,11 @@ async def create_document(request: Request) -> Response:
     `features` picks among them. `start` and `end` count Unicode code points of `text`; boxes are in the units of their
     page (points of a PDF, pixels of an image) as it stands upright. A page that cannot be read is listed in
     `failed_pages` and costs the others nothing. The pages of a recording are its minutes, and seconds stand where boxes
-    do. For long files see `POST /v1/jobs`.
+    do. For long files see `POST /v1/jobs`. With `store=true` the document is kept: the answer has its `id`, state and
+    `revision`, see `GET /v1/documents/{id}`.
     """
     async with receive_upload(request) as upload:
-        form = validate_fields(DocumentRequest, upload.fields)
+        form = validate_fields(NewDocumentRequest, upload.fields)
         check_labels(form.labels, limits_of(request))
         document_format = negotiate(accept_header(request), form.format)
         upload.require_format(document_format)
@@ -289,10 +310,36 @@ async def create_document(request: Request) -> Response:
         upload.require_options(options)
         if document_format.name != "json":
             options = replace(options, features=frozenset(PAGE_FEATURES) | document_format.features)
+        if form.store:
+            return await _stored(request, upload, form, document_format)
         answer = await process_upload(request, upload, options)
         return await respond_in(
             request, upload, answer, document_format, partial(document_bytes, answer, form.encoding_format)
         )
+
+
+_KEPT = frozenset({"text", "words", "fields", "tables", "classes", "language"})  # whatever features are asked for
+
+
+async def _stored(request: Request, upload: Upload, form: NewDocumentRequest, document_format: Format) -> Response:
+    """Read the upload, keep it, and answer with all of it."""
+    require_writing(request, "POST /v1/documents with store=true")
+    if document_format.name != "json":
+        raise InvalidField(
+            f"format: a document is stored with format=json, got {document_format.name}; other formats are answered "
+            "without store=true",
+            param="format",
+        )
+    options = form.options()
+    answer = await process_upload(request, upload, replace(options, features=options.features | _KEPT))
+    owner, service = owner_of(request), _stored_documents_of(request)
+    body = await run_off_loop(answer.document, partial(document_bytes, answer, form.encoding_format))
+    read = await run_off_loop(answer.document, partial(orjson.loads, body))
+    call = service.add(owner, upload.stored, upload.name or "file", read, expires_after_s=form.seconds)
+    stored = await call_within_limit(request, call)
+    head = stored_head(stored, (await service.problems(owner, [stored]))[stored.id])
+    written = await run_off_loop(answer.document, partial(orjson.dumps, {**read, **head}))
+    return JsonBytes(written, headers=revision_headers(stored))
 
 
 async def process_upload(request: Request, upload: Upload, options: DocumentOptions) -> records.DocumentAnswer:
@@ -419,8 +466,9 @@ ROUTES = (
         "/v1/documents",
         create_document,
         tag="documents",
-        request=DocumentRequest,
-        answers={200: described(answers_of(DOCUMENT_EXAMPLE), HEADERS)},
+        request=NewDocumentRequest,
+        answers={200: described(answers_of(DOCUMENT_EXAMPLE, StoredDocumentAnswer), HEADERS)},
+        errors=(*UPLOAD_ERRORS, 403),
     ),
 )
 _FIELDS = frozenset({"fields"})

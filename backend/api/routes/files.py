@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, get_args
+from typing import Annotated, Any, Literal, NotRequired, Self, get_args
 from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -43,14 +43,11 @@ Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "ev
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 
 
-class FileForm(BaseModel):
-    """`POST /v1/files`."""
+class ExpiryForm(BaseModel):
+    """When what is kept is deleted by itself, as OpenAI's clients say it."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    purpose: Annotated[Purpose, WithJsonSchema({"enum": list(get_args(Purpose))})] = Field(
-        description="What OpenAI's clients say, ocr Mistral's; every file may be added to vector stores."
-    )
     anchor: Annotated[
         Literal["created_at"] | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "created_at"]})
     ] = Field(None, alias=_ANCHOR, description="With seconds: from when they count.")
@@ -61,10 +58,18 @@ class FileForm(BaseModel):
     ] = Field(None, alias=_SECONDS, ge=LEAST_EXPIRY_S, le=MOST_EXPIRY_S, description="After which the file is deleted.")
 
     @model_validator(mode="after")
-    def _is_whole(self) -> FileForm:
+    def _is_whole(self) -> Self:
         if (self.anchor is None) != (self.seconds is None):
             raise InvalidField(f"{_SECONDS}: send it together with {_ANCHOR}=created_at", param="expires_after")
         return self
+
+
+class FileForm(ExpiryForm):
+    """`POST /v1/files`."""
+
+    purpose: Annotated[Purpose, WithJsonSchema({"enum": list(get_args(Purpose))})] = Field(
+        description="What OpenAI's clients say, ocr Mistral's; every file may be added to vector stores."
+    )
 
 
 _PIECE_BYTES = 2**20

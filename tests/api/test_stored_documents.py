@@ -1,0 +1,276 @@
+"""``/v1/documents`` with ``store=true``, and what is kept then, over the embedded storage."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.dependencies import ApiOptions
+from backend.api.routes.stored_documents import (
+    DeletedDocumentAnswer,
+    DocumentListAnswer,
+    ListedDocumentAnswer,
+    StoredDocumentAnswer,
+)
+from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_digest, owner_digest
+from backend.search.files import FileService
+from backend.search.limits import SearchLimits
+from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
+from backend.search.stored_documents import StoredDocuments
+from tests.api.checks import problem, require_schema
+from tests.api.conftest import connect
+from tests.api.fakes import FakeServices
+from tests.fakes import ManualClock
+from tests.search.samples import INVOICE, stored, wire_answer, wire_document
+
+PDF = b"%PDF-1.7 stands for a document"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_767_225_600.0)
+
+
+@pytest.fixture
+async def services(services: FakeServices, tmp_path: Path, clock: ManualClock) -> AsyncIterator[FakeServices]:
+    storage = SqliteStorage(SqliteOptions(tmp_path))
+    await storage.start()
+
+    async def render(*_: Any, rotation: int, **__: Any) -> bytes:
+        return b"\x89PNG turned by %d" % rotation
+
+    files = FileService(storage, SearchLimits(), render_page=render, now=clock)
+    services.stored_documents = StoredDocuments(storage, files)
+    yield services
+    await storage.close()
+
+
+async def _keep(client: httpx.AsyncClient, **fields: str) -> dict[str, Any]:
+    data = {"store": "true", **fields}
+    answer = await client.post("/v1/documents", files={"file": ("ñ.pdf", io.BytesIO(PDF))}, data=data)
+    assert 200 == answer.status_code, answer.text
+    kept: dict[str, Any] = answer.json()
+    return kept
+
+
+async def _kept_invoice(services: FakeServices, owner: str, **fields: str) -> str:
+    """An invoice that was read before; its id."""
+    with stored(PDF) as content:
+        answer = wire_answer(wire_document(**{**INVOICE, **fields}))
+        return (await services.stored_documents.add(owner, content, "a.pdf", answer)).id
+
+
+@pytest.fixture
+def owner() -> str:
+    return ANYBODY.owner
+
+
+async def test_kept_as_it_was_answered(client: httpx.AsyncClient):
+    """The answer of an upload is given again later, but for vectors; its file and pages are there."""
+    answer = await _keep(client, features="fields,vector")
+
+    asked = await client.get(f"/v1/documents/{answer['id']}")
+    original = await client.get(f"/v1/documents/{answer['id']}/content")
+    page = await client.get(f"/v1/documents/{answer['id']}/pages/1.png")
+
+    require_schema(StoredDocumentAnswer, asked.json())
+    kept = {key: value for key, value in answer.items() if key not in ("vector", "documents", "timings")}
+    assert kept.items() <= asked.json().items()
+    assert {"text", "words"} <= asked.json()["pages"][0].keys()
+    assert ("to_review", 1, "ñ.pdf", [], '"1"') == (
+        *(asked.json()[key] for key in ("state", "revision", "filename", "changes")), asked.headers["ETag"]
+    )  # fmt: skip
+    assert (PDF, "application/octet-stream") == (original.content, original.headers["Content-Type"])
+    assert (b"\x89PNG turned by 0", "image/png") == (page.content, page.headers["Content-Type"])
+
+
+async def test_not_kept_unless_asked_to(client: httpx.AsyncClient):
+    """Without store=true nothing is left behind, and the answer has no id."""
+    answer = await client.post("/v1/documents", files={"file": io.BytesIO(PDF)}, data={"store": "false"})
+
+    assert "id" not in answer.json()
+    assert [] == (await client.get("/v1/documents")).json()["data"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        pytest.param({"store": "true", "format": "xlsx"}, "format=json, got xlsx", id="format"),
+        pytest.param({"store": "perhaps"}, "store: ", id="store"),
+        pytest.param(
+            {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"}, "send store=true", id="expiry"
+        ),
+        pytest.param({"store": "true", "expires_after[seconds]": "3600"}, "send it together", id="half-an-expiry"),
+    ],
+)
+async def test_refused_uploads(client: httpx.AsyncClient, fields: dict[str, str], named: str):
+    """Before anything is read."""
+    answer = await client.post("/v1/documents", files={"file": io.BytesIO(PDF)}, data=fields)
+
+    problem(answer, 422, "invalid_field", named)
+
+
+async def test_expiry(client: httpx.AsyncClient, clock: ManualClock):
+    """As of a file: it is gone by itself."""
+    kept = await _keep(client, **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"})
+    clock.advance(3600.0)
+
+    assert clock() == kept["expires_at"]
+    problem(await client.get(f"/v1/documents/{kept['id']}"), 404, "not_found")
+
+
+async def test_corrected_then_confirmed(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """Each answer has the revision, who changed what, and what does not fit."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
+
+    wrong = await client.patch(f"{path}/fields", json={"fields": {"VendorTaxId": "B12345675"}, "revision": 1})
+    right = await client.patch(
+        f"{path}/fields",
+        json={"fields": {"VendorTaxId": "B12345674", "kind": "receipt"}},
+        headers={"If-Match": 'W/"2"'},
+    )
+    confirmed = await client.post(f"{path}/confirm?document=0", headers={"If-Match": '"3"'})
+    reopened = await client.post(f"{path}/reopen")
+
+    for answer in (wrong, right, confirmed, reopened):
+        require_schema(ListedDocumentAnswer, answer.json())
+    assert ["check_digits"] == [one["code"] for one in wrong.json()["problems"]]
+    assert ([], "receipt", '"3"') == (
+        right.json()["problems"], right.json()["documents"][0]["kind"], right.headers["ETag"]
+    )  # fmt: skip
+    assert ("confirmed", "anybody") == (confirmed.json()["state"], confirmed.json()["documents"][0]["confirmed_by"])
+    assert ["correct", "correct", "confirm", "reopen"] == [one["action"] for one in reopened.json()["changes"]]
+    require_schema(StoredDocumentAnswer, (await client.get(path)).json())
+
+
+async def test_two_people_at_once(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """The second is told who was faster, and nothing of the first is lost."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
+    bodies = [{"fields": {"InvoiceId": f"F{number}"}, "revision": 1} for number in range(6)]
+
+    answers = await asyncio.gather(*(client.patch(f"{path}/fields", json=body) for body in bodies))
+
+    won = [answer for answer in answers if answer.status_code == 200]
+    late = next(answer for answer in answers if answer.status_code != 200)
+    asked = (await client.get(path)).json()
+    problem(late, 409, "conflict", "at 2, you have seen 1", "anybody corrected InvoiceId at 2026-01-01 00:00:00 UTC")
+    assert (1, 2) == (len(won), asked["revision"])
+    assert won[0].json()["documents"][0]["fields"] == asked["fields"]
+
+
+async def test_deleted_while_edited(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """Every call says what happened; another delete, too."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
+    deleted = await client.delete(path)
+
+    require_schema(DeletedDocumentAnswer, deleted.json())
+    body = {"fields": {"InvoiceId": "1"}}
+    for call in (
+        client.patch(f"{path}/fields", json=body),
+        client.post(f"{path}/confirm"),
+        client.get(path),
+        client.get(f"{path}/content"),
+        client.get(f"{path}/pages/1.png"),
+        client.delete(path),
+    ):
+        problem(await call, 404, "not_found", "was deleted; what was changed in it is gone")
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        pytest.param({"fields": {"VendorName": "x" * 10_000}}, (413, "too_large", "10000 is over the"), id="long"),
+        pytest.param({"fields": {"InvoiceDate": "1/2/26"}}, (422, "invalid_field", "a date such as 2026"), id="date"),
+        pytest.param({"fields": {}}, (422, "invalid_field", "fields: is empty"), id="empty"),
+        pytest.param({"field": {"Total": "1"}}, (422, "invalid_field", "did you mean 'fields'"), id="typo"),
+        pytest.param({"fields": {"Total": "1"}, "document": 7}, (422, "invalid_field", "0 to 0, got 7"), id="document"),
+        pytest.param({"fields": {"Total": "1"}, "revision": 9}, (409, "conflict", "there is no such"), id="revision"),
+    ],
+)  # fmt: skip
+async def test_bad_corrections(
+    client: httpx.AsyncClient, services: FakeServices, owner: str, body: Any, refused: tuple[int, str, str]
+):
+    """What is wrong, how much, the limit and what to send instead."""
+    document_id = await _kept_invoice(services, owner)
+
+    problem(await client.patch(f"/v1/documents/{document_id}/fields", json=body), *refused)
+
+
+async def test_a_bad_etag(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """Is refused with a good one; * is any."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}/confirm"
+
+    problem(await client.post(path, headers={"If-Match": '"abc"'}), 422, "invalid_field", "If-Match: must be")
+    assert 200 == (await client.post(path, headers={"If-Match": "*"})).status_code
+
+
+async def test_list(client: httpx.AsyncClient, services: FakeServices, owner: str, clock: ManualClock):
+    """Filtered, sorted and page by page, without pages and words."""
+    for number, total in enumerate(("30.00", "10.00", "20.00")):
+        clock.advance(1.0)
+        await _kept_invoice(services, owner, InvoiceId=f"F{number}", InvoiceTotal=total)
+
+    query = "/v1/documents?sort=total&order=asc&limit=1&total_from=15&supplier=aceros&kind=invoice&state=to_review"
+    first = (await client.get(query)).json()
+    second = (await client.get(f"{query}&after={first['last_id']}")).json()
+
+    require_schema(DocumentListAnswer, first)
+    totals = [one["documents"][0]["fields"]["InvoiceTotal"]["value"] for one in (first["data"] + second["data"])]
+    assert (["20.00", "30.00"], True, False) == (totals, first["has_more"], second["has_more"])
+    assert not {"pages", "text", "tables", "changes"} & first["data"][0].keys()
+    assert {"same_file"} == {one["code"] for one in first["data"][0]["problems"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        pytest.param("limit=501", "limit", id="limit"),
+        pytest.param("sort=weight", "sort", id="sort"),
+        pytest.param("state=lost", "state", id="state"),
+        pytest.param("date_from=12/03/2026", "date_from", id="date"),
+        pytest.param("total_from=nan", "total_from", id="amount"),
+        pytest.param("after=file-x", "after: there is no file 'file-x'", id="cursor"),
+        pytest.param("after=file-x&sort=total", "after: there is no document 'file-x'", id="cursor-of-a-field"),
+    ],
+)
+async def test_bad_queries(client: httpx.AsyncClient, query: str, named: str):
+    """Each names the parameter."""
+    problem(await client.get(f"/v1/documents?{query}"), 422, "invalid_field", named)
+
+
+async def test_keys(services: FakeServices):
+    """Each sees its own, whatever id it guesses; a change has its key's name; one that may only read keeps nothing."""
+    team, other = (Caller(name, owner_digest("name", name)) for name in ("team", "other"))
+    callers = {"own": team, "read": replace(team, role="read"), "other": other}
+    keys = LiveKeys(KeyRing({key_digest(key.encode()): caller for key, caller in callers.items()}))
+    async with connect(services, ApiOptions(keys=keys)) as client:
+
+        async def call(key: str, method: str, path: str, **more: Any) -> httpx.Response:
+            return await client.request(method, path, headers={"Authorization": f"Bearer {key}"}, **more)
+
+        upload: dict[str, Any] = {"files": {"file": ("a.pdf", PDF)}, "data": {"store": "true"}}
+        kept = (await call("own", "POST", "/v1/documents", **upload)).json()
+        path = f"/v1/documents/{kept['id']}"
+        refused = await call("read", "POST", "/v1/documents", **upload)
+        guessed = [
+            await call("other", method, path + rest, **more)
+            for method, rest, more in (
+                ("GET", "", {}), ("GET", "/content", {}), ("GET", "/pages/1.png", {}), ("DELETE", "", {}),
+                ("POST", "/confirm", {}), ("PATCH", "/fields", {"json": {"fields": {"Total": "1"}}}),
+            )
+        ]  # fmt: skip
+        changed = await call("own", "PATCH", f"{path}/fields", json={"fields": {"Total": "1"}})
+        lists = [(await call(key, "GET", "/v1/documents")).json()["data"] for key in ("other", "read")]
+
+    problem(refused, 403, "forbidden", "role is read", "store=true")
+    for answer in guessed:
+        problem(answer, 404, "not_found", f"there is no document '{kept['id']}'")
+    assert "team" == changed.json()["changes"][0]["by"]
+    assert [[], [kept["id"]]] == [[one["id"] for one in listed] for listed in lists]
