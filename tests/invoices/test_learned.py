@@ -107,7 +107,12 @@ def _guess(name: str, value: str, score: float, *, valid: bool | None = None) ->
         pytest.param(("VendorAddress", "C/ Mayor 3, Madrid", 0.9, None), ("C/ Mayor 3", 0.97, None), "invoice",
                      "C/ Mayor 3, Madrid", id="part-of-an-address"),
         pytest.param(("IBAN", "ES1", 0.6, False), ("ES2", 0.97, False), "invoice", "ES1", id="another-wrong-account"),
-        pytest.param(None, ("2026-08-01", 0.97, True), "invoice", None, id="no-due-date-where-rules-find-none"),
+        pytest.param(None, ("2026-08-01", 0.97, True), "invoice", "2026-08-01", id="fills-a-due-date"),
+        pytest.param(("InvoiceId", "839", 0.97, None), ("K/839", 0.92, None), "invoice", "K/839", id="a-number"),
+        pytest.param(("VendorName", "Acme S.L.", 0.85, None), ("Acme Billing", 0.98, None), "invoice", "Acme S.L.",
+                     id="no-name-without-a-legal-form-over-one-with-it"),
+        pytest.param(("VendorName", "Wan Hardware Ltd", 0.85, None), ("Hardware Ltd", 0.98, None), "invoice",
+                     "Wan Hardware Ltd", id="part-of-a-name"),
     ],
 )  # fmt: skip
 def test_who_wins(
@@ -133,3 +138,20 @@ def test_agreement_is_sure() -> None:
     field = arbitrated(rules, {"VendorName": [_guess("VendorName", "Acme", 0.6)]}, "invoice")["VendorName"]
 
     assert (field.score, field.why) == (0.99, "the most prominent name")
+
+
+def test_a_label_tells_seller_from_buyer() -> None:
+    """Where the network takes the buyer for the seller, and a label says who is who, nothing of either is overruled."""
+    rules = {
+        "VendorName": Field("VendorName", "Nordwerk GmbH", "", 0.95, "text", "beside the label of the seller"),
+        "CustomerName": Field("CustomerName", "Clínica Sanz SLP", "", 0.7, "text", "below the vendor"),
+        "VendorTaxId": Field("VendorTaxId", "B46153755", "", 0.9, "text", "in the block of the vendor"),
+    }
+    learned = {
+        "VendorName": [_guess("VendorName", "Clínica Sanz SLP", 0.98)],
+        "VendorTaxId": [_guess("VendorTaxId", "B29338878", 0.98)],
+    }
+
+    fields = arbitrated(rules, learned, "invoice")
+
+    assert {name: field.value for name, field in rules.items()} == {name: field.value for name, field in fields.items()}
