@@ -23,12 +23,14 @@ from backend.models.encoder import Vectors
 from backend.models.tokenizer import InputName, TokenArrays, TokenizedText, Tokens, Truncate, numbered_input
 from backend.models.vectors import normalized
 from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.analysis import TASK as ANALYSIS
 from backend.serving.engines.embeddings import TASK, finished
 from backend.telemetry import Telemetry
 
 _PIPELINES_KEPT = 512  # distinct options seen lately
 _LONG_CHARS_PER_TOKEN = 2  # a longer text is cut into windows first; a shorter one is embedded first, it mostly fits
 _WINDOWS_AT_ONCE = 64  # a text of 1 MB has a thousand
+MOST_TOKEN_VECTORS = 32_768  # of a request: 50 MB at width 384, 350 MB as JSON
 Input = str | Sequence[int]
 Inputs = Sequence[str] | Sequence[Sequence[int]]  # one kind a request
 _WindowIds = tuple[NDArray[np.int32], int]  # the ids of a window, and how many of its tokens no other window covers
@@ -130,6 +132,44 @@ class _EmbeddingPipeline:
 
     def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
         return list(finished(rows, dimensions=self.options.dimensions, normalize=self.normalize))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectorsResult:
+    """The vectors of the tokens of each input, in the order of the inputs."""
+
+    rows: Sequence[Vectors] = field(repr=False)  # (tokens, width) float32 each: special tokens too, never normalised
+    tokens: Sequence[int]  # of each input
+    truncated: Sequence[bool]
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenVectorPipeline:
+    """Every token as a span of its own, which the analysis' engine sums; a Pipeline. Not cached: 400 KB a text."""
+
+    texts: _EmbeddingPipeline
+    namespace: CacheNamespace
+    budget: TokenBudget
+    uses_cache: bool = False
+
+    @property
+    def engine(self) -> Engine:
+        return self.texts.model.token_engine
+
+    def key(self, text: Input) -> bytes:
+        return replace(self.texts, namespace=self.namespace).key(text)
+
+    def characters(self, text: Input) -> int:
+        return self.texts.characters(text)
+
+    def tokenize(self, inputs: Sequence[Input], indices: Sequence[int]) -> list[Tokens]:
+        tokens = self.texts.tokenize(inputs, indices)
+        self.budget.add(sum(len(text.ids) for text in tokens))
+        return [replace(text, spans=_each_token(len(text.ids))) for text in tokens]
+
+    def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
+        return [row.reshape(-1, self.texts.model.spec.width)[1:] for row in rows]
 
 
 class EmbeddingService:
@@ -271,6 +311,30 @@ class EmbeddingService:
         tokens = (sum(len(ids) for ids, _ in text_windows) for text_windows in texts.values())
         return dict(zip(texts, zip(vectors, tokens, strict=True), strict=True)), timing
 
+    async def token_vectors(
+        self, inputs: Inputs, options: EmbedOptions, *, model: str | None = None, deadline_s: float = math.inf
+    ) -> TokenVectorsResult:
+        """The vectors of every token of each input, special tokens and the prompt's included.
+
+        Args:
+            inputs, model, deadline_s: as for ``embed``.
+            options: how texts are read; vectors are neither cut nor normalised.
+
+        Raises: as ``embed``; TooLarge for more than MOST_TOKEN_VECTORS together.
+        """
+        loaded = self._catalog.embedding(model)
+        if not isinstance(inputs[0], str):
+            loaded.tokenizer.check(cast("Sequence[Sequence[int]]", inputs))
+        texts = self._pipeline(loaded, options)
+        namespace = loaded.namespace(ANALYSIS, "tokens", texts.prompt, options.truncate)
+        pipeline = _TokenVectorPipeline(texts, namespace, _vectors_budget())
+        result = await self._inference.run(pipeline, inputs, Urgency(deadline_s=deadline_s))
+        tokens = [row.tokens for row in result.rows]
+        _vectors_budget().add(sum(tokens))  # equal inputs were read once
+        truncated = [row.truncated for row in result.rows]
+        self._usage.count(len(inputs), sum(tokens), sum(truncated))
+        return TokenVectorsResult([row.vector for row in result.rows], tokens, truncated, result.timing)
+
     async def tokenize(
         self,
         inputs: Sequence[str],
@@ -332,6 +396,15 @@ class EmbeddingService:
             pipeline = _resolve(model, options)
             self._pipelines[options] = pipeline
         return pipeline
+
+
+def _each_token(count: int) -> NDArray[np.int64]:
+    numbers = np.arange(count, dtype=np.int64)
+    return np.stack([numbers, numbers + 1], axis=1)
+
+
+def _vectors_budget() -> TokenBudget:
+    return TokenBudget(MOST_TOKEN_VECTORS, "token vectors of the answer", "fixed", "Send fewer or shorter texts.")
 
 
 def _resolve(model: LoadedModel, options: EmbedOptions) -> _EmbeddingPipeline:

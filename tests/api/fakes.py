@@ -24,7 +24,7 @@ from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.search.stored_documents import StoredDocuments
 from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
-from backend.text.embeddings import EmbeddingResult, EmbedOptions
+from backend.text.embeddings import EmbeddingResult, EmbedOptions, TokenVectorsResult
 from backend.text.similarity import SimilarityResult
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
 from tests.api.image_fakes import FakeImages
@@ -71,6 +71,13 @@ class FakeEmbeddings(FakeService):
             for index, text in enumerate(inputs)
         ]
         return EmbeddingResult(rows, self.timing, self.model)
+
+    async def token_vectors(self, inputs: Sequence[Any], options: EmbedOptions, **call: Any) -> TokenVectorsResult:
+        """A token is a character or an id."""
+        await self.enter(inputs, options, call)
+        rows = [np.array([vector(token, self.width) for token in text]) for text in inputs]
+        cut = [index in self.truncated for index in range(len(rows))]
+        return TokenVectorsResult(rows, [len(row) for row in rows], cut, self.timing)
 
     async def similarity(
         self, source: str, sentences: Sequence[str], options: EmbedOptions, **call: Any
@@ -147,6 +154,9 @@ class FakeCatalog:
 
     def find(self, name: str) -> Any:
         return self.embedding(name)
+
+    def of(self, task: str) -> Any:
+        return self._model if task == self._model.task else None
 
     def models(self) -> list[Any]:
         return [self._model]

@@ -107,6 +107,32 @@ async def test_embed_faults(client: httpx.AsyncClient, body: Any, status: int, n
     problem(await client.post("/embed", json=body), status, None, named)
 
 
+@pytest.mark.parametrize("inputs", ["hola", ["hola", "a" * 99], [1, 2, 3], [[1, 2], [3]]])
+async def test_embed_all(client: httpx.AsyncClient, services: FakeServices, inputs: Any) -> None:
+    """The vectors of each input's tokens in lists of lists, a single input in a list of one; none normalised."""
+    services.embeddings.truncated = frozenset({0})
+
+    response = await client.post("/embed_all", json={"inputs": inputs, "truncate": True, "prompt_name": None})
+
+    expected = [inputs] if isinstance(inputs, str) or isinstance(inputs[0], int) else inputs
+    assert [len(text) for text in expected] == [len(rows) for rows in response.json()]
+    for text, rows in zip(expected, response.json(), strict=True):
+        np.testing.assert_array_equal([vector(token) for token in text], np.float32(rows))
+    assert str(sum(map(len, expected))) == response.headers["x-compute-tokens"]
+    assert "0" == response.headers["x-truncated"]
+    assert EmbedOptions() == services.embeddings.calls[0][1]
+
+
+async def test_embed_all_in_pieces(client: httpx.AsyncClient) -> None:
+    """A long answer is sent piece by piece, and is one document of JSON."""
+    inputs = [[number] * 300 for number in range(1, 4)]
+
+    response = await client.post("/embed_all", json={"inputs": inputs})
+
+    assert [(300, len(vector(1)))] * 3 == [np.array(rows).shape for rows in response.json()]
+    assert "content-length" not in response.headers
+
+
 async def test_similarity(client: httpx.AsyncClient, services: FakeServices) -> None:
     """One score for each sentence, with TEI's nested parameters."""
     inputs = {"source_sentence": "uno", "sentences": ["uno", "dos"]}
@@ -181,6 +207,23 @@ async def test_info(client: httpx.AsyncClient) -> None:
     )
     assert {"embedding": {"pooling": "mean"}} == body["model_type"]
     assert (5, True) == (body["max_client_batch_size"], body["auto_truncate"])
+
+
+@pytest.mark.parametrize(
+    ("model_type", "labels"), [("classifier", ["invoice", "receipt", "contract"]), ("reranker", ["LABEL_0"])]
+)
+async def test_info_of_another_task(client: httpx.AsyncClient, model_type: str, labels: list[str]) -> None:
+    """TEI's servers have one task; here the query says which one is meant, and the labels come as TEI writes them."""
+    body = (await client.get("/info", params={"model_type": model_type})).json()
+
+    numbers = {str(number): label for number, label in enumerate(labels)}
+    expected = {"id2label": numbers, "label2id": {label: int(number) for number, label in numbers.items()}}
+    assert {model_type: expected} == body["model_type"]
+
+
+async def test_info_of_an_unknown_task(client: httpx.AsyncClient) -> None:
+    """The words there are."""
+    problem(await client.get("/info", params={"model_type": "splade"}), 422, None, "model_type")
 
 
 @pytest.mark.parametrize(
@@ -364,6 +407,7 @@ async def test_a_full_budget_of_characters_is_429(services: FakeServices, client
 
 LONG: dict[str, Any] = {
     "/embed": lambda text: {"inputs": text},
+    "/embed_all": lambda text: {"inputs": text},
     "/similarity": lambda text: {"inputs": {"source_sentence": text, "sentences": ["a"]}},
     "/predict": lambda text: {"inputs": text},
     "/rerank": lambda text: {"query": "a", "texts": [text]},

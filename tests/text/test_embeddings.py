@@ -26,6 +26,7 @@ from backend.models.spec import Pooling
 from backend.models.tokenizer import TokenPiece
 from backend.models.vectors import normalized
 from backend.serving.engines.embeddings import TASK, PoolingHead
+from backend.text import embeddings
 from backend.text.embeddings import EmbedOptions
 from tests.serving.loaded_models import embedding_model
 from tests.text.service_stack import (
@@ -481,6 +482,32 @@ async def test_similarity_is_the_cosine(build):
 
     assert scores == pytest.approx([float(expected("la factura") @ expected("the total")), 1.0], abs=1e-5)
     assert 3 == len(embedded.tokens)
+
+
+async def test_token_vectors_are_the_encoders_own(build, tiny):
+    """Every token has its state in the order of the text, special tokens too; their mean is the text's vector."""
+    model = embedding_model(tiny.folder("bert", "mean"))
+    stack, texts = build(model, clock=time.monotonic), ["la factura de marzo", "the total", "the total"]
+
+    result = await stack.service.token_vectors(texts, EmbedOptions())
+
+    embedded = await stack.service.embed(texts, EmbedOptions(normalize=False))
+    assert embedded.tokens == list(result.tokens) == [len(rows) for rows in result.rows]
+    means = [rows.mean(axis=0) for rows in result.rows]
+    np.testing.assert_allclose(means, embedded.vectors, rtol=1e-4, atol=1e-5)
+    assert len(np.unique(result.rows[0], axis=0)) == len(result.rows[0])
+    assert [False] * 3 == list(result.truncated)
+
+
+async def test_token_vectors_stop_at_their_limit(build, tiny, monkeypatch):
+    """What would be an answer of gigabytes is refused, also where equal inputs are read once."""
+    monkeypatch.setattr(embeddings, "MOST_TOKEN_VECTORS", 40)
+    stack = build(embedding_model(tiny.folder("bert", "mean")), clock=time.monotonic)
+
+    for texts in (["de la " * 30], ["la factura"] * 20):
+        with pytest.raises(TooLarge, match="limit of 40"):
+            await stack.service.token_vectors(texts, EmbedOptions())
+    assert 0 == stack.in_flight
 
 
 async def test_tokenize_is_the_tokenizers_own(build):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -12,15 +12,22 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 
 import numpy as np
 import orjson
-from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import ApiLimits, Handle, context_of, limits_of
-from backend.api.json_answers import CHARS_PER_ITEM, JsonBytes, index_headers, json_response, written_json
-from backend.api.json_body import read_json
+from backend.api.json_answers import (
+    CHARS_PER_ITEM,
+    JsonBytes,
+    float_array,
+    index_headers,
+    json_response,
+    written_json,
+)
+from backend.api.json_body import read_json, validate_fields
 from backend.api.request_fields import (
     LIMIT_KEYWORD,
     TEXT,
@@ -51,11 +58,13 @@ from backend.api.routes.embeddings import (
     truncated_indices,
     usage,
 )
-from backend.api.routing import get, post
+from backend.api.routing import get, post, query_parameters
 from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
 from backend.errors import BadInput, CallerGone, InvalidField, TokenIdsOutOfRange, TooLarge
+from backend.models.encoder import Vectors
 from backend.models.tokenizer import TokenizedText, Truncate
 from backend.serving.catalog import Catalog, LoadedModel
+from backend.text.classification import DEFAULT as DEFAULT_CLASSIFIER
 from backend.text.classification import ClassificationService, Prediction
 from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions
 from backend.text.reranking import RerankResult, RerankService
@@ -100,6 +109,16 @@ class EmbedRequest(_PromptedRequest):
             normalize=self.normalize is not False,
             dimensions=self.dimensions,
         )
+
+
+class EmbedAllRequest(_PromptedRequest):
+    """The request of text-embeddings-inference's ``/embed_all``."""
+
+    inputs: Inputs = Field(description="What to embed token by token. Token ids must be this model's own.")
+
+    def options(self) -> EmbedOptions:
+        """The options of the embedding service."""
+        return EmbedOptions(truncate=self.truncation(), prompt_name=checked_prompt_name(self.prompt_name, self.inputs))
 
 
 class SimilarityInput(WireRequest):
@@ -253,6 +272,7 @@ def tei_headers(tokens: int, truncated: Sequence[int]) -> dict[str, str]:
 
 
 TEI_HEADERS = ("X-Compute-Tokens", "X-Truncated", "X-Truncated-Count")
+_PIECE_VECTORS = 128  # of width 384 about 2 ms of a thread, and 500 KB
 _PIECE_TOKENS = 4_000  # about 10 ms of a thread, and 300 KB
 
 
@@ -264,18 +284,18 @@ def token_answer(texts: Sequence[TokenizedText], limit_s: float) -> Response:
     """
     if sum(map(len, texts)) <= _PIECE_TOKENS:
         return json_response([list(chain.from_iterable(text.pieces(_PIECE_TOKENS))) for text in texts])
-    return _StreamedTokens(texts, limit_s)
+    return _StreamedJson(_token_pieces(texts), limit_s)
 
 
-class _StreamedTokens(Response):
-    """Writes tokens piece by piece on a thread while the client reads: a million of them never exist at once."""
+class _StreamedJson(Response):
+    """Writes an answer piece by piece on a thread while the client reads: a million tokens never exist at once."""
 
     media_type = "application/json"
 
-    def __init__(self, texts: Sequence[TokenizedText], limit_s: float) -> None:
-        super().__init__()
+    def __init__(self, pieces: Iterator[bytes], limit_s: float, headers: dict[str, str] | None = None) -> None:
+        super().__init__(headers=headers)
         del self.headers["content-length"]
-        self._pieces, self._limit_s = _token_pieces(texts), limit_s
+        self._pieces, self._limit_s = pieces, limit_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         """Send the pieces until the last or until the client has gone."""
@@ -289,6 +309,16 @@ class _StreamedTokens(Response):
         while (piece := await asyncio.to_thread(next, self._pieces, None)) is not None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _vector_pieces(texts: Sequence[Vectors]) -> Iterator[bytes]:
+    """The JSON of token vectors: (tokens, width) a text."""
+    for index, vectors in enumerate(texts):
+        for first in range(0, len(vectors), _PIECE_VECTORS):
+            opening = b"," if first else (b",[" if index else b"[[")
+            yield opening + b",".join(map(float_array, vectors[first : first + _PIECE_VECTORS]))
+        yield b"]"
+    yield b"]"
 
 
 def _token_pieces(texts: Sequence[TokenizedText]) -> Iterator[bytes]:
@@ -392,19 +422,34 @@ class Info(TypedDict):
     version: str
 
 
-def tei_info(model: LoadedModel, limits: ApiLimits, version: str) -> Info:
-    """The embedding model and the limits of requests."""
+class InfoQuery(BaseModel):
+    """The query of `GET /info`."""
+
+    model_type: Literal["embedding", "classifier", "reranker"] = Field(
+        "embedding", description="Which of the models: the one behind /embed, /predict or /rerank."
+    )
+
+
+def tei_info(model: LoadedModel, model_type: Mapping[str, object], limits: ApiLimits, version: str) -> Info:
+    """A model and the limits of requests."""
     return {
         "model_id": model.name,
         "model_sha": model.spec.revision,
         "model_dtype": model.dtype,
-        "model_type": {"embedding": {"pooling": model.spec.pooling}},
+        "model_type": dict(model_type),
         "max_input_length": model.spec.max_tokens,
         "max_batch_tokens": model.engine.budget,
         "max_client_batch_size": limits.inputs,
         "payload_limit": limits.body_bytes,
         "auto_truncate": True,
         "version": version,
+    }
+
+
+def _labels(labels: Sequence[str]) -> dict[str, object]:
+    return {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
     }
 
 
@@ -424,6 +469,19 @@ async def create_vectors(request: Request) -> Response:
     """
     body = await read_json(request, EmbedRequest)
     return await tei_embeddings(await embed(request, body.inputs, body.options(), param="inputs"))
+
+
+async def create_token_vectors(request: Request) -> Response:
+    """The vectors of each input's tokens, the model's own marks included: not pooled, not normalised.
+
+    Headers as for `/embed`. At most 32,768 tokens a request.
+    """
+    body = await read_json(request, EmbedAllRequest)
+    characters = check_limits(body.inputs, limits_of(request), "inputs")
+    call = partial(_embeddings_of(request).token_vectors, body.inputs, body.options())
+    embedded = await call_service_timed(request, call, characters=characters)
+    headers = tei_headers(sum(embedded.tokens), truncated_indices(embedded.truncated))
+    return _StreamedJson(_vector_pieces(embedded.rows), time_limit_s(request, limits_of(request)), headers)
 
 
 async def compare(request: Request) -> Response:
@@ -599,8 +657,25 @@ async def invoke(request: Request) -> Response:
 
 
 async def info(request: Request) -> Response:
-    """What is served, in text-embeddings-inference's words."""
-    return json_response(tei_info(_catalog_of(request).embedding(None), limits_of(request), request.app.version))
+    """What is served, in text-embeddings-inference's words, whose server has one model of one type.
+
+    Here are several: `model_type` asks for the one that classifies or the one that ranks, which without
+    CLASSIFIER_MODEL and RERANKER_MODEL is the embedding model.
+    """
+    wanted, catalog = validate_fields(InfoQuery, request.query_params).model_type, _catalog_of(request)
+    embedding, limits, version = catalog.embedding(None), limits_of(request), request.app.version
+    if wanted == "embedding":
+        return json_response(tei_info(embedding, {wanted: {"pooling": embedding.spec.pooling}}, limits, version))
+    model = catalog.of(wanted) or embedding
+    labels = _labels(_default_labels(request, model) if wanted == "classifier" else ("LABEL_0",))
+    return json_response(tei_info(model, {wanted: labels}, limits, version))
+
+
+def _default_labels(request: Request, model: LoadedModel) -> Sequence[str]:
+    """The labels that `POST /predict` answers with: the model's, else those of the classifier that needs no name."""
+    infos = sorted(_classification_of(request).classifiers(), key=lambda info: info.kind != "configured")
+    unnamed = (info.labels for info in infos if info.kind == "configured" or info.name == DEFAULT_CLASSIFIER)
+    return model.labels or next(unnamed, ())
 
 
 _PREDICTIONS: dict[str, Any] = {"type": "array", "items": PredictionAnswer}
@@ -621,6 +696,16 @@ ROUTES = (
         examples=_EMBED_EXAMPLES,
         schema=_VECTORS,
         example=[[0.0123, -0.0456, 0.0789]],
+        headers=TEI_HEADERS,
+    ),
+    post(
+        "/embed_all",
+        create_token_vectors,
+        tag="text-embeddings-inference",
+        request=EmbedAllRequest,
+        examples={"one text": {"inputs": "What is Deep Learning?"}},
+        schema={"type": "array", "items": _VECTORS},
+        example=[[[0.0123, -0.0456, 0.0789], [0.0456, 0.0123, -0.0789]]],
         headers=TEI_HEADERS,
     ),
     post(
@@ -702,6 +787,8 @@ ROUTES = (
         "/info",
         info,
         tag="text-embeddings-inference",
+        parameters=query_parameters(InfoQuery),
+        errors=(422,),
         schema=Info,
         example={
             "model_id": "intfloat/multilingual-e5-small",
