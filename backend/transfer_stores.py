@@ -1,4 +1,4 @@
-"""Command that writes the vector stores of one caller to a file, and reads them into this or another storage.
+"""Command that writes vector stores and documents of one caller to a file, and reads them into any storage.
 
 python -m backend.transfer_stores export FILE [--caller NAME] [--store ID]...
 python -m backend.transfer_stores import FILE [--caller NAME]
@@ -41,8 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if left_out:
         sys.stderr.write(f"left out: {left_out}\n")
     waiting = f" ({done.waiting} of them without chunks, to be indexed after an import)" if done.waiting else ""
+    documents = f", {done.documents} stored documents" if done.documents else ""
     sys.stdout.write(
-        f"{options.action}ed {done.stores} vector stores, {done.files} files{waiting}, {done.chunks} chunks"
+        f"{options.action}ed {done.stores} vector stores, {done.files} files{waiting}, {done.chunks} chunks{documents}"
         f"{f'; left out: {left_out}' if left_out else ''}\n"
     )
     return 0

@@ -216,6 +216,11 @@ def lessons(count: int) -> str:
     )
 
 
+LESSONS_OF = (
+    "SELECT DISTINCT file_id, position, lesson, confirmed_s FROM document_lessons WHERE file_id = $1 ORDER BY position"
+)
+
+
 def lesson(row: Row) -> Lesson:
     kept = orjson.loads(row[2])
     return Lesson(row[0], row[1], tuple(kept["keys"]), kept["lesson"], row[3])

@@ -144,6 +144,9 @@ class SearchStorage(Protocol):
     async def lessons(self, owner: str, keys: Sequence[str], limit: int) -> list[Lesson]:
         """Those with any of the keys, each once, the newest first."""
 
+    async def lessons_of(self, file_id: str) -> list[Lesson]:
+        """Those that the documents of a file taught."""
+
     # Vector stores
 
     async def add_store(

@@ -1,8 +1,10 @@
-"""Vector stores of one owner as one file, out of any storage and into any: files, attributes, chunks and vectors.
+"""Vector stores and stored documents of one owner as one file, out of any storage and into any.
 
-The file is a tar. First ``manifest.json`` (format, version), then for each store ``stores/N/store.json`` and its files:
+The file is a tar. First ``manifest.json`` (format, version), then for each stored document
+``documents/N/document.json`` (the upload, what was read, changes, lessons), ``parts.json`` (its pages) and ``content``
+(the upload's bytes); then for each store ``stores/N/store.json`` and its files:
 ``stores/N/files/M/file.json`` (the upload, and what is known of it in the store), ``content`` (its bytes, in the first
-store that has it), and where it is indexed ``chunks.jsonl`` (a chunk a line) and ``vectors.npy`` (float32: chunks,
+that has it), and where it is indexed ``chunks.jsonl`` (a chunk a line) and ``vectors.npy`` (float32: chunks,
 width). ``end.json`` is last: the SHA-256 over names and contents of all members before it. A file without it, or with
 another sum, is refused before anything is written.
 """
@@ -27,24 +29,30 @@ from backend.files.limits import FileLimits
 from backend.files.pages import Box
 from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
+from backend.search.corrected_answer import corrected_answer, values_of
 from backend.search.records import (
     Chunking,
+    DocumentChange,
+    DocumentQuery,
+    DocumentRow,
     EncoderIdentity,
     FileRecord,
     IndexedFile,
+    Lesson,
     ListRange,
     NewChunk,
     PageSize,
     PlacedWord,
     Position,
     StoredChunk,
+    StoredDocument,
     StoreFile,
     VectorStore,
 )
 from backend.search.storage import SearchStorage
 
 FORMAT = "financia-vector-stores"
-VERSION = 1  # of the format; a later one is refused
+VERSION = 2  # of the format: 1 had no stored documents; a later one is refused
 _MANIFEST, _END = "manifest.json", "end.json"
 _PIECE_BYTES = 2**20
 _PAGE = 100  # rows of a list at once
@@ -57,6 +65,7 @@ class Transferred:
     stores: int = 0
     files: int = 0  # in stores; one in two stores counts twice
     chunks: int = 0
+    documents: int = 0
     waiting: int = 0  # of the files: without chunks, to be indexed where they are imported
     cancelled: int = 0  # files of stores that are left out
     outside: int = 0  # uploads that are left out, as no exported store has them
@@ -73,7 +82,7 @@ class _Made:
 
 
 async def export_stores(storage: SearchStorage, owner: str, path: Path, store_ids: Sequence[str] = ()) -> Transferred:
-    """Write these vector stores of an owner, or all, to a new file.
+    """Write these vector stores of an owner, or all and its stored documents, to a new file.
 
     A file that failed or is in progress comes without chunks. What was cancelled is left out, and so are uploads that
     are in no store; both are counted.
@@ -91,6 +100,8 @@ async def export_stores(storage: SearchStorage, owner: str, path: Path, store_id
             archive = _ArchiveWriter(tar)
             archive.add_json(_MANIFEST, {"format": FORMAT, "version": VERSION})
             done = Transferred()
+            if not store_ids:
+                await _export_documents(storage, archive, owner, done)
             for store in stores:
                 if not store_ids or store.id in store_ids:
                     await _export_store(storage, archive, store, done)
@@ -164,9 +175,9 @@ def _check_manifest(path: Path, name: str, content: IO[bytes], hashed: hashlib._
     found = _parsed(manifest, path, name) if name == _MANIFEST else {}
     if found.get("format") != FORMAT:
         raise BadInput(f"import: {path.name} is not an export of vector stores")
-    if found.get("version") != VERSION:
+    if found.get("version") not in (1, VERSION):
         raise BadInput(
-            f"import: {path.name} has version {found.get('version')} of the format; this release reads {VERSION}"
+            f"import: {path.name} has version {found.get('version')} of the format; this release reads 1 to {VERSION}"
         )
     _hash_member(hashed, name, len(manifest), io.BytesIO(manifest))
 
@@ -265,6 +276,30 @@ async def _export_file(
         archive.add(f"{folder}/vectors.npy", saved.getvalue())
 
 
+async def _export_documents(storage: SearchStorage, archive: _ArchiveWriter, owner: str, done: Transferred) -> None:
+    after = None
+    while documents := await storage.documents(owner, DocumentQuery(), ListRange(_PAGE, "asc", after)):
+        for stored in documents:
+            await _export_document(storage, archive, f"documents/{done.documents}", stored)
+            done.documents += 1
+        after = Position(documents[-1].file.created_s, documents[-1].id)
+
+
+async def _export_document(
+    storage: SearchStorage, archive: _ArchiveWriter, folder: str, stored: StoredDocument
+) -> None:
+    lessons = [asdict(lesson) for lesson in await storage.lessons_of(stored.id)]
+    parts, content = await storage.document_content(stored.id), await storage.content(stored.id)
+    if parts is None or content is None:
+        raise BadInput(f"document '{stored.id}' was deleted meanwhile; export again")
+    archive.add_json(f"{folder}/document.json", {"document": asdict(stored), "lessons": lessons})
+    archive.add_json(f"{folder}/parts.json", parts)
+    with closing(content):
+        archive.add(f"{folder}/content", content.content())
+    archive.files.add(stored.id)
+    archive.seen.add(stored.id)
+
+
 def _chunk_row(chunk: StoredChunk) -> dict[str, Any]:
     words = [[*word[:4], *word.box] for word in chunk.words]
     return {
@@ -302,6 +337,9 @@ async def _import_members(
     storage: SearchStorage, members: _Members, made: _Made, done: Transferred, limits: FileLimits
 ) -> None:
     members.json()  # the manifest
+    while members.is_next("/document.json"):
+        await _import_document(storage, members, made, limits)
+        done.documents += 1
     while members.is_next("/store.json"):
         store = _store_of(members.json(), made.owner)
         if await storage.store(made.owner, store.id) is not None:
@@ -335,6 +373,20 @@ async def _import_file(
     return len(chunks)
 
 
+async def _import_document(storage: SearchStorage, members: _Members, made: _Made, limits: FileLimits) -> None:
+    row, parts = members.json(), members.json()
+    record = FileRecord(**{**row["document"]["file"], "owner": made.owner})
+    if await storage.file(made.owner, record.id) is not None:
+        raise BadInput(f"import: the document '{record.id}' is there already; delete it first")
+    changes = tuple(DocumentChange(**change) for change in row["document"]["changes"])
+    stored = StoredDocument(**{**row["document"], "file": record, "changes": changes})
+    lessons = tuple(Lesson(**{**lesson, "keys": tuple(lesson["keys"])}) for lesson in row["lessons"])
+    document = DocumentRow(stored, values_of(corrected_answer(stored)), lessons)
+    with closing(_content_of(record, members.stream(), limits)) as content:
+        await storage.add_document(document, content, parts)
+    made.files.append(record.id)
+
+
 async def _import_content(
     storage: SearchStorage, record: FileRecord, stream: IO[bytes], made: _Made, limits: FileLimits
 ) -> None:
@@ -342,12 +394,20 @@ async def _import_content(
         if existing.sha256 != record.sha256:
             raise BadInput(f"import: a file '{record.id}' with other bytes is there already; delete it first")
         return
-    content = StoredFile(replace(limits, file_bytes=max(limits.file_bytes, record.size_bytes)))
-    with closing(content):
-        for piece in _pieces(stream):
-            content.write(piece)
+    with closing(_content_of(record, stream, limits)) as content:
         await storage.add_file(record, content)
     made.files.append(record.id)
+
+
+def _content_of(record: FileRecord, stream: IO[bytes], limits: FileLimits) -> StoredFile:
+    content = StoredFile(replace(limits, file_bytes=max(limits.file_bytes, record.size_bytes)))
+    try:
+        for piece in _pieces(stream):
+            content.write(piece)
+    except BaseException:
+        content.close()
+        raise
+    return content
 
 
 async def _take_back(storage: SearchStorage, made: _Made) -> None:

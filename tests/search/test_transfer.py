@@ -19,15 +19,17 @@ from backend.search import transfer
 from backend.search.filters import Comparison
 from backend.search.keywords import query_terms
 from backend.search.postgres.storage import PostgresSearchStorage
-from backend.search.records import IndexFailure, ListRange, StoreFile
+from backend.search.records import DocumentQuery, IndexFailure, ListPage, ListRange, StoreFile
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.storage import SearchStorage
 from backend.search.transfer import Transferred, check_archive, export_stores, import_stores
+from tests.search.document_contract import Documents
 from tests.search.postgres.server import PostgresServer
 from tests.search.samples import ENCODER, OTHER_ENCODER, add_indexed, store_file, unit_vectors, upload
 from tests.search.samples import vector_store as new_store
 
 OWNER, OTHER_OWNER = "ana", "eva"
+BY_NUMBER = DocumentQuery(number="9")
 LIMITS = FileLimits()
 TEXTS = ["Factura de marzo\x00 por 1.000 €", "Invoice B12345678 for alpha", "alpha beta", "nothing in common"]
 NewStorage = Callable[[str], Awaitable[SearchStorage]]
@@ -112,6 +114,31 @@ async def test_there_and_back_again(new_storage: NewStorage, tmp_path: Path, sou
     assert 1 == await second.waiting()
     assert [] == await second.stores(OWNER, ListRange())
     assert {"there.tar", "back.tar"} == _archives(tmp_path)
+
+
+@pytest.mark.parametrize(("source", "target"), [("sqlite", "postgres"), ("postgres", "sqlite")])
+async def test_stored_documents(new_storage: NewStorage, tmp_path: Path, source: str, target: str):
+    """Come along with corrections, lessons and pages, once where they are in a store, too; with one store none do."""
+    first, second = await new_storage(source), await new_storage(target)
+    documents = Documents(first, lesson_of=lambda _: (["nif"], {"a": 1}))
+    kept = await documents.add(content=b"paper")
+    kept = await documents.service.confirm(OWNER, "eva", (await documents.correct(kept, InvoiceId="9")).id)
+    await first.add_store(new_store("vs_1"))
+    await add_indexed(first, kept.id, TEXTS)
+    done = await export_stores(first, OWNER, tmp_path / "all.tar")
+    one = await export_stores(first, OWNER, tmp_path / "one.tar", ["vs_1"])
+    await import_stores(second, OTHER_OWNER, tmp_path / "all.tar", LIMITS)
+    again = Documents(second).service
+
+    assert Transferred(1, 1, 4, documents=1) == done
+    assert 0 == one.documents
+    assert replace(kept, file=replace(kept.file, owner=OTHER_OWNER)) == await again.get(OTHER_OWNER, kept.id)
+    assert await documents.service.pages(OWNER, kept.id) == await again.pages(OTHER_OWNER, kept.id)
+    assert await documents.service.lessons(OWNER, ["nif"]) == await again.lessons(OTHER_OWNER, ["nif"])
+    assert [kept.id] == [found.id for found in (await again.list_documents(OTHER_OWNER, BY_NUMBER, ListPage()))[0]]
+    with pytest.raises(BadInput, match=r"the document 'file-.*' is there already; delete it first"):
+        await import_stores(second, OTHER_OWNER, tmp_path / "all.tar", LIMITS)
+    assert 1 == (await second.usage(OTHER_OWNER)).files
 
 
 async def test_one_store(new_storage: NewStorage, tmp_path: Path):

@@ -94,6 +94,9 @@ class PostgresDocuments:
         rows = await self._postgres.fetch(document_sql.lessons(len(keys)), owner, limit, *keys)
         return [document_sql.lesson(row) for row in rows]
 
+    async def lessons_of(self, file_id: str) -> list[Lesson]:
+        return [document_sql.lesson(row) for row in await self._postgres.fetch(document_sql.LESSONS_OF, file_id)]
+
 
 async def _write_found_by(connection: asyncpg.Connection, packed: PackedDocument) -> None:
     for query, arguments in packed.found_by():

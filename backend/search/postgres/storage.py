@@ -54,7 +54,8 @@ class PostgresSearchStorage:
         self.add_document, self.replace_document = documents.add_document, documents.replace_document
         self.document, self.documents = documents.document, documents.documents
         self.document_content, self.document_position = documents.document_content, documents.document_position
-        self.document_duplicates, self.lessons = documents.document_duplicates, documents.lessons
+        self.document_duplicates = documents.document_duplicates
+        self.lessons, self.lessons_of = documents.lessons, documents.lessons_of
 
         stores = PostgresStores(self._postgres)
         self._sweeper = Sweeper(stores.sweep, supervisor)

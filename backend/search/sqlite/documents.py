@@ -78,3 +78,7 @@ def lessons(connection: sqlite3.Connection, owner: str, keys: Sequence[str], lim
         return []
     rows = _run(connection, document_sql.lessons(len(keys)), [owner, limit, *keys])
     return [document_sql.lesson(row) for row in rows]
+
+
+def lessons_of(connection: sqlite3.Connection, file_id: str) -> list[Lesson]:
+    return [document_sql.lesson(row) for row in _run(connection, document_sql.LESSONS_OF, [file_id])]

@@ -111,7 +111,7 @@ class SqliteStorage:
         self.document_content = self._reads(documents.content)
         self.document_position = self._reads(documents.position)
         self.document_duplicates = self._reads(documents.duplicates)
-        self.lessons = self._reads(documents.lessons)
+        self.lessons, self.lessons_of = self._reads(documents.lessons), self._reads(documents.lessons_of)
         self.add_store = self._writes(store_files.add_store)
         self.store, self.stores = self._reads(vector_stores.find), self._reads(vector_stores.range_of)
         self.update_store, self.touch_store = self._writes(vector_stores.update), self._writes(vector_stores.touch)
