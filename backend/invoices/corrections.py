@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Literal
@@ -166,26 +166,29 @@ def recheck(read: FieldValues, read_totals: bool | None, now: FieldValues, chang
         read_totals: `Validity.totals` of them.
         changed: names of the fields that were corrected.
     """
-    between = _between(read) if read_totals else Decimal(0)
-    if between and between == -(read.number("TotalTax") or 0):  # the tax is in the base, as receipts print it
-        between = -(now.number("TotalTax") or Decimal(0))
-    equations = [*_of_rows(now), *_of_taxes(now), *_of_total(now, between), *_of_due(now), *_of_account(now)]
-    if "Items" in changed:
-        equations += _of_items(now)
-    wrong = tuple(equation.difference for equation in equations if not equation.holds)
-    return Validity(totals_hold(equations), differences=wrong)
-
-
-def _between(values: FieldValues) -> Decimal:
-    """What stands between base + tax and total in a document that adds up: charges that are no fields, rounding."""
-    base, tax, total = values.number("SubTotal"), values.number("TotalTax"), values.total
-    if base is None or tax is None or total is None:
-        return Decimal(0)
-    sums = [expected for _, expected in _sums(values, base, tax)]
-    return Decimal(0) if _nearest(sums, total) is not None else total - base - tax
+    tax_in_base = bool(read_totals) and read.number("SubTotal") == read.total  # as receipts print it
+    with_items = "Items" in changed or any(equation.holds for equation in _of_items(read))
+    equations = _equations(now, tax_in_base=tax_in_base, with_items=with_items)
+    # What stood between two sums of a document that adds up: a charge or a payment that is no field, rounding.
+    before = _equations(read, tax_in_base=tax_in_base, with_items=with_items) if read_totals else []
+    between = {equation.text: equation.expected - equation.printed for equation in before if not equation.holds}
+    made = [
+        replace(equation, expected=equation.printed)
+        if abs(equation.expected - equation.printed - between.get(equation.text, Decimal(0))) <= _SLACK
+        else equation
+        for equation in equations
+    ]
+    wrong = tuple(equation.difference for equation in made if not equation.holds)
+    return Validity(totals_hold(made), differences=wrong)
 
 
 _SLACK = Decimal("0.02")
+
+
+def _equations(values: FieldValues, *, tax_in_base: bool, with_items: bool) -> list[Equation]:
+    of_total = _of_total_with_tax(values) if tax_in_base else _of_total(values)
+    of_items = _of_items(values) if with_items else ()
+    return [*_of_rows(values), *_of_taxes(values), *of_total, *_of_due(values), *of_items, *_of_account(values)]
 
 
 def _nearest(sums: Sequence[Decimal], total: Decimal) -> Decimal | None:
@@ -211,14 +214,20 @@ def _sums(values: FieldValues, base: Decimal, tax: Decimal) -> Iterator[tuple[st
         )
 
 
-def _of_total(values: FieldValues, between: Decimal) -> Iterator[Equation]:
+def _of_total(values: FieldValues) -> Iterator[Equation]:
     base, tax, total = values.number("SubTotal"), values.number("TotalTax"), values.total
     if base is None or tax is None or total is None:
         return
     sums = list(_sums(values, base, tax))
-    near = _nearest([expected for _, expected in sums] + [base + tax + between], total)
-    text, expected = sums[0] if near is None else ("SubTotal + TotalTax", total)
-    yield Equation(f"{text} = InvoiceTotal", expected, total, settles=True)
+    near = _nearest([expected for _, expected in sums], total)
+    text, expected = sums[0]
+    yield Equation(f"{text} = InvoiceTotal", expected if near is None else total, total, settles=True)
+
+
+def _of_total_with_tax(values: FieldValues) -> Iterator[Equation]:
+    base, total = values.number("SubTotal"), values.total
+    if base is not None and total is not None:
+        yield Equation("SubTotal = InvoiceTotal", base, total, settles=True)
 
 
 def _of_rows(values: FieldValues) -> Iterator[Equation]:
@@ -258,7 +267,7 @@ def _of_items(values: FieldValues) -> Iterator[Equation]:
     named = [("SubTotal", base), ("InvoiceTotal", total)]
     known = [(name, amount) for name, amount in named if amount is not None]
     name, amount = next((pair for pair in known if abs(pair[1] - whole) <= _SLACK), known[0])
-    yield Equation(f"sum of Items = {name}", whole, amount, settles=False)
+    yield Equation(f"sum of Items = {name}", whole, amount, settles=base is None or values.number("TotalTax") is None)
 
 
 def _of_account(values: FieldValues) -> Iterator[Equation]:

@@ -38,6 +38,7 @@ from backend.search.sqlite.schema import STEPS, VERSION
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.sqlite.vector_matrix import DeviceVectors, VectorMatrix
 from tests.fakes import TEST_TIMEOUT_S
+from tests.search.document_contract import Documents
 from tests.search.samples import (
     ENCODER,
     LEASE_S,
@@ -568,6 +569,39 @@ class TestCrash:
                 content.close()
             stored = {row[0] for row in _rows(tmp_path, "SELECT id FROM files")}
             assert len(stored) == sum(1 for path in (folder / "files").glob("??/*"))
+        finally:
+            await storage.close()
+
+    @pytest.mark.slow
+    async def test_kill_while_correcting(self, tmp_path: Path):
+        """Whatever was acknowledged of a document is there: file, correction, confirmation, lesson."""
+        folder, chosen, acknowledged = tmp_path / "search", random.Random(0), dict[str, int]()
+        for _ in range(3):
+            process = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs on this loop
+                [sys.executable, "-m", "tests.search.sqlite.correcting_process", str(folder)],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(chosen.randint(2, 20))]
+            await asyncio.sleep(chosen.random() / 50)  # any moment of the next step
+            process.kill()
+            lines += process.communicate()[0].splitlines()
+            acknowledged |= {line.split()[0]: int(line.split()[1][0]) for line in lines if line.strip().endswith(".")}
+        storage = SqliteStorage(SqliteOptions(folder))
+        await storage.start()
+        try:
+            service = Documents(storage).service
+            kept = {stored.id: stored async for stored in service.each("ana")}
+            taught = {lesson.file_id for lesson in await service.lessons("ana", ["nif"], limit=1000)}
+
+            assert all(revision <= kept[file_id].revision for file_id, revision in acknowledged.items())
+            assert taught == {file_id for file_id, stored in kept.items() if stored.state == "confirmed"}
+            assert len(acknowledged) > 3
+            for stored in kept.values():
+                _, content = await service.original("ana", stored.id)
+                content.close()
         finally:
             await storage.close()
 
