@@ -34,6 +34,7 @@ from rapidfuzz.distance import OSA
 from backend.api.dependencies import ApiLimits
 from backend.errors import BadInput, InvalidField, TooLarge
 from backend.models.tokenizer import Truncate
+from backend.text.own_labels import KINDS, MOST_CHARS, MOST_LABELS
 
 Texts = list[str]
 TokenIds = list[list[int]]
@@ -198,6 +199,36 @@ _IMAGE_OBJECT = {
 }
 _URL_SAFE = str.maketrans("-_", "+/", " \r\n\t")
 LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # pattern: not blank
+
+
+OWN_NAME = {"type": "string", "pattern": r"\S", "maxLength": MOST_CHARS}
+_OWN_LABEL = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": [*KINDS, "list"]},
+        "description": {"type": "string", "maxLength": MOST_CHARS},
+        "enum": {"type": "array", "items": {"type": "string"}},
+    },
+}
+# Names, names with descriptions, or a JSON Schema of an object, as `own_labels` reads them.
+OWN_LABELS = {
+    "anyOf": [
+        {"type": "array", "minItems": 1, "maxItems": MOST_LABELS, "uniqueItems": True, "items": OWN_NAME},
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": MOST_LABELS,
+            "propertyNames": OWN_NAME,
+            "additionalProperties": {"anyOf": [{"type": "string", "maxLength": MOST_CHARS}, _OWN_LABEL]},
+        },
+        {
+            "type": "object",
+            "properties": {"type": {"const": "object"}, "properties": {"type": "object", "minProperties": 1}},
+            "required": ["type", "properties"],
+        },
+        {"type": "null"},
+    ]
+}
 
 
 def many(items: dict[str, Any]) -> dict[str, Any]:

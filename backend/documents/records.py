@@ -55,6 +55,7 @@ class DocumentOptions:
     summary_tokens: int | None = None
     summary_min_tokens: int = 0
     summary_beams: int = 1
+    schema: str = ""  # a JSON Schema, as text: what to find in the caller's words; empty for nothing
 
     @property
     def summary(self) -> SummaryOptions:
@@ -72,7 +73,7 @@ class DocumentOptions:
         secret = "" if self.password is None else blake2b(self.password.encode(), digest_size=16).hexdigest()
         fields = [
             sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
-            self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary),
+            self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary), self.schema,
         ]  # fmt: skip
         return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 
@@ -150,6 +151,29 @@ class ClassParts:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnValue:
+    """A value that was found for a field in the caller's words."""
+
+    value: str  # as JSON: a text, a number, true or false
+    text: str  # as printed
+    start: int  # of the document's text
+    end: int
+    score: float  # 0 to 1
+    why: str  # one sentence: by what it was found
+    places: tuple[TextLocation, ...]
+    valid: bool | None = None  # by check digits or the calendar
+
+
+@dataclass(frozen=True, slots=True)
+class OwnField:
+    """A field in the caller's words, with at least one value."""
+
+    path: tuple[str, ...]  # the names of the objects that it is in, and its own
+    values: tuple[OwnValue, ...]  # one, or a list's
+    many: bool = False  # whether its answer is a list
+
+
+@dataclass(frozen=True, slots=True)
 class Understood:
     """What the text says. Features that were not requested are empty or None."""
 
@@ -168,6 +192,7 @@ class Understood:
     model: str = ""  # the embedding model; empty where no feature needed it
     tokens: int = 0
     skipped: tuple[SkippedFeature, ...] = ()
+    custom: tuple[OwnField, ...] = ()  # what ``DocumentOptions.schema`` asks for
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 
+import orjson
+
+from backend.documents.own_fields import OwnFields
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
 from backend.errors import WrongMediaType
 from backend.files.file_types import FileType, sniff
@@ -12,7 +16,9 @@ from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.files.text_files import document_of_text, read_text_file
 from backend.invoices.structure import fields_of
+from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
+from backend.text.own_labels import read_labels
 
 
 def plain_text_of(stored: StoredFile, limits: FileLimits) -> str | None:
@@ -44,6 +50,20 @@ async def find_text_fields(text_work: TextWork, text: str) -> DocumentAnswer:
     Raises: InferenceFailed for a fault of ours.
     """
     return await text_work.run_long(partial(_answer, text))
+
+
+async def with_own_fields(
+    answer: DocumentAnswer, own_fields: OwnFields, schema: str, urgency: Urgency
+) -> DocumentAnswer:
+    """The answer with what is asked for in the caller's words, too. Raises: what `OwnFields.find` raises.
+
+    Args:
+        schema: as in `DocumentOptions`.
+    """
+    labels = read_labels(orjson.loads(schema))
+    custom, tokens = await own_fields.find(answer.document, labels, urgency)
+    understood = replace(answer.understood, custom=custom, tokens=tokens)
+    return replace(answer, understood=understood, options=replace(_OPTIONS, schema=schema))
 
 
 def _answer(text: str) -> DocumentAnswer:

@@ -11,12 +11,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import orjson
+
 from backend.documents.chunks import CHUNK_TOKENS, SPECIAL_TOKENS, text_chunks
+from backend.documents.own_fields import OwnFields
 from backend.documents.page_classes import DocumentImages, ImagePart, combine
 from backend.documents.records import (
     DEFAULT_FEATURES,
     Chunk,
     DocumentOptions,
+    OwnField,
     PlacedEntity,
     SkippedFeature,
     Understood,
@@ -38,6 +42,7 @@ from backend.text.classification import DEFAULT
 from backend.text.embeddings import EmbeddingService
 from backend.text.entities import EntityService, TextEntities
 from backend.text.entity_merge import PATTERN, Entity
+from backend.text.own_labels import read_labels
 
 Found = TypeVar("Found")
 
@@ -93,6 +98,7 @@ class Understanding:
         entities = await self._services.text_work.run_long(partial(_placed, document, by_page))
         skipped = _skipped(document, self._options.features)
         fields, tables = (None, ()) if skipped else await self._structured(document, analysis)
+        custom, own_tokens = await self._custom(document)
         understood = Understood(
             entities=entities,
             coverage=_coverage(document, by_page),
@@ -100,12 +106,14 @@ class Understanding:
             fields=fields,
             tables=tables,
             skipped=skipped,
+            custom=custom,
         )
         if seen is not None:
             classes, parts = combine(analysis.classes if analysis else None, seen, self._options.labels)
             understood = replace(understood, classes=classes, class_parts=parts)
         if analysis is None:
             tokens = sum(row.tokens for row, _ in by_page.values()) or sum(chunk.tokens for chunk in chunks)
+            tokens += own_tokens
             return replace(understood, tokens=tokens, model=self._services.catalog.embedding().name if chunks else "")
         return replace(
             understood,
@@ -116,7 +124,7 @@ class Understanding:
             vector=analysis.vector,
             summary=summary,
             model=analysis.model,
-            tokens=analysis.tokens + (summary.tokens if summary else 0),
+            tokens=analysis.tokens + own_tokens + (summary.tokens if summary else 0),
         )
 
     async def stop(self) -> None:
@@ -168,6 +176,15 @@ class Understanding:
         if analysis is None or "summary" not in self._options.features:
             return None
         return await self._services.summaries.finish(text, analysis, self._options.summary, self._urgency)
+
+    async def _custom(self, document: Document) -> tuple[tuple[OwnField, ...], int]:
+        """What the caller's schema asks for, and the tokens that were read for it."""
+        if not self._options.schema:
+            return (), 0
+        labels = read_labels(orjson.loads(self._options.schema))
+        services = self._services
+        own_fields = OwnFields(services.embeddings, services.text_work)
+        return await own_fields.find(document, labels, self._urgency)
 
     async def _structured(
         self, document: Document, analysis: Analysis | None

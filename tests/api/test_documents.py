@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -258,6 +259,8 @@ async def test_what_follows_a_form(client: httpx.AsyncClient, tail_pieces: int, 
         ({"top_phrases": "0"}, "top_phrases"),
         ({"top_sentences": "many"}, "top_sentences"),
         ({"encoding_format": "hex"}, "encoding_format"),
+        ({"schema": "{"}, "schema: is no JSON"),
+        ({"schema": "[]"}, "schema: must name"),
     ],
 )
 async def test_bad_fields(client: httpx.AsyncClient, fields: dict[str, str], words: str) -> None:
@@ -333,6 +336,20 @@ async def test_the_fields_of_a_text(client: httpx.AsyncClient) -> None:
     assert ("text", "121.00") == (answer["kind"], answer["fields"]["InvoiceTotal"]["value"])
     assert text[answer["fields"]["InvoiceTotal"]["start"] :].startswith("121,00")
     assert 422 == refused.status_code
+
+
+async def test_fields_in_ones_own_words(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A schema goes with a file as JSON in the form; of a text its values come typed, nested as in the schema."""
+    schema = {"properties": {"coche": {"properties": {"km": {"type": "integer"}}}, "averías": {"type": "list"}}}
+    await client.post("/v1/documents", files=FILE, data={"schema": json.dumps(schema)})
+    answer = await client.post("/v1/fields", json={"input": "Km: 87.500\nAverías: frenos", "schema": schema})
+
+    assert schema == json.loads(services.documents.calls[0][1].schema)
+    custom = answer.json()["custom"]
+    assert (87500, "87.500", 4, 10, 1) == tuple(
+        custom["coche"]["km"][name] for name in ("value", "text", "start", "end", "page")
+    )
+    assert ["frenos"] == custom["averías"]["value"] == [item["value"] for item in custom["averías"]["items"]]
 
 
 @pytest.mark.parametrize(

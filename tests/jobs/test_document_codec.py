@@ -15,10 +15,13 @@ from backend.documents.records import (
     DocumentAnswer,
     DocumentOptions,
     ExtractedDocument,
+    OwnField,
+    OwnValue,
     Understood,
 )
 from backend.errors import JobOfAnotherRelease
 from backend.files.einvoice.records import EInvoice
+from backend.files.pages import Box, TextLocation
 from backend.files.text_files import document_of_text
 from backend.invoices.extract import extract_fields
 from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
@@ -103,6 +106,20 @@ def test_options_without_their_password():
 
     assert "s3cret" not in str(values)
     assert options == options_of(values, "s3cret")
+
+
+def test_fields_in_the_callers_words_survive() -> None:
+    """What a job was asked for in words, and what it found, is the same after it was stored."""
+    options = DocumentOptions(schema='{"km":{"type":"integer"}}')
+    value = OwnValue("87500", "87.500", 4, 10, 0.97, "after 'Km'", (TextLocation(1, Box(1.0, 2.0, 3.0, 4.0)),))
+    found = OwnField(("coche", "km"), (value,))
+    answer = full_answer(options)
+    answer = replace(answer, understood=replace(answer.understood, custom=(found,)))
+    stored = unpack_answer(pack_answer(answer), option_fields(options))
+
+    assert (found,) == stored.understood.custom
+    assert document_bytes(answer) == document_bytes(stored)
+    assert 87500 == orjson.loads(document_bytes(stored))["custom"]["coche"]["km"]["value"]
 
 
 def test_fields_tables_and_electronic_invoices_survive() -> None:

@@ -156,6 +156,47 @@ def documents_answer(
     return documents
 
 
+class CustomValueAnswer(TypedDict):
+    """A value that was found for a name of `schema`."""
+
+    value: Annotated[str | float | bool, Field(description="Of the type that was asked for; dates are ISO 8601.")]
+    text: Annotated[str, Field(description="As printed.")]
+    score: float
+    page: int | None
+    boxes: list[Sides]
+    start: int
+    end: int
+    why: Annotated[str, Field(description="By what it was found.")]
+    valid: Annotated[bool | None, Field(description="By check digits or the calendar; null where neither applies.")]
+
+
+def custom_answer(fields: Sequence[records.OwnField]) -> dict[str, Any]:
+    """The fields by name, nested as in the schema; of a list `value` has all, and `items` each with its place."""
+    answer: dict[str, Any] = {}
+    for field in fields:
+        inner = answer
+        for name in field.path[:-1]:
+            inner = inner.setdefault(name, {})
+        values = [_custom_value(value) for value in field.values]
+        listed = {"value": [value["value"] for value in values], "items": values}
+        inner[field.path[-1]] = listed if field.many else values[0]
+    return answer
+
+
+def _custom_value(found: records.OwnValue) -> CustomValueAnswer:
+    return {
+        "value": orjson.loads(found.value),
+        "text": found.text,
+        "score": found.score,
+        "page": found.places[0].page if found.places else None,
+        "boxes": _boxes(tuple(place.box for place in found.places)),
+        "start": found.start,
+        "end": found.end,
+        "why": found.why,
+        "valid": found.valid,
+    }
+
+
 def fields_answer(extracted: ExtractedFields) -> FieldsAnswer:
     """The fields by name; empty where none were found."""
     return {field.name: _field_answer(field) for field in extracted.fields}
@@ -235,6 +276,17 @@ def _boxes(boxes: tuple[Box, ...]) -> list[Sides]:
     return [cast("Sides", tuple(sides(box))) for box in boxes]
 
 
+CUSTOM_EXAMPLE = {
+    "value": "1234 BCD",
+    "text": "1234 BCD",
+    "score": 0.97,
+    "page": 1,
+    "boxes": [[110.2, 60.2, 158.4, 72.0]],
+    "start": 17,
+    "end": 25,
+    "why": "after 'Matrícula'",
+    "valid": None,
+}
 FIELD_EXAMPLE: FieldValueAnswer = {
     "value": "1284.50",
     "text": "1.284,50 €",
@@ -425,6 +477,12 @@ class DocumentAnswer(TypedDict):
             Field(description="Each document of a file that holds several; `fields` and `valid` are the first one's."),
         ]
     ]
+    custom: NotRequired[
+        Annotated[
+            dict[str, Any],
+            Field(description="What `schema` asks for and the file says, nested as there; what is absent is left out."),
+        ]
+    ]
     tables: NotRequired[list[TableAnswer]]
     summary: NotRequired[Annotated[SummaryFields | None, Field(default=None)]]
     skipped: NotRequired[
@@ -449,6 +507,8 @@ def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> b
         omitted.add("coverage")
     if "fields" in omitted:
         omitted |= {"fields_why", "valid", "documents"}
+    if not answer.options.schema:
+        omitted.add("custom")
     fields = {name: value for name, value in _document_answer(answer, encoding).items() if name not in omitted}
     if answer.document.kind == KIND:
         fields["duration_s"] = round(max((page.width for page in answer.document.pages), default=0.0), 3)
@@ -494,6 +554,7 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
         "documents": documents_answer(
             found, tables if "tables" in answer.options.features else None, [page.number for page in document.pages]
         ),
+        "custom": custom_answer(understood.custom),
         "tables": tables,
         "summary": None if understood.summary is None else summary_fields(understood.summary, document),
         "model": understood.model or None,

@@ -17,6 +17,7 @@ from backend.api.dependencies import Handle, context_of, limits_of, owner_of, se
 from backend.api.json_answers import JsonBytes, index_headers
 from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.request_fields import (
+    OWN_LABELS,
     PAGES_PATTERN,
     TextItem,
     WireRequest,
@@ -30,6 +31,7 @@ from backend.api.request_fields import (
 )
 from backend.api.routes.classify import CLASSES_EXAMPLE
 from backend.api.routes.document_answers import (
+    CUSTOM_EXAMPLE,
     FIELD_EXAMPLE,
     SUMMARY_EXAMPLE,
     TABLE_EXAMPLE,
@@ -45,6 +47,7 @@ from backend.api.service_call import ServiceCall, call_service, call_within_limi
 from backend.api.upload import Upload, receive_upload
 from backend.documents import records
 from backend.documents.formats.registry import FORMAT_NAMES, FORMATS, Format, negotiate, stream_of
+from backend.documents.own_fields import OwnFields
 from backend.documents.records import (
     DEFAULT_FEATURES,
     FEATURES,
@@ -54,7 +57,7 @@ from backend.documents.records import (
     DocumentOptions,
 )
 from backend.documents.service import DocumentService
-from backend.documents.text_fields import find_text_fields
+from backend.documents.text_fields import find_text_fields, with_own_fields
 from backend.errors import InvalidField
 from backend.files.page_ranges import check_page_ranges
 from backend.files.pages import Document
@@ -63,9 +66,12 @@ from backend.lanes.inference import Urgency, offload
 from backend.ocr.engine_choice import OcrEngineName
 from backend.search.stored_documents import StoredDocuments
 from backend.summaries.records import RequestedMethod
+from backend.text.embeddings import EmbeddingService
+from backend.text.own_labels import read_labels
 
 _documents_of: Handle[DocumentService] = Handle("documents")
 _stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
+_embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
 
 MOST_SENTENCES = 100
 LEAST_TOKENS, MOST_TOKENS = 8, 2048
@@ -107,6 +113,26 @@ def _split_words(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return [word.strip() for word in value.replace("+", ",").split(",") if word.strip()] or None
+
+
+def _schema_text(value: Any) -> Any:
+    """The JSON of a schema, once it is known to be understood; empty stays empty."""
+    if not isinstance(value, str) or not value.strip():
+        return value
+    try:
+        schema = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise InvalidField(f"schema: is no JSON: {error}", param="schema") from error
+    read_labels(schema)
+    return orjson.dumps(schema).decode()
+
+
+def _understood(value: Any) -> Any:
+    """The JSON of a schema in a request of JSON, once it is known to be understood."""
+    if value is None:
+        return ""
+    read_labels(value)
+    return orjson.dumps(value).decode()
 
 
 def _split_labels(value: Any) -> Any:
@@ -199,6 +225,12 @@ class DocumentRequest(ReadRequest):
     summary_tokens: MaxTokensOrEmpty = Field(None, description="Most tokens of the summary.")
     summary_min_tokens: int = Field(0, ge=0, le=MOST_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
     summary_beams: int = Field(1, ge=1, le=MOST_BEAMS, description="Beams of SUMMARY_MODEL; 1: greedy.")
+    own_schema: Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "string"})] = Field(
+        "",
+        alias="schema",
+        description="What to find in your own words, as JSON: names with descriptions, or a JSON Schema of an object;"
+        " `custom` answers.",
+    )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="How vectors are written; base64: little-endian float32, a third of the bytes."
     )
@@ -230,6 +262,7 @@ class DocumentRequest(ReadRequest):
             summary_tokens=self.summary_tokens,
             summary_min_tokens=self.summary_min_tokens,
             summary_beams=self.summary_beams,
+            schema=self.own_schema,
         )
 
 
@@ -252,6 +285,12 @@ class FieldsRequest(WireRequest):
 
     input: TextItem = Field(
         description="The text of an invoice, a receipt or a statement, its lines and columns as they are set on paper."
+    )
+    own_schema: Annotated[Any, BeforeValidator(_understood), WithJsonSchema(OWN_LABELS)] = Field(
+        None,
+        alias="schema",
+        description="What to find in your own words: names with descriptions, or a JSON Schema of an object; `custom`"
+        " answers.",
     )
 
 
@@ -437,6 +476,7 @@ DOCUMENT_EXAMPLE = {
             "tables": [TABLE_EXAMPLE],
         }
     ],
+    "custom": {"matrícula": CUSTOM_EXAMPLE},
     "tables": [TABLE_EXAMPLE],
     "summary": SUMMARY_EXAMPLE,
     "model": "intfloat/multilingual-e5-small",
@@ -502,11 +542,17 @@ async def _of_text(request: Request) -> Response:
     characters = check_chars([body.input], limits_of(request), "input")
     text_work = services_of(request).text_work
 
-    async def call(*, deadline_s: float) -> records.DocumentAnswer:  # noqa: ARG001 - the caller is cancelled then
-        return await find_text_fields(text_work, body.input)
+    schema, own_fields = body.own_schema, OwnFields(_embeddings_of(request), text_work)
+
+    async def call(*, deadline_s: float) -> records.DocumentAnswer:
+        answer = await find_text_fields(text_work, body.input)
+        if not schema:
+            return answer
+        return await with_own_fields(answer, own_fields, schema, Urgency(deadline_s=deadline_s))
 
     answer = await call_service(request, call, characters=characters)
     meter.charge("pages", 1)
+    meter.charge("tokens", answer.understood.tokens)
     return JsonBytes(await run_off_loop(answer.document, partial(document_bytes, answer)))
 
 
@@ -515,6 +561,14 @@ NIF B12345674    N.º 2026/017    Fecha 12/03/2026
 Base imponible  1.061,57 €
 IVA 21 %  222,93 €
 Total  1.284,50 €"""
+_OWN_EXAMPLE = {
+    "input": "PARTE DE TRABAJO\nMatrícula: 1234 BCD    Kilometraje: 87.500 km\nAvería: ruido en los frenos",
+    "schema": {
+        "matrícula": "placa del vehículo",
+        "kilometraje": {"type": "number", "description": "kilómetros recorridos"},
+        "avería": {"type": "list"},
+    },
+}
 _FIELDS_EXAMPLE = {
     name: value for name, value in DOCUMENT_EXAMPLE.items() if name not in {"coverage", *FEATURES} - _FIELDS
 }
@@ -524,7 +578,7 @@ FIELD_ROUTES = (
         find_fields,
         tag="documents",
         request=DocumentRequest,
-        json_request=(FieldsRequest, {"a text": {"input": _INVOICE_TEXT}}),
+        json_request=(FieldsRequest, {"a text": {"input": _INVOICE_TEXT}, "in your own words": _OWN_EXAMPLE}),
         answers={200: described(answers_of(_FIELDS_EXAMPLE), HEADERS)},
     ),
 )

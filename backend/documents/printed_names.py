@@ -1,0 +1,184 @@
+"""Names printed on a page and what stands beside them: "Matrícula: 1234 BCD", columns, and names above their values.
+
+By words and boxes alone; what a name means is for `own_fields`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from backend.files.pages import Page, Word
+
+NAME_WORDS = 7  # of a printed name, at most
+EDGES = " :.·…_-*#"
+_COLUMNS = 3  # of a row of names over a row of values, at least
+_GAP = 0.9  # of a word's height: a wider one parts columns
+_PROSE = 8  # words: a longer segment is a sentence, and begins with a name only where a mark says so
+_BELOW = 2.6  # heights between the tops of a name and of what stands below it
+_OF = frozenset({"de", "del", "of"})
+_LEADER = re.compile(r"[.…_·\-]{3,}")  # "Total ........ 12"
+_LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
+
+
+Segment: TypeAlias = tuple[int, int]  # its row and column
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Where the value of a name may stand."""
+
+    where: str  # "after", "right of", "below": the name
+    segment: Segment
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedName:
+    """The beginning of a segment as a possible name, and the places of its value, the likeliest first."""
+
+    text: str
+    segment: Segment  # one has several beginnings
+    beside: tuple[Beside, ...]
+    is_likely: bool  # it is set apart from its value, has no digit, and stands where names do
+    with_colon: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Words of one row that stand together."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def left(self) -> float:
+        return self.words[0].box.left
+
+    @property
+    def right(self) -> float:
+        return self.words[-1].box.right
+
+    @property
+    def top(self) -> float:
+        return min(word.box.top for word in self.words)
+
+    @property
+    def height(self) -> float:
+        return max(word.box.height for word in self.words)
+
+
+def printed_names(page: Page) -> list[PrintedName]:
+    """Every beginning of every segment of the page that could be a name with a value, row by row."""
+    rows = list(_rows(page.words))
+    return [
+        name
+        for row, segments in enumerate(rows)
+        for column, segment in enumerate(segments)
+        for count in range(1, min(NAME_WORDS, len(segment.words)) + 1)
+        if (name := _name(rows, row, column, count)) is not None
+    ]
+
+
+def _name(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int) -> PrintedName | None:
+    segment = rows[row][column]
+    text = " ".join(word.text for word in segment.words[:count]).strip(EDGES)
+    beside = tuple(_beside(rows, row, column, count)) if _LETTER.search(text) else ()
+    if not beside:
+        return None
+    following = segment.words[count].text if count < len(segment.words) else ""
+    with_colon = segment.words[count - 1].text.endswith(":") or following == ":"
+    is_apart = with_colon or not following or _begins_value(following)
+    is_alone = len(rows[row]) == 1 and len(segment.words) <= _PROSE and following[:1].isupper()
+    if not (is_apart or is_alone):  # "Letrada Ana Ruiz", but neither "avería comunicada" nor a sentence
+        return None
+    is_first = with_colon or column % 2 == 0 or _is_heading(rows, row)  # names and values take turns on a row
+    return PrintedName(text, (row, column), beside, is_apart and is_first and not _DIGIT.search(text), with_colon)
+
+
+def _begins_value(word: str) -> bool:
+    return word == ":" or any(character.isdigit() for character in word) or _LEADER.fullmatch(word) is not None
+
+
+def _beside(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int) -> Iterator[Beside]:
+    if rest := _spoken(rows[row][column].words[count:]):
+        yield Beside("after", (row, column), rest)
+        return
+    others = range(column + 1, len(rows[row]))
+    right = next(
+        (Beside("right of", (row, at), words) for at in others if (words := _spoken(rows[row][at].words))), None
+    )
+    below = _below(rows, row, column)
+    places = [right, below]
+    if _is_heading(rows, row):
+        places.reverse()
+    yield from (place for place in places if place is not None)
+
+
+def _below(rows: Sequence[Sequence[_Segment]], row: int, column: int) -> Beside | None:
+    segment = rows[row][column]
+    for under in range(row + 1, min(row + 3, len(rows))):
+        for at, other in enumerate(rows[under]):
+            near = other.top - segment.top <= _BELOW * segment.height
+            if near and other.left < segment.right and segment.left < other.right and (words := _spoken(other.words)):
+                return Beside("below", (under, at), words)
+    return None
+
+
+def _is_heading(rows: Sequence[Sequence[_Segment]], row: int) -> bool:
+    """Whether the row has names for the values of the next one: several columns in both, digits in the next alone."""
+    if row + 1 >= len(rows) or len(rows[row]) < _COLUMNS or abs(len(rows[row]) - len(rows[row + 1])) > 1:
+        return False
+    return not any(map(_has_digit, rows[row])) and any(map(_has_digit, rows[row + 1]))
+
+
+def _has_digit(segment: _Segment) -> bool:
+    return any(_DIGIT.search(word.text) for word in segment.words)
+
+
+def _spoken(words: Sequence[Word]) -> tuple[Word, ...]:
+    """The words without marks that lead to a value."""
+    return tuple(word for word in words if word.text.strip(EDGES))
+
+
+def _rows(words: Sequence[Word]) -> Iterator[list[_Segment]]:
+    """The words of a page row by row, from the top, each row cut at its gaps."""
+    row: list[Word] = []
+    for word in sorted(words, key=lambda word: word.box.top + word.box.bottom):
+        if row and (word.box.top + word.box.bottom) / 2 > row[0].box.bottom:
+            yield list(_segments(row))
+            row = []
+        row.append(word)
+    if row:
+        yield list(_segments(row))
+
+
+def _segments(row: Sequence[Word]) -> Iterator[_Segment]:
+    ordered = sorted(row, key=lambda word: word.box.left)
+    begin = 0
+    for index, (word, following) in enumerate(pairwise(ordered), 1):
+        gap = following.box.left - word.box.right
+        if gap > _GAP * max(word.box.height, following.box.height):
+            yield from _pairs(ordered[begin:index])
+            begin = index
+    yield from _pairs(ordered[begin:])
+
+
+def _pairs(words: Sequence[Word]) -> Iterator[_Segment]:
+    """Cuts "Fecha: 12/03/2026 Lugar de entrega: Soria" before the second name, which begins with a capital."""
+    begin = 0
+    for index, word in enumerate(words):
+        if (
+            index
+            and word.text.endswith(":")
+            and word.text != ":"
+            and any(":" in one.text for one in words[begin:index])
+        ):
+            capital = next((at for at in range(index, max(begin, index - 4), -1) if words[at].text[0].isupper()), index)
+            while capital - 2 > begin and words[capital - 1].text in _OF:
+                capital -= 2
+            yield _Segment(tuple(words[begin:capital]))
+            begin = capital
+    yield _Segment(tuple(words[begin:]))

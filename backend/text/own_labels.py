@@ -1,0 +1,222 @@
+"""Labels in the caller's words, and JSON Schemas, as what to look for: names, descriptions, kinds of values.
+
+Pure: nothing here reads a text or knows a model. What a caller asks for is data; nothing in a document changes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from backend.errors import InvalidField, TooLarge
+
+MOST_LABELS, MOST_CHARS, MOST_LEVELS = 200, 1000, 4
+STRING, NUMBER, INTEGER, BOOLEAN = "string", "number", "integer", "boolean"
+# Kinds of values beside these, and the entities of patterns that they are read as.
+PATTERN_KINDS: Mapping[str, tuple[str, ...]] = {
+    "date": ("DATE",),
+    "money": ("MONEY",),
+    "percent": ("PERCENT",),
+    "email": ("EMAIL",),
+    "url": ("URL",),
+    "phone": ("PHONE",),
+    "iban": ("IBAN", "CCC"),
+    "tax_id": ("NIF", "NIE", "CIF", "VAT"),
+    "postcode": ("POSTCODE",),
+}
+KINDS = (STRING, NUMBER, INTEGER, BOOLEAN, *PATTERN_KINDS)
+_FORMATS = {
+    "date": "date",
+    "date-time": "date",
+    "email": "email",
+    "uri": "url",
+    "url": "url",
+    "phone": "phone",
+    "iban": "iban",
+}
+_SAID = frozenset({
+    "title", "default", "examples", "example", "required", "additionalProperties", "$schema", "$id", "$defs",
+    "definitions", "$comment", "strict", "propertyOrdering",
+})  # fmt: skip
+_READ = frozenset({"type", "format", "description", "enum", "items", "properties", "$ref", "anyOf"})
+_LISTS = ("list", "array")
+Path: TypeAlias = tuple[str, ...]
+_WORD_EDGE = re.compile(r"(?<=[a-zñáéíóúü0-9])(?=[A-ZÑÁÉÍÓÚÜ])|[_\-.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLabel:
+    """One thing to look for."""
+
+    path: tuple[str, ...]  # names of the objects that it is in, and its own
+    prompt: str  # what the encoder reads
+    kind: str = STRING  # of KINDS
+    many: bool = False  # whether its answer is a list
+    choices: tuple[str, ...] = ()  # the only values there may be
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+def read_labels(value: Any, param: str = "schema") -> tuple[OwnLabel, ...]:
+    """What a request asks for: names, names with descriptions, or a JSON Schema of an object.
+
+    Raises: InvalidField, TooLarge.
+    """
+    reader = _Reader(param)
+    if isinstance(value, list):
+        for index, name in enumerate(value):
+            if not isinstance(name, str):
+                raise reader.wrong(f"{param}[{index}]", "a name", name)
+            if name in value[:index]:
+                raise InvalidField(f"{param}[{index}]: {name!r} is there twice; leave one out", param=param)
+        value = dict.fromkeys(value)
+    if not isinstance(value, dict):
+        raise reader.wrong(param, "names, an object of names and descriptions, or a JSON Schema of an object", value)
+    schema = _unwrapped(value)
+    if schema is None:
+        return reader.checked(reader.properties({"properties": value}, (), ()))
+    definitions = {
+        f"#/{where}/{name}": said
+        for where in ("$defs", "definitions")
+        if isinstance(schema.get(where), dict)
+        for name, said in schema[where].items()
+    }
+    reader = _Reader(param, definitions)
+    return reader.checked(reader.properties(schema, (), ()))
+
+
+def _unwrapped(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The JSON Schema, out of what OpenAI's and Mistral's requests wrap around it; None for a plain object of names."""
+    for key in ("json_schema", "schema"):
+        inner = value.get(key)
+        if isinstance(inner, dict) and ("properties" in inner or "schema" in inner):
+            value = inner
+    return value if isinstance(value.get("properties"), dict) else None
+
+
+def words_of(name: str) -> str:
+    """A name of a program as words: fechaEntrega, fecha_entrega -> fecha entrega."""
+    words = " ".join(_WORD_EDGE.sub(" ", name).split())
+    return words.lower() if words != name else name
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one request's field. ``path`` is where a property stands, ``seen`` the references on the way there."""
+
+    param: str
+    definitions: Mapping[str, Any] = field(default_factory=dict)
+
+    def checked(self, labels: Sequence[OwnLabel]) -> tuple[OwnLabel, ...]:
+        if not labels:
+            raise InvalidField(f"{self.param}: must name at least one thing to look for", param=self.param)
+        if len(labels) > MOST_LABELS:
+            advice = "Ask for them in several requests."
+            raise TooLarge(self.param, len(labels), MOST_LABELS, "a fixed limit", advice=advice, param=self.param)
+        return tuple(labels)
+
+    def properties(self, node: Mapping[str, Any], path: Path, seen: Path) -> list[OwnLabel]:
+        """The labels of an object's properties, those of objects in it included."""
+        place = self.place(path)
+        if not isinstance(node.get("properties"), dict):
+            raise self.wrong(place, "an object with properties", node.get("properties"))
+        if len(path) >= MOST_LEVELS:
+            advice = "give its values names of their own further up"
+            raise InvalidField(
+                f"{place}: objects are nested at most {MOST_LEVELS} deep, this is level {len(path) + 1}; {advice}",
+                param=self.param,
+            )
+        found: list[OwnLabel] = []
+        for name, raw in node["properties"].items():
+            own = (*path, name)
+            said, references = self.resolved(raw, own, seen)
+            if said.get("type") == "object" or "properties" in said:
+                found += self.properties(said, own, references)
+            else:
+                found.append(self.label(said, own, references))
+        return found
+
+    def resolved(self, raw: Any, path: Path, seen: Path) -> tuple[Mapping[str, Any], Path]:
+        """What is said of a property, where references and "or null" lead."""
+        if raw is None or isinstance(raw, str):
+            return {"description": raw or ""}, seen
+        place = self.place(path)
+        if not isinstance(raw, dict):
+            raise self.wrong(place, "a description, or an object with type and description", raw)
+        if unread := sorted(set(raw) - _READ - _SAID):
+            known = ", ".join(sorted(_READ))
+            raise InvalidField(f"{place}: {unread[0]!r} is not understood here ({known} are)", param=self.param)
+        if "$ref" in raw:
+            target = raw["$ref"]
+            if target in seen:
+                raise InvalidField(f"{place}: {target!r} contains itself, so it has no end", param=self.param)
+            if target not in self.definitions:
+                raise InvalidField(f"{place}: {target!r} is not in $defs of this schema", param=self.param)
+            return self._joined(raw, "$ref", self.definitions[target], path, (*seen, target))
+        if "anyOf" in raw:
+            return self._joined(raw, "anyOf", self._one(raw["anyOf"], place, {"type": "null"}), path, seen)
+        if isinstance(raw.get("type"), list):
+            return {**raw, "type": self._one(raw["type"], place, "null")}, seen
+        return raw, seen
+
+    def _joined(
+        self, raw: Mapping[str, Any], key: str, other: Any, path: Path, seen: Path
+    ) -> tuple[Mapping[str, Any], Path]:
+        inner, references = self.resolved(other, path, seen)
+        return {**inner, **{name: value for name, value in raw.items() if name != key}}, references
+
+    def _one(self, choices: Any, place: str, null: Any) -> Any:
+        """The only choice beside null."""
+        others = [one for one in choices if one != null] if isinstance(choices, list) else []
+        if len(others) != 1:
+            raise InvalidField(f"{place}: one type, or one and null, is understood, not several", param=self.param)
+        return others[0]
+
+    def label(self, said: Mapping[str, Any], path: Path, seen: Path) -> OwnLabel:
+        place, value = self.place(path), said
+        many = said.get("type") in _LISTS
+        if many:
+            value, _ = self.resolved(said.get("items"), path, seen)
+            if value.get("type") in ("object", *_LISTS) or "properties" in value:
+                raise InvalidField(f"{place}: lists of objects are not read; `tables` has their rows", param=self.param)
+        description = said.get("description") or value.get("description") or ""
+        if not isinstance(description, str):
+            raise self.wrong(f"{place}.description", "a text", description)
+        for what, text in (("name", path[-1]), ("description", description)):
+            if len(text) > MOST_CHARS:
+                told = f"{what}: {text[:40]}… characters"
+                raise TooLarge(told, len(text), MOST_CHARS, "a fixed limit", advice="Say it shorter.", param=self.param)
+        if not path[-1].strip():
+            raise InvalidField(f"{place}: a name must not be empty", param=self.param)
+        prompt = " ".join(words_of(name) for name in path)
+        prompt = f"{prompt}: {' '.join(description.split())}" if description.strip() else prompt
+        choices = value.get("enum") or ()
+        if not isinstance(choices, list | tuple) or not all(isinstance(one, str) for one in choices):
+            raise self.wrong(f"{place}.enum", "a list of texts", choices)
+        kind = self.kind(value, place)
+        if choices and kind != STRING:
+            raise InvalidField(f"{place}: a {kind} has no enum of texts; leave one of them out", param=self.param)
+        return OwnLabel(path, prompt, kind, many, tuple(choices))
+
+    def kind(self, said: Mapping[str, Any], place: str) -> str:
+        kind, form = said.get("type") or STRING, said.get("format")
+        if kind not in KINDS:
+            known = ", ".join(KINDS)
+            raise InvalidField(f"{place}: type {kind!r} is none of {known}, list, object", param=self.param)
+        if form is None:
+            return str(kind)
+        if form not in _FORMATS:
+            raise InvalidField(f"{place}: format {form!r} is none of {', '.join(_FORMATS)}", param=self.param)
+        if kind not in (STRING, _FORMATS[form]):
+            raise InvalidField(f"{place}: a {kind} has no format {form!r}; leave one of them out", param=self.param)
+        return _FORMATS[form]
+
+    def place(self, path: Path) -> str:
+        return f"{self.param} {'.'.join(name[:60] for name in path)}".strip()
+
+    def wrong(self, place: str, expected: str, got: Any) -> InvalidField:
+        return InvalidField(f"{place}: must be {expected}, got {type(got).__name__}", param=self.param)

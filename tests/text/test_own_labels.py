@@ -1,0 +1,96 @@
+"""What a caller asks for in its own words: names, descriptions, JSON Schemas; and what is refused, with reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.errors import BadInput, InvalidField, TooLarge
+from backend.text.own_labels import MOST_CHARS, MOST_LABELS, read_labels
+
+ADDRESS = {"type": "object", "properties": {"calle": {"type": "string"}, "CP": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        pytest.param(["placa"], [("placa", "placa", "string", False)], id="names"),
+        pytest.param({"placa": "del coche"}, [("placa", "placa: del coche", "string", False)], id="described"),
+        pytest.param({"km": {"type": "number"}}, [("km", "km", "number", False)], id="typed"),
+        pytest.param({"averías": {"type": "list"}}, [("averías", "averías", "string", True)], id="list"),
+        pytest.param(
+            {"type": "object", "properties": {"fechaEntrega": {"type": "string", "format": "date"}}},
+            [("fechaEntrega", "fecha entrega", "date", False)],
+            id="schema",
+        ),
+        pytest.param(
+            {"json_schema": {"name": "n", "schema": {"properties": {"a": {"type": ["integer", "null"]}}}}},
+            [("a", "a", "integer", False)],
+            id="schema-as-openai-wraps-it",
+        ),
+        pytest.param(
+            {"properties": {"dirección": {"$ref": "#/$defs/A"}}, "$defs": {"A": ADDRESS}},
+            [
+                ("dirección.calle", "dirección calle", "string", False),
+                ("dirección.CP", "dirección CP", "string", False),
+            ],
+            id="nested-by-reference",
+        ),
+        pytest.param(
+            {"properties": {"a": {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}}},
+            [("a", "a", "number", True)],
+            id="list-or-null",
+        ),
+    ],
+)
+def test_what_is_asked_for(asked: Any, expected: list[tuple[str, str, str, bool]]) -> None:
+    """Each label has its path, what an encoder reads of it, its kind, and whether it is a list."""
+    labels = read_labels(asked)
+
+    assert expected == [(".".join(label.path), label.prompt, label.kind, label.many) for label in labels]
+
+
+def nested(levels: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        inner = {"type": "object", "properties": {"a": inner}}
+    return inner
+
+
+LOOP = {"properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"properties": {"n": {"$ref": "#/$defs/N"}}}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        pytest.param([], InvalidField, "at least one", id="nothing"),
+        pytest.param(7, InvalidField, "got int", id="a-number"),
+        pytest.param(["a", 7], InvalidField, r"schema\[1\]", id="a-name-that-is-a-number"),
+        pytest.param(["a", "a"], InvalidField, "twice", id="twice"),
+        pytest.param({" ": ""}, InvalidField, "empty", id="a-blank-name"),
+        pytest.param({"a": 7}, InvalidField, "got int", id="a-description-that-is-a-number"),
+        pytest.param({"a": {"type": "geo"}}, InvalidField, "'geo' is none of string", id="a-type-nobody-knows"),
+        pytest.param({"a": {"type": "number", "format": "date"}}, InvalidField, "leave one", id="contradiction"),
+        pytest.param({"a": {"type": "number", "enum": ["x"]}}, InvalidField, "leave one", id="choices-of-a-number"),
+        pytest.param({"a": {"pattern": "^x"}}, InvalidField, "'pattern' is not", id="what-would-not-be-checked"),
+        pytest.param({"a": {"type": "list", "items": ADDRESS}}, InvalidField, "lists of objects", id="rows"),
+        pytest.param(nested(5), InvalidField, "at most 4 deep", id="five-deep"),
+        pytest.param(LOOP, InvalidField, "contains itself", id="recursion"),
+        pytest.param({"properties": {"a": {"$ref": "#/$defs/B"}}}, InvalidField, "not in", id="a-dead-reference"),
+        pytest.param({"a": {"anyOf": [{"type": "string"}, {"type": "number"}]}}, InvalidField, "one type", id="or"),
+        pytest.param([str(name) for name in range(MOST_LABELS + 1)], TooLarge, "201 is over", id="too-many"),
+        pytest.param({"a": "x" * (MOST_CHARS + 1)}, TooLarge, "1001 is over", id="too-long"),
+    ],
+)
+def test_what_is_refused(asked: Any, error: type[BadInput], words: str) -> None:
+    """The message says where, what, and the limit."""
+    with pytest.raises(error, match=words) as caught:
+        read_labels(asked)
+
+    assert "schema" == caught.value.param
+
+
+def test_as_deep_as_may_be() -> None:
+    """Four levels of objects are read."""
+    assert ["a.a.a.a"] == [".".join(label.path) for label in read_labels(nested(4))]
