@@ -203,7 +203,7 @@ def test_documented_routes_are_the_routes():
     from backend.api.app import create_app  # here, so that the other documents are checked without the API
     from backend.api.dependencies import ApiLimits
 
-    rows = re.findall(r"^\| `(GET|POST|PUT|DELETE) (/\S*)` \|", API, re.MULTILINE)
+    rows = re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/\S*)` \|", API, re.MULTILINE)
     services = cast(
         "Services", SimpleNamespace(telemetry=Telemetry(), limits=ApiLimits())
     )  # all that the document needs of them

@@ -32,6 +32,7 @@ from backend.api.routes import (
     analyze,
     audio,
     azure_documents,
+    books,
     browser_files,
     classifiers,
     classify,
@@ -81,6 +82,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *analyze.ROUTES,
     *summarize.ROUTES,
     *documents.ROUTES,
+    *books.ROUTES,  # before a document whose id would be "ledger"
     *stored_documents.ROUTES,
     *ocr.ROUTES,
     *audio.ROUTES,

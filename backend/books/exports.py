@@ -264,9 +264,17 @@ def _day(text: str) -> date | None:
     return day if day is not None and day.year >= _FIRST_YEAR else None
 
 
+_SPANISH_NAMES: Mapping[ViewName, str] = {
+    "ledger": "facturas-recibidas",
+    "lines": "lineas",
+    "suppliers": "proveedores",
+    "movements": "movimientos",
+}
+
+
 def file_name(options: ExportOptions) -> str:
     """What to call the file, in ASCII."""
-    names = {"ledger": "facturas-recibidas", "lines": "lineas", "suppliers": "proveedores", "movements": "movimientos"}
-    book = "libro" if options.locale == "es" else "ledger"
-    name = book if options.view is None else names[options.view] if options.locale == "es" else options.view
-    return f"{name}.{options.format}"
+    if options.view is None and options.format == "xlsx":
+        return "libro.xlsx" if options.locale == "es" else "books.xlsx"
+    view = options.view or "ledger"
+    return f"{_SPANISH_NAMES[view] if options.locale == 'es' else view}.{options.format}"

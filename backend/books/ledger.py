@@ -33,6 +33,7 @@ class BookedFile:
     id: str
     name: str
     documents: Sequence[Mapping[str, Any]]  # of the wire's answer
+    chosen: frozenset[int] | None = None  # indices of those that are meant; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,10 @@ def number_of(value: str | None) -> Decimal | None:
 
 
 def ledger_rows(file: BookedFile) -> Iterator[LedgerRow]:
-    """A row for each document of a file."""
+    """A row for each document of a file that is meant."""
     for index, document in enumerate(file.documents):
-        yield _row(Place(file.id, index, file.name, tuple(document["pages"])), document)
+        if file.chosen is None or index in file.chosen:
+            yield _row(Place(file.id, index, file.name, tuple(document["pages"])), document)
 
 
 def _row(place: Place, document: Mapping[str, Any]) -> LedgerRow:

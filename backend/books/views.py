@@ -202,7 +202,8 @@ def _supplier_cells(rows: Sequence[LedgerRow], missing: Sequence[MissingNumbers]
 
 def streamed_cells(view: View, file: BookedFile, rows: Sequence[LedgerRow]) -> Iterator[Row]:
     """Rows of lines or movements of one file, whose documents ``rows`` are of."""
-    for row, document in zip(rows, file.documents, strict=True):
+    for row in rows:
+        document = file.documents[row.place.index]
         if view is MOVEMENTS and row.kind == STATEMENT:
             yield from movement_cells(row, document)
         elif view is LINES and row.is_bookable:

@@ -133,7 +133,7 @@ class MemoryDocuments:
     async def documents(self, owner: str, query: DocumentQuery, part: ListRange) -> list[StoredDocument]:
         del query
         mine = [await self.document(owner, file_id) for file_id in self.rows]
-        return [stored for stored in mine if stored is not None][: part.limit]
+        return [stored for stored in mine if stored is not None][: part.limit] if part.after is None else []
 
     async def document_duplicates(self, owner: str, file_ids: Sequence[str]) -> list[Duplicate]:
         del owner, file_ids

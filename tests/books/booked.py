@@ -6,6 +6,7 @@ from typing import Any
 
 from backend.books.ledger import BookedFile, LedgerRow, ledger_rows
 
+UNCHECKED = {"VendorTaxId": None, "CustomerTaxId": None, "IBAN": None, "differences": []}
 VAT_21, VAT_10 = ("IVA", "21", "200.00", "42.00"), ("IVA", "10", "300.00", "30.00")
 
 
@@ -27,7 +28,13 @@ def document(
 ) -> dict[str, Any]:
     """A document of these fields: texts, or lists as `rows_of` makes them."""
     wire = {name: field(value) if isinstance(value, str) else value for name, value in fields.items()}
-    return {"pages": list(pages), "kind": kind, "fields": wire, "valid": {"totals": totals}, "confirmed": confirmed}
+    return {
+        "pages": list(pages),
+        "kind": kind,
+        "fields": wire,
+        "valid": {**UNCHECKED, "totals": totals},
+        "confirmed": confirmed,
+    }
 
 
 def taxes(*rows: tuple[str, ...]) -> dict[str, Any]:

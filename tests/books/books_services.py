@@ -1,0 +1,73 @@
+"""The app's services over a real storage of documents, whose fields are read from plain texts."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from backend.documents.records import DocumentAnswer, DocumentOptions
+from backend.documents.text_fields import find_text_fields
+from backend.files.stored_file import StoredFile
+from backend.lanes.text_work import TextWork
+from backend.search.files import FileService
+from backend.search.limits import SearchLimits
+from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
+from backend.search.stored_documents import StoredDocuments
+from backend.telemetry import Telemetry
+from tests.api.document_fakes import FakeDocuments
+from tests.api.fakes import FakeServices, fake_services
+from tests.fakes import ManualClock
+
+_NOW_S = 1_767_225_600.0
+
+
+def invoice_text(number: int, *, base: str = "500,00", tax: str = "105,00", total: str = "605,00") -> str:
+    """An invoice as it is set on paper."""
+    return f"""Aceros del Norte, S.L.           FACTURA
+NIF A58818501                    Nº factura: 2026/{number:03d}
+                                 Fecha: {number % 28 + 1:02d}/03/2026
+
+Código   Concepto          Cantidad    Precio     Importe
+0017     Tornillo M8             10     50,00      {base}
+
+                     Base imponible    {base}
+                     IVA 21 %          {tax}
+                     Total             {total}
+"""
+
+
+@dataclass
+class TextDocuments(FakeDocuments):
+    """Reads a file as a page set by a typewriter."""
+
+    async def process(self, upload: StoredFile, options: DocumentOptions, *args: Any, **more: Any) -> DocumentAnswer:
+        return await find_text_fields(TextWork(Telemetry()), upload.content().decode())
+
+
+async def draw_page(*args: Any, **options: Any) -> bytes:
+    """A white page."""
+    target = io.BytesIO()
+    Image.new("RGB", (595, 842), "white").save(target, "PNG")
+    return target.getvalue()
+
+
+@asynccontextmanager
+async def books_services(folder: Path) -> AsyncIterator[FakeServices]:
+    """Services whose stored documents are kept in ``folder``."""
+    storage = SqliteStorage(SqliteOptions(folder / "search"), clock=ManualClock())
+    await storage.start()
+    services: Any = fake_services()
+    services.documents = TextDocuments()
+    files = FileService(storage, SearchLimits(), render_page=draw_page, now=itertools.count(_NOW_S).__next__)
+    services.stored_documents = StoredDocuments(storage, files)
+    try:
+        yield services
+    finally:
+        await storage.close()
