@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     )
     precision: Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"] = Field(
         "auto",
-        description="auto measures on the first start and takes the fastest that stays close to fp32; exact is fp32; "
+        description="auto measures once, while nothing waits, and takes the fastest that stays close to fp32; exact is fp32; "
         "fast lowers the bar (Spearman 0.98 for 0.995); the others are that dtype or an error.",
     )
     runtime: Literal["auto", "torch", "torch-packed", "torch-compiled", "onnx", "openvino"] = Field(
@@ -96,9 +96,7 @@ class Settings(BaseSettings):
     lanes: int | None = Field(
         None, ge=1, description="Threads that run batches; unset: one per usable core on a CPU, one per GPU."
     )
-    batch_tokens: int | None = Field(
-        None, ge=16, description="Padded tokens of a batch; unset: measured on the first start."
-    )
+    batch_tokens: int | None = Field(None, ge=16, description="Padded tokens of a batch; unset: measured once.")
 
     model_profile: Literal["bundled", "multilingual"] = Field(
         "bundled",

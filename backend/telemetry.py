@@ -67,6 +67,8 @@ BackgroundTask = Literal[
     "share_classifiers",
     "share_models",
     "fetch_models",
+    "finish_start",
+    "measure_runtimes",
     "index_files",
     "reembed_stores",
     "expire_stores",

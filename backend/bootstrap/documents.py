@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +38,7 @@ from backend.lanes.batcher import Batcher
 from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.scope import entry
 from backend.lanes.policy import QueueLimits
+from backend.models.resting_process import Measurement
 from backend.ocr.rapidocr_autotune import RuntimeSelector
 from backend.ocr.rapidocr_sessions import LaneThreads
 from backend.ocr.records import OCR_TASKS
@@ -96,9 +98,16 @@ class DocumentRuntime:
         """For GET /health."""
         return (*self.jobs.degraded(), *self.speech.degraded(), *self.images.degraded())
 
-    async def start(self) -> None:
-        """Warm up for the first file, and start the job workers."""
+    async def warm_up(self) -> None:
+        """Load what the first file would wait for."""
         await self.documents.extractor.warm_up(self.lanes.status().lanes)
+
+    def measurements(self) -> Sequence[Measurement]:
+        """Of what serves by what is known of processors like this one."""
+        return self.documents.extractor.measurements()
+
+    async def start(self) -> None:
+        """Start the job workers."""
         await self.jobs.start()
         self.speech.start()
         self.images.start()

@@ -21,7 +21,7 @@ from backend.device.tuning_cache import TuningCache
 from backend.errors import HubUnreachable, ModelUnavailable
 from backend.models.autotune import EncoderRequest
 from backend.models.classifier_head import CONFIG as HEAD_CONFIG
-from backend.models.model_files import BUNDLED
+from backend.models.model_files import BUNDLED, BUNDLED_SOURCES
 from backend.replicas.rollout import Target
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
@@ -142,7 +142,7 @@ def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry
 def load_models(
     context: LoadContext, requests: Mapping[str, ModelRequest], targets: Mapping[str, Target] | None = None
 ) -> Catalog:
-    """Load every configured model, one after the other: each may measure, which needs the machine to itself.
+    """Load every configured model, one after the other: on an accelerator each may measure, and needs it to itself.
 
     One that the hub does not give for now is pending, and the bundled model of its task serves. An optional model, one
     that only the profile names, is left out with a warning where it cannot be loaded.
@@ -162,7 +162,8 @@ def load_models(
         if not request.source:
             continue
         try:
-            models.append(load_model(context, request))
+            later = request.task != EMBEDDINGS and request.source in BUNDLED_SOURCES  # whose files are sound
+            models.append(load_model(context, request, later=later))
         except HubUnreachable as error:
             stand_in = _stand_in(context, request)
             models += [] if stand_in is None else [stand_in]

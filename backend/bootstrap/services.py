@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -53,6 +53,7 @@ from backend.lanes.memory_keeper import MemoryKeeper
 from backend.lanes.policy import QueueLimits
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.model_files import resolve
+from backend.models.resting_process import Measurement, RestingMeasurements
 from backend.replicas.rollout import ModelRollout, NoRollout
 from backend.search.files import FileService
 from backend.search.retrieval import SearchService
@@ -60,7 +61,7 @@ from backend.search.sqlite.storage import SqliteStorage
 from backend.search.storage import SearchStorage
 from backend.search.stored_documents import StoredDocuments
 from backend.search.vector_stores import VectorStoreService
-from backend.serving.catalog import Catalog
+from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.analysis import TASK as ANALYSIS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
@@ -141,6 +142,7 @@ class Services:
     unloader: IdleUnloader
     context: LoadContext
     rollout: ModelRollout | NoRollout
+    late_start: LateStart
     drain_s: float
     processes: Callable[[], dict[str, Any]] = dict  # a report for GET /v1/system, where there are several
 
@@ -166,7 +168,7 @@ class Services:
         }
 
     async def start(self) -> None:
-        """Warm up, open the storages, and begin background work. Raises: SetupError."""
+        """Open the storages, and begin background work. Raises: SetupError."""
         self.telemetry.ready.set_function(self.health.known_ready)
         self.metering.start(self.supervisor)
         self.memory.start(self.supervisor)
@@ -174,6 +176,7 @@ class Services:
         await self.rollout.start()
         await self.search_runtime.start()
         await self.document_runtime.start()
+        self.late_start.begin()
 
     async def hand_over(self) -> None:
         """Give background work back, so that another replica can start on it at once. May be called again."""
@@ -181,6 +184,7 @@ class Services:
 
     async def close(self) -> None:
         """Hand over background work, finish accepted requests, then close everything."""
+        await self.late_start.close()
         self.unloader.stop()
         self.memory.stop()
         self.model_retry.stop()
@@ -197,6 +201,37 @@ class Services:
         self.inference.close()
         await self.cache.close()
         await self.telemetry.tracer.close()
+
+
+class LateStart:
+    """Does what the start leaves undone, step by step, while requests are served. Belongs to the loop.
+
+    Args:
+        measurements: that the last step begins.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        measurements: RestingMeasurements,
+        supervisor: Supervisor,
+    ) -> None:
+        self._steps, self._measurements, self._supervisor = steps, measurements, supervisor
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Leave undone what is not done yet."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._measurements.close()
+
+    async def _run(self) -> None:
+        for step in self._steps:
+            await self._supervisor.run("finish_start", step)
 
 
 async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | None = None) -> Services:
@@ -277,11 +312,44 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
 
 
 def _health(
-    found: _Foundation, shared: Shared, monitor: DeviceMonitor, documents: DocumentRuntime, parts: Sequence[_Watched]
+    found: _Foundation,
+    shared: Shared,
+    monitor: DeviceMonitor,
+    documents: DocumentRuntime,
+    parts: Sequence[_Watched],
+    *,
+    measuring: Callable[[], Sequence[str]],
 ) -> HealthService:
-    degraded, models = partial(_degraded, found.supervisor, parts), documents.models
     return HealthService(
-        found.catalog, shared.model_lanes, shared.cache, monitor.report, degraded=degraded, others=models
+        found.catalog,
+        shared.model_lanes,
+        shared.cache,
+        monitor.report,
+        degraded=partial(_degraded, found.supervisor, parts),
+        measuring=measuring,
+        others=documents.models,
+    )
+
+
+def _shared(
+    settings: Settings,
+    found: _Foundation,
+    cache: VectorCache,
+    batcher: Batcher,
+    inference: Inference,
+) -> Shared:
+    unloader = IdleUnloader(settings.model_keep_alive_s, found.telemetry, found.supervisor)
+    return Shared(
+        settings,
+        found.context,
+        cache,
+        batcher,
+        start_page_lanes(settings, found.context),
+        FileReaders(settings.reader_processes or found.context.facts.cores, file_limits(settings)),
+        inference.text_work.idle_trim,
+        unloader,
+        found.metering,
+        found.supervisor,
     )
 
 
@@ -292,21 +360,19 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     context, catalog = found.context, found.catalog
     cache = await start_cache(settings, telemetry, supervisor)
     batcher, monitor = _start_batcher(settings, context), _start_monitor(context, catalog, driver)
-    unloader = IdleUnloader(settings.model_keep_alive_s, telemetry, supervisor)
     inference = Inference(batcher, cache, telemetry, _text_work(settings, context, telemetry, supervisor))
     stack = await _text_stack(settings, found, inference, cache)
     texts, classes, neutral = stack.services, stack.classification, stack.neutral
-    page_lanes, idle_trim = start_page_lanes(settings, context), inference.text_work.idle_trim
-    readers = FileReaders(settings.reader_processes or context.facts.cores, file_limits(settings))
-    shared = Shared(settings, context, cache, batcher, page_lanes, readers, idle_trim, unloader, metering, supervisor)
+    shared = _shared(settings, found, cache, batcher, inference)
     documents = build_documents(shared, texts, found.speech_model, found.image_model)
     search = build_search(shared, texts, documents.documents, classes, reranking=stack.reranking, neutral=neutral)
-    loader = ModelSwapper(context, catalog, unloader, found.requests, on_swap=classes.on_model_swap)
+    loader, measurements = _model_swapper(found, shared, classes)
     rollout = found.replicas.rollout(catalog, loader, found.requests, telemetry, supervisor)
+    watched = (metering, documents, search, classes.store, rollout)
     return Services(
         catalog=catalog,
         loader=loader,
-        model_retry=_start_model_retry(context, catalog, loader, unloader, supervisor),
+        model_retry=_start_model_retry(context, catalog, loader, shared.unloader, supervisor),
         inference=inference,
         embeddings=texts.embeddings,
         entities=texts.entities,
@@ -330,21 +396,27 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         summary_runtime=stack.summaries,
         document_runtime=documents,
         search_runtime=search,
-        health=_health(found, shared, monitor, documents, (metering, documents, search, classes.store, rollout)),
+        health=_health(found, shared, monitor, documents, watched, measuring=measurements.names),
         telemetry=telemetry,
         metering=metering,
         supervisor=supervisor,
-        memory=_memory_keeper(settings, cache, search.storage, idle_trim, unloader),
+        memory=_memory_keeper(settings, cache, search.storage, shared.idle_trim, shared.unloader),
         batcher=batcher,
         cache=cache,
         driver=driver,
         monitor=monitor,
-        unloader=unloader,
+        unloader=shared.unloader,
         limits=limits_of(settings),
         context=context,
         drain_s=settings.limit_drain_s,
         rollout=rollout,
+        late_start=_late_start(found, loader, documents, measurements),
     )
+
+
+def _is_idle(*batchers: Batcher) -> bool:
+    statuses = [batcher.status() for batcher in batchers]
+    return not any(status.busy or status.queued_jobs for status in statuses)
 
 
 def api_options(settings: Settings, keys: LiveKeys, require_memory: Callable[[], None] = lambda: None) -> ApiOptions:
@@ -363,6 +435,40 @@ def api_options(settings: Settings, keys: LiveKeys, require_memory: Callable[[],
         traffic=traffic,
         version=__version__,
     )
+
+
+def _model_swapper(
+    found: _Foundation, shared: Shared, classes: ClassificationService
+) -> tuple[ModelSwapper, RestingMeasurements]:
+    """What replaces models, and what measures those that serve unmeasured, also after a swap."""
+    measurements = RestingMeasurements(partial(_is_idle, shared.model_lanes, shared.page_lanes), found.supervisor)
+
+    def on_swap(model: LoadedModel) -> None:
+        classes.on_model_swap(model)
+        _measure_later(model, loader, measurements)
+
+    loader = ModelSwapper(found.context, found.catalog, shared.unloader, found.requests, on_swap=on_swap)
+    return loader, measurements
+
+
+def _measure_later(model: LoadedModel, loader: ModelSwapper, measurements: RestingMeasurements) -> None:
+    if model.after_start is not None and model.after_start.measure is not None:
+        name = f"{model.name} for {model.task}, served by {model.choice.candidate}"
+        adopt = partial(loader.adopt_measured, model)
+        measurements.add(Measurement(name, model.after_start.measure, adopt))
+
+
+def _late_start(
+    found: _Foundation, loader: ModelSwapper, documents: DocumentRuntime, measurements: RestingMeasurements
+) -> LateStart:
+    async def measure_later() -> None:
+        for model in found.catalog.models():
+            if found.catalog.pending.of(model.task) is None:  # else it serves only until that one is fetched
+                _measure_later(model, loader, measurements)
+        for measurement in documents.measurements():
+            measurements.add(measurement)
+
+    return LateStart((loader.finish_start, documents.warm_up, measure_later), measurements, found.supervisor)
 
 
 def _start_model_retry(

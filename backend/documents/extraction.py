@@ -38,6 +38,7 @@ from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.file_threads import FileThreads
 from backend.lanes.inference import Urgency
+from backend.models.resting_process import Measurement
 from backend.ocr.engine_choice import OcrEngineName, reason_for_doubt
 from backend.ocr.languages import tesseract_code
 from backend.ocr.rapidocr_models import is_latin_print
@@ -331,6 +332,10 @@ class DocumentExtractor:
         """Start a reader process, and load OCR data on every lane, before the first file comes."""
         first = first_guess(self._languages, None)
         await asyncio.gather(self._threads.run(self._readers.start), self._ocr.warm_up(lanes, first))
+
+    def measurements(self) -> Sequence[Measurement]:
+        """As `OcrService` has them."""
+        return self._ocr.measurements()
 
     def close(self) -> None:
         self._threads.close()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from backend.lanes.backlog import Backlog
 from backend.lanes.batcher import Batcher
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
+from backend.models.resting_process import Measurement
 from backend.ocr.engine_choice import (
     OcrEngineName,
     accept_first,
@@ -127,7 +129,16 @@ class OcrService:
             bars[24:40, 32:224:8] = 0
             image = OcrImage(bars, None, tuple(languages), _WARM_UP_S)
             loading += [self._warm_lane(image) for _ in range(lanes)]
-        await asyncio.gather(*loading, return_exceptions=True)  # a fault shows with the first request, as its error
+        with self._idle_trim.busy():  # the networks leave memory again where no page comes
+            await asyncio.gather(*loading, return_exceptions=True)  # a fault shows with the first request, as its error
+
+    def measurements(self) -> Sequence[Measurement]:
+        """Of RapidOCR's runtime, where its networks run and are not measured yet."""
+        rapidocr = self._engines.rapidocr
+        if rapidocr is None or rapidocr.measure is None or self._engines.default not in ("auto", "rapidocr"):
+            return ()
+        adopt = partial(asyncio.to_thread, rapidocr.adopt)
+        return (Measurement(f"RapidOCR, {rapidocr.why}", rapidocr.measure, adopt),)
 
     async def _warm_lane(self, image: OcrImage) -> None:
         await self.recognize(image, "tesseract")

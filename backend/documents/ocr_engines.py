@@ -9,6 +9,7 @@ from pathlib import Path
 
 from backend.errors import InvalidField, SetupError
 from backend.lanes.engine import Engine
+from backend.models.resting_process import Work
 from backend.ocr.engine_choice import OcrEngineName
 from backend.ocr.rapidocr_autotune import RuntimeSelector, TunedModels
 from backend.ocr.rapidocr_detector import DetectionEngine
@@ -41,7 +42,9 @@ class RapidOcrEngines:
     languages: tuple[str, ...] = LANGUAGES
     on_device: bool = False  # its sessions run on the device of the models, not on the CPU beside it
     runs_on: Callable[[], str] = lambda: ""  # one sentence: what executes the networks, and why
-    warm_up: Callable[[], None] = lambda: None  # loads the networks, after measuring runtimes at the first start
+    warm_up: Callable[[], None] = lambda: None  # loads the networks
+    measure: Work | None = None  # the runtimes; None where they are measured, or there is nothing to choose
+    adopt: Callable[[], None] = lambda: None  # what was measured; any thread
     release_memory: Callable[[], None] = lambda: None  # that past pages took; any thread
     unload: Callable[[], None] = lambda: None  # the networks, until the next page; any thread
 
@@ -203,6 +206,8 @@ def _start_rapidocr(placement: RapidOcrPlacement, absent: list[str]) -> RapidOcr
         on_device=on_device,
         runs_on=tuned.why,
         warm_up=tuned.warm_up,
+        measure=tuned.measure,
+        adopt=tuned.adopt,
         release_memory=models.release_memory,
         unload=models.unload,
     )

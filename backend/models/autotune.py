@@ -1,10 +1,15 @@
-"""Chooses the runtime, dtype and batch budget for a model: measured once, checked against float32, kept in a file."""
+"""Chooses the runtime, dtype and batch budget for a model: measured once, checked against float32, kept in a file.
+
+On a CPU a model serves at once, by what is known of processors of its kind, and is measured when the service rests
+(`resting_process`); on an accelerator, whose memory holds one encoder at a time, the first start measures.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from backend.device.faults import FaultKind, classify
@@ -16,15 +21,19 @@ from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder, Vectors
 from backend.models.encoder_benchmark import (
+    ALWAYS_QUIET,
     AUTO,
     FAST,
     EncoderBenchmark,
     Fidelity,
     FidelityThresholds,
+    Quiet,
     measure_fidelity,
     probe_texts,
     rejection_reason,
 )
+from backend.models.model_files import BUNDLED_SOURCES
+from backend.models.resting_process import Work
 from backend.models.runtimes import (
     Candidate,
     ModelDoesNotFit,
@@ -33,12 +42,13 @@ from backend.models.runtimes import (
     adds_int8_exactly,
     candidates,
     fallback,
+    fastest_known,
     load_encoder,
     versions,
     why_none,
 )
 from backend.models.spec import ModelSpec
-from backend.models.tokenizer import TextTokenizer
+from backend.models.tokenizer import TextTokenizer, tokenizer_of
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -84,28 +94,67 @@ class Choice:
     why: tuple[str, ...]
     measured: tuple[CandidateResult, ...] = ()
     launch_tokens: int = 0  # that the device computes in the time of a launch; 0 where it was not measured
+    is_provisional: bool = False  # not measured here yet
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.runtime, self.dtype)
 
 
 Loader = Callable[[ModelSpec, Candidate, Placement], Encoder]
 
 
 class Selector:
-    """Chooses an encoder for a model on one placement. Only tests replace ``load``."""
+    """Chooses an encoder for a model on one placement. Only tests replace ``load``.
+
+    Args:
+        quiet: when to measure.
+    """
 
     def __init__(
-        self, facts: MachineFacts, placement: Placement, kept: TuningCache, *, load: Loader = load_encoder
+        self,
+        facts: MachineFacts,
+        placement: Placement,
+        kept: TuningCache,
+        *,
+        load: Loader = load_encoder,
+        quiet: Quiet = ALWAYS_QUIET,
     ) -> None:
-        self._facts, self._placement, self._kept, self._load = facts, placement, kept, load
+        self._facts, self._placement, self._kept, self._load, self._quiet = facts, placement, kept, load, quiet
 
     def select(self, spec: ModelSpec, tokenizer: TextTokenizer, request: EncoderRequest) -> tuple[Encoder, Choice]:
-        """The encoder to serve with. The first start measures for some seconds; later ones read the file.
+        """The encoder to serve with: the best of ``foreseen`` that loads; where none does, what is measured now.
 
         Raises: ModelUnavailable when an explicit request, or every candidate, fails.
         """
-        key, same_shape = self._key(spec.sha256, request), self._key(repr(spec.shape), request)
-        kept = self._from_file(key, spec)
-        if kept is not None:
-            return kept
+        for choice in self.foreseen(spec, request):
+            try:
+                return self._load(spec, choice.candidate, self._placement), choice
+            except (ModelUnavailable, RuntimeError) as error:
+                reason = f"{choice.candidate}: {error}"
+                log_event(_log, logging.WARNING, "a runtime cannot be used; the next one serves", reason=reason)
+        return self.measure(spec, tokenizer, request)
+
+    def foreseen(self, spec: ModelSpec, request: EncoderRequest) -> list[Choice]:
+        """What to serve with unmeasured, the best first: what was kept, and on a CPU what is known of its kind.
+
+        Of a model that nobody has measured on such processors nothing but float32 is known to be faithful.
+        """
+        kept = self.kept(spec, request)
+        known = self._known(spec, request) if self._on_cpu else []
+        return known if kept is None else [kept, *known]
+
+    def kept(self, spec: ModelSpec, request: EncoderRequest) -> Choice | None:
+        """What was measured for this model on this machine, if nothing that it depends on has changed."""
+        return self._kept_choice(self._key(spec.sha256, request))
+
+    def work(self, spec: ModelSpec, request: EncoderRequest) -> Work:
+        """Measures a model that serves already, in a `resting_process`, and keeps the choice."""
+        return partial(_measure_model, partial(Selector, self._facts, self._placement, self._kept), spec, request)
+
+    def measure(self, spec: ModelSpec, tokenizer: TextTokenizer, request: EncoderRequest) -> tuple[Encoder, Choice]:
+        """Measure the candidates, and keep what is chosen for later starts. Raises: as ``select``."""
+        same_shape = self._key(repr(spec.shape), request)
         encoder, choice = self._from_same_shape(same_shape, spec, tokenizer, request) or self._measure_all(
             spec, tokenizer, request
         )
@@ -113,9 +162,29 @@ class Selector:
             why = f"measured again at the next start: too little memory was free for {', '.join(lacked)}"
             return encoder, replace(choice, why=(*choice.why, why))
         entry = asdict(replace(choice, why=(*choice.why, "kept from an earlier start")))
-        self._kept.save(key, entry)
+        self._kept.save(self._key(spec.sha256, request), entry)
         self._kept.save(same_shape, entry)
         return encoder, choice
+
+    def _known(self, spec: ModelSpec, request: EncoderRequest) -> list[Choice]:
+        available = candidates(self._facts, self._placement, request.precision, request.runtime)
+        kind, order = fastest_known(self._facts.cpu_flags) if spec.source in BUNDLED_SOURCES else ("", ())
+        exact_first = sorted(available, key=lambda each: each.dtype != "fp32")
+        ranked = [*(each for each in order if each in available), *(each for each in exact_first if each not in order)]
+        budget = self._budgets(request)[0]
+        known = f"the fastest faithful one measured on processors with {kind}, until this one is measured"
+        safe = "serves until this processor is measured"
+        return [
+            Choice(
+                each.runtime,
+                each.dtype,
+                budget,
+                0.0,
+                (f"{each}: {known if each in order else safe}",),
+                is_provisional=True,
+            )
+            for each in ranked
+        ]
 
     def _key(self, model: str, request: EncoderRequest) -> str:
         facts = self._facts
@@ -129,16 +198,6 @@ class Selector:
     @property
     def _on_cpu(self) -> bool:
         return self._placement.type is DeviceType.CPU
-
-    def _from_file(self, key: str, spec: ModelSpec) -> tuple[Encoder, Choice] | None:
-        choice = self._kept_choice(key)
-        if choice is None:
-            return None
-        try:
-            return self._load(spec, Candidate(choice.runtime, choice.dtype), self._placement), choice
-        except (ModelUnavailable, RuntimeError) as error:
-            _cannot_be_used(error)
-            return None
 
     def _kept_choice(self, key: str) -> Choice | None:
         try:
@@ -156,7 +215,7 @@ class Selector:
         if choice is None:
             return None
         contest = self._contest(spec, self._benchmark(tokenizer, choice.budget), request)
-        contest.measure([Candidate(choice.runtime, choice.dtype)])
+        contest.measure([choice.candidate])
         row = contest.rows[0]
         if row.fault:
             _cannot_be_used(row.fault)
@@ -172,7 +231,9 @@ class Selector:
         ids = [tokens.ids for tokens in tokenizer.encode(probe_texts())]
         place = self._placement
         batches = 0 if self._on_cpu else _GPU_BATCHES
-        return EncoderBenchmark(ids, lanes=place.lanes, budget=budget, depth=place.depth, budgets_at_least=batches)
+        return EncoderBenchmark(
+            ids, lanes=place.lanes, budget=budget, depth=place.depth, budgets_at_least=batches, quiet=self._quiet
+        )
 
     def _measure_all(
         self, spec: ModelSpec, tokenizer: TextTokenizer, request: EncoderRequest
@@ -283,6 +344,7 @@ class _Contest:
         if not self._holds_best:
             self._held = None
         release(self._device)
+        self._benchmark.quiet.wait()
         return self._load_encoder(candidate)
 
 
@@ -360,3 +422,7 @@ def _choice_from(entry: Mapping[str, Any]) -> Choice:
     if not isinstance(entry["budget"], int) or entry["budget"] < 1:
         raise ValueError(f"budget {entry['budget']!r} is no number of tokens")
     return Choice(**{**entry, "why": tuple(entry["why"]), "measured": tuple(CandidateResult(**row) for row in rows)})
+
+
+def _measure_model(selector: Callable[..., Selector], spec: ModelSpec, request: EncoderRequest, quiet: Quiet) -> None:
+    selector(quiet=quiet).measure(spec, tokenizer_of(spec), request)

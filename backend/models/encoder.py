@@ -16,6 +16,9 @@ Vectors = NDArray[np.float32]
 _MASKED = -1e9  # added to the attention scores of padding
 
 
+GRAPH_PADDING_COST = 0.1  # of encoders on models/onnx_graph: padding exists in attention only
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
     """Texts laid end to end, and the two index maps between that and the padded form attention needs.

@@ -59,7 +59,9 @@ class UnloadableEncoder(Generic[Loaded]):
     freed when the batch ends. Safe on any thread; ``get`` takes the lock only to load.
 
     Args:
-        load: loads the encoder again, on the lane that asks first; other lanes wait for that one.
+        encoder: None for one that is loaded later, by the first that needs it.
+        load: loads the encoder, on the lane that asks first; other lanes wait for that one.
+        padding_cost: of an encoder that is loaded later.
         device: where it is, as torch names it.
         companions: drop what was loaded beside the encoder; called when it is unloaded.
         changed: called after loading (True) and unloading (False), on the thread that did it.
@@ -67,19 +69,20 @@ class UnloadableEncoder(Generic[Loaded]):
 
     def __init__(
         self,
-        encoder: Loaded,
+        encoder: Loaded | None,
         load: Callable[[], Loaded],
         *,
         name: str,
         device: str = "cpu",
         companions: Sequence[Callable[[], None]] = (),
+        padding_cost: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.device = name, device
-        self.padding_cost = encoder.padding_cost
+        self.padding_cost = padding_cost if encoder is None else encoder.padding_cost
         self.changed: Callable[[bool], None] = _ignore
         self._load, self._clock, self._companions = load, clock, companions
-        self._encoder: Loaded | None = encoder
+        self._encoder = encoder
         self._lock = threading.Lock()
         self._used_s = clock()
 
@@ -124,7 +127,7 @@ class UnloadableEncoder(Generic[Loaded]):
                 encoder = self._encoder = self._load()
             except SetupError as error:
                 raise Unavailable(f"the idle model could not be loaded again: {error}") from error
-        log_event(_log, logging.INFO, "model loaded again", model=self.name, s=round(self._clock() - started_s, 2))
+        log_event(_log, logging.INFO, "model is in memory", model=self.name, s=round(self._clock() - started_s, 2))
         self.changed(True)
         return encoder
 

@@ -10,7 +10,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
-from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool, relative_buckets
+from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors, pack, pool, relative_buckets
 from backend.models.onnx_graph import Arithmetic, build
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.weights import EncoderWeights, load_weights
@@ -22,7 +22,7 @@ class OnnxEncoder:
     """One session shared by all lanes: a run executes on its caller's thread."""
 
     runtime = "onnx"
-    padding_cost = 0.1  # padding exists in attention only
+    padding_cost = GRAPH_PADDING_COST
 
     def __init__(self, spec: ModelSpec, *, dtype: str, threads: int) -> None:
         """Build the graph and open the session; ``dtype`` is of ARITHMETICS. Raises: ModelUnavailable."""

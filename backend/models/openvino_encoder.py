@@ -13,7 +13,7 @@ from typing import Any
 import openvino
 
 from backend.device.facts.amx import flags_beyond_limit
-from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
+from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors, pack, pool
 from backend.models.onnx_encoder import extra_inputs, graph_inputs
 from backend.models.onnx_graph import Arithmetic, build
 from backend.models.spec import EncoderShape, ModelSpec, Pooling
@@ -40,7 +40,7 @@ class OpenVinoEncoder:
     """
 
     runtime = "openvino"
-    padding_cost = 0.1  # padding exists in attention only
+    padding_cost = GRAPH_PADDING_COST
 
     def __init__(self, spec: ModelSpec, *, dtype: str, lanes: int, threads: int) -> None:
         """Build the graph and compile it; ``dtype`` is "fp32", "bf16" or "int8". Raises: ModelUnavailable.

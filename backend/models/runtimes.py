@@ -43,6 +43,7 @@ class Candidate:
         return f"{self.runtime} {self.dtype}"
 
 
+GRAPH_RUNTIMES = ("openvino", "onnx")  # that execute models/onnx_graph
 _CPU_GRAPH = (
     Candidate("openvino", "int8"),
     Candidate("openvino", "bf16"),
@@ -52,6 +53,13 @@ _CPU_GRAPH = (
     Candidate("onnx", "fp32"),
 )
 _CPU_TORCH = (Candidate("torch", "bf16"), Candidate("torch", "fp32"))
+# By kind of processor what was the fastest faithful one for the bundled models, the next best after it: the first kind
+# whose flags a processor has. Of others, ARM among them, nothing was measured: they begin with float32.
+_FASTEST_KNOWN: tuple[tuple[str, frozenset[str], tuple[Candidate, ...]], ...] = (
+    ("AMX", frozenset({"amx_int8", "amx_bf16"}), (Candidate("openvino", "int8"), Candidate("openvino", "bf16"))),
+    ("AVX-512 and VNNI", frozenset({"avx512_vnni"}), (Candidate("openvino", "int8"), Candidate("onnx", "int8"))),
+    ("AVX2", frozenset({"avx2"}), (Candidate("onnx", "int7"), Candidate("openvino", "fp32"))),
+)
 _WARM_STEP, _WARM_TOKENS = 4, 160  # lone texts up to this length are most of the traffic
 _MODULES = {
     "torch": "torch",
@@ -78,6 +86,12 @@ def candidates(facts: MachineFacts, placement: Placement, precision: Precision, 
         for candidate in possible
         if candidate.dtype in dtypes and runtime in ("auto", candidate.runtime) and installed(candidate.runtime)
     ]
+
+
+def fastest_known(cpu_flags: Collection[str]) -> tuple[str, tuple[Candidate, ...]]:
+    """The kind of a processor, and what was fastest on its kind, the best first; nothing for a kind never measured."""
+    kinds = ((kind, known) for kind, flags, known in _FASTEST_KNOWN if not flags.isdisjoint(cpu_flags))
+    return next(kinds, ("", ()))
 
 
 def why_none(placement: Placement) -> str:

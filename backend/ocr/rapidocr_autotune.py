@@ -1,6 +1,7 @@
 """Chooses what executes RapidOCR's networks on a CPU: measured once on a made page, kept in a file.
 
-A candidate must read that page as ONNX Runtime does in float32.
+A candidate must read that page as ONNX Runtime does in float32. Until it is measured, while the service rests, what was
+the fastest elsewhere serves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from backend.device.memory.release import trim_heap
 from backend.device.plan.precision import dtypes_for
 from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache, fingerprint
-from backend.models.encoder_benchmark import probe_texts
+from backend.models.encoder_benchmark import ALWAYS_QUIET, Quiet, probe_texts
+from backend.models.resting_process import Work
 from backend.models.runtimes import Candidate, installed, versions
 from backend.ocr.rapidocr_detector import DetectedPage, DetectionEngine
 from backend.ocr.rapidocr_models import RapidOcrModels, rapidocr_version
@@ -80,8 +82,9 @@ class RuntimeSelector:
         kept: TuningCache,
         *,
         read: Reader | None = None,
+        quiet: Quiet = ALWAYS_QUIET,
     ) -> None:
-        self._facts, self._cores, self._kept = facts, cores, kept
+        self._facts, self._cores, self._kept, self._quiet = facts, cores, kept, quiet
         self._read = read or _read_on
 
     def kept(self) -> RuntimeChoice | None:
@@ -93,12 +96,22 @@ class RuntimeSelector:
             log_event(_log, logging.WARNING, "the kept choice cannot be used; measuring again", reason=error)
             return None
 
+    def known(self) -> RuntimeChoice:
+        """What serves until something is measured: the first candidate was the fastest on all processors so far."""
+        best = next(iter(candidates(self._facts)), ONNX_FP32)
+        return RuntimeChoice(best.runtime, best.dtype, f"{best} on the CPU, not measured here yet", ())
+
+    @property
+    def work(self) -> Work:
+        """Measures in a `resting_process`."""
+        return partial(_measure, self._facts, self._cores, self._kept)
+
     def measure(self) -> RuntimeChoice:
-        """The fastest candidate that reads as ONNX Runtime does in float32. Some seconds; nothing else should run.
+        """The fastest candidate that reads as ONNX Runtime does in float32. Some seconds.
 
         Raises: ModelUnavailable when ONNX Runtime itself fails.
         """
-        log_event(_log, logging.INFO, "measuring runtimes for RapidOCR, once for this machine")
+        self._quiet.wait()
         reference = self._read(ONNX_FP32, self._cores, None)
         results = [RuntimeResult(str(ONNX_FP32), reference.page_s, "")]
         results += [self._measured(candidate, reference) for candidate in candidates(self._facts)]
@@ -108,6 +121,7 @@ class RuntimeSelector:
         return choice
 
     def _measured(self, candidate: Candidate, reference: ProbeReading) -> RuntimeResult:
+        self._quiet.wait()
         try:
             reading = self._read(candidate, self._cores, reference.page)
         except Exception as error:  # noqa: BLE001  # the border to a foreign runtime: a kernel broken here shows only now
@@ -132,7 +146,9 @@ class TunedModels:
     def __init__(self, models: RapidOcrModels, selector: RuntimeSelector | None) -> None:
         """Take the choice of an earlier start. ``selector``: None where there is nothing to choose."""
         self._models, self._selector = models, selector
-        self._choice = selector.kept() if selector else None
+        kept = selector.kept() if selector else None
+        self.measure = selector.work if selector and kept is None else None
+        self._choice = kept or (selector.known() if selector else None)
         if self._choice:
             models.use(self._choice.candidate)
 
@@ -143,14 +159,19 @@ class TunedModels:
             return self._models.provider.why if self._selector is None else f"{self._models.provider.why}; {chosen}"
         return chosen
 
-    def warm_up(self) -> None:
-        """Measure where no start has, then load the networks and run a page on every lane's share of the runtime.
+    def adopt(self) -> None:
+        """Take what was measured meanwhile. Pages that are being read keep the networks that they began with."""
+        measured = self._selector.kept() if self._selector else None
+        if measured and self._choice:
+            if measured.candidate != self._choice.candidate:
+                self._models.use(measured.candidate)
+            self._choice = measured
 
-        Seconds, the first time some more. Blocks: call it on a thread, before pages come. Raises: ModelUnavailable.
+    def warm_up(self) -> None:
+        """Load the networks and run a page on every lane's share of the runtime. Seconds; blocks.
+
+        Raises: ModelUnavailable.
         """
-        if self._selector and not self._choice:
-            self._choice = self._selector.measure()
-            self._models.use(self._choice.candidate)
         lanes = self._models.cores.lanes
         with ThreadPoolExecutor(lanes) as pool:
             list(pool.map(partial(read_page, self._models), [probe_page()] * lanes))
@@ -217,6 +238,10 @@ def difference(reading: ProbeReading, reference: ProbeReading) -> str:
         if not abs(line.confidence - expected.confidence) <= _CONFIDENCE:
             return f"has a confidence of {line.confidence:.3f} for {texts[0]!r}, float32 {expected.confidence:.3f}"
     return ""
+
+
+def _measure(facts: MachineFacts, cores: LaneThreads, kept: TuningCache, quiet: Quiet) -> None:
+    RuntimeSelector(facts, cores, kept, quiet=quiet).measure()
 
 
 def _read_on(candidate: Candidate, cores: LaneThreads, lines_of: DetectedPage | None) -> ProbeReading:

@@ -70,6 +70,7 @@ class EngineTable:
             token_engine=self._add(model.token_engine),
             tokenizer=cast("TextTokenizer", None),  # each worker reads its own
             residents=(),
+            after_start=None,
         )
 
     def _add(self, engine: Engine) -> RemoteEngine:

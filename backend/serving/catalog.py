@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,12 +14,23 @@ from backend.models.autotune import Choice
 from backend.models.encoder_source import UnloadableEncoder
 from backend.models.fingerprint import arithmetic_key
 from backend.models.model_files import BUNDLED, BUNDLED_DEFAULT, BUNDLED_SOURCES
+from backend.models.resting_process import Work
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import TextTokenizer
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.ner import TASK as NER
 from backend.serving.pending_models import PendingModels
+
+
+@dataclass(frozen=True, slots=True)
+class AfterStart:
+    """What is done for a model on a CPU when it serves already; nothing here is urgent."""
+
+    warm_up: Callable[[], None]  # load it where it is not yet, and compile what early requests need; on a thread
+    load: Callable[[], LoadedModel]  # it again, by what is known by then; on a thread
+    measure: Work | None = None  # the runtimes; None where they are measured
+    measured: Callable[[], Choice | None] = lambda: None  # what was chosen since; on a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class LoadedModel:
     residents: tuple[UnloadableEncoder[Any], ...] = ()  # its encoders in memory, one a device
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its results
     head: SequenceHead | None = None  # of a sequence classifier
+    after_start: AfterStart | None = None  # None where nothing is left to do
 
     @property
     def is_loaded(self) -> bool:

@@ -35,6 +35,7 @@ class HealthService:
     """Readiness and reports. Belongs to the loop's thread.
 
     Args:
+        measuring: what serves by what is known of its kind until it is measured here.
         others: those that the catalog does not hold, as `report` has them.
     """
 
@@ -46,11 +47,13 @@ class HealthService:
         gpu_report: Callable[[], dict[str, Any]],
         *,
         degraded: Callable[[], Sequence[str]] = tuple,
+        measuring: Callable[[], Sequence[str]] = tuple,
         others: Callable[[], Sequence[dict[str, object]]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog, self._batcher, self._cache, self._clock = catalog, batcher, cache, clock
         self._gpu_report, self._degraded, self._others = gpu_report, degraded, others
+        self._measuring = measuring
         self._watched: list[Callable[[], Sequence[str]]] = []
         self._probe: asyncio.Task[str] | None = None
         self._probe_fault = ""  # of the last probe, and when it ended
@@ -109,6 +112,7 @@ class HealthService:
             "lanes": asdict(self._batcher.status()),
             "cache": asdict(self._cache.status()),
             "degraded": self.degraded(),
+            "measuring": list(self._measuring()),
         }
 
     def lanes(self) -> BatcherStatus:

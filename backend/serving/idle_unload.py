@@ -31,7 +31,7 @@ class IdleUnloader:
         """Count and unload these from now on; time before the call does not count as idle."""
         for resident in residents:
             self._watched.add(resident)
-            self._count(resident, loaded=True)
+            self._count(resident, loaded=resident.is_loaded)
             resident.changed = partial(self._on_change, loop, resident)
             self._set_timer(loop, resident, idle_s=0.0)
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from backend.device.plan.placement import Placement
-from backend.device.records import MachineFacts
+from backend.device.records import DeviceType, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import ModelUnavailable
 from backend.lanes.encoder_engine import EncoderEngine, TaskHead
@@ -18,19 +18,19 @@ from backend.lanes.float32_fallback import Float32Encoder, Float32Fallback, NoFa
 from backend.lanes.replicas import Replicas
 from backend.models.autotune import Choice, EncoderRequest, Selector
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits, measure_batch_limits
-from backend.models.encoder import Encoder
+from backend.models.encoder import GRAPH_PADDING_COST, Encoder
 from backend.models.encoder_source import UnloadableEncoder
 from backend.models.generation import Generator
 from backend.models.generator_loading import choose_generator, load_generator
 from backend.models.model_files import check_unchanged, resolve
 from backend.models.pairs import PairTokenizer
 from backend.models.readout import Readout
-from backend.models.runtimes import Candidate, capture_graphs, in_float32_of, load_encoder, warm_up
+from backend.models.runtimes import GRAPH_RUNTIMES, capture_graphs, in_float32_of, load_encoder, warm_up
 from backend.models.sequence_head import SequenceHead, read_sequence_head
 from backend.models.spec import ModelSpec
 from backend.models.token_head import TokenHead, read_token_head
 from backend.models.tokenizer import tokenizer_of
-from backend.serving.catalog import LoadedModel, served_names
+from backend.serving.catalog import AfterStart, LoadedModel, served_names
 from backend.serving.engines.analysis import TASK as ANALYSIS
 from backend.serving.engines.analysis import SpanSumsHead
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
@@ -80,8 +80,11 @@ class _DeviceReplica:
         return EncoderEngine(task, self.resident, task_head, choice.budget, limits, fallback, launch_tokens)
 
 
-def load_model(context: LoadContext, request: ModelRequest) -> LoadedModel:
+def load_model(context: LoadContext, request: ModelRequest, *, later: bool = False) -> LoadedModel:
     """Load the model for its task. Seconds; minutes where it is fetched first.
+
+    Args:
+        later: where it is known what executes it, the weights are loaded by ``after_start`` or by the first request.
 
     Raises: ModelUnavailable with the reason.
     """
@@ -93,7 +96,13 @@ def load_model(context: LoadContext, request: ModelRequest) -> LoadedModel:
     if isinstance(head, SequenceHead) and (request.task == RERANKER or read_nli(head.labels) is not None):
         PairTokenizer(tokenizer, spec.token_types)  # raises here what every request would fail with
     first, *others = context.placements
-    encoder, choice = Selector(context.facts, first, context.tuned).select(spec, tokenizer, request.encoder_request)
+    selector = Selector(context.facts, first, context.tuned)
+    encoder: Encoder | None = None
+    foreseen = selector.foreseen(spec, request.encoder_request) if later else []
+    if foreseen and foreseen[0].runtime in GRAPH_RUNTIMES:
+        choice = foreseen[0]
+    else:
+        encoder, choice = selector.select(spec, tokenizer, request.encoder_request)
     task_head = _task_head(spec, head)
     replicas = [
         _replica(context, spec, choice, first, readout=task_head.readout, encoder=encoder),
@@ -104,6 +113,12 @@ def load_model(context: LoadContext, request: ModelRequest) -> LoadedModel:
         engines = [replica.engine(task, task_head, choice, context.telemetry) for replica in replicas]
         return Replicas(engines) if others else engines[0]
 
+    after_start = AfterStart(
+        warm_up=lambda: warm_up(replicas[0].resident.get(), spec.max_tokens),
+        load=partial(load_model, context, request),
+        measure=selector.work(spec, request.encoder_request) if choice.is_provisional else None,
+        measured=partial(selector.kept, spec, request.encoder_request),
+    )
     return LoadedModel(
         spec=spec,
         tokenizer=tokenizer,
@@ -117,6 +132,7 @@ def load_model(context: LoadContext, request: ModelRequest) -> LoadedModel:
         residents=tuple(replica.resident for replica in replicas),
         labels=head.labels if head else (),
         head=head if isinstance(head, SequenceHead) else None,
+        after_start=after_start if first.type is DeviceType.CPU else None,
     )
 
 
@@ -196,19 +212,23 @@ def _replica(
     readout: Readout,
     encoder: Encoder | None = None,
 ) -> _DeviceReplica:
-    load = partial(load_encoder, spec, Candidate(choice.runtime, choice.dtype), placement)
+    """Warmed up and measured, but on a CPU, where that has time (`AfterStart`), and the encoder may come later too."""
+    load = partial(load_encoder, spec, choice.candidate, placement)
     in_float32 = partial(load_encoder, spec, in_float32_of(choice.runtime), placement)
     exact = Float32Encoder(partial(_load_again, spec, in_float32))
-    loaded = encoder or load()
-    warm_up(loaded, spec.max_tokens, readout)
-    batch_limits = measure_batch_limits(
-        loaded, spec, choice, placement, kept=context.tuned, platform=context.facts.platform
-    )
+    batch_limits = learnt_batch_limits(placement)
+    if placement.type is not DeviceType.CPU:
+        encoder = encoder or load()
+        warm_up(encoder, spec.max_tokens, readout)
+        batch_limits = measure_batch_limits(
+            encoder, spec, choice, placement, kept=context.tuned, platform=context.facts.platform
+        )
     resident = UnloadableEncoder(
-        loaded,
+        encoder,
         partial(_load_again, spec, load, readout),
         name=spec.name,
         device=placement.device,
         companions=(exact.drop,),
+        padding_cost=GRAPH_PADDING_COST,
     )
     return _DeviceReplica(resident, batch_limits, None if choice.dtype == "fp32" else exact)

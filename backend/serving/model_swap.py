@@ -7,11 +7,12 @@ import logging
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from backend.device.memory.release import release
-from backend.errors import FinanciaError, InvalidField, ModelUnavailable, SetupError
+from backend.errors import FinanciaError, InvalidField, ModelUnavailable, SetupError, Unavailable
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import LoadContext, ModelRequest, load_model
@@ -80,11 +81,54 @@ class ModelSwapper:
             if self._catalog.pending.of(pending.task) is pending:
                 await self._swap(await asyncio.to_thread(self._load_and_check, pending.source, pending.task))
 
+    async def finish_start(self) -> None:
+        """Load the models of the start that come later, and warm all of them up.
+
+        One that cannot be loaded in the way that was known or kept is loaded in the next way that works.
+        """
+        for model in self._catalog.models():
+            if model.after_start is None:
+                continue
+            try:
+                await asyncio.to_thread(model.after_start.warm_up)
+            except Unavailable as error:
+                log_event(_log, logging.WARNING, "loading a model in another way", task=model.task, reason=error)
+                await self._serve_anew(model)
+
+    async def adopt_measured(self, model: LoadedModel) -> None:
+        """Serve a model as it was measured since; unless another serves by now."""
+        assert model.after_start is not None
+        choice = await asyncio.to_thread(model.after_start.measured)
+        if choice is None:
+            return
+        log_event(_log, logging.INFO, "model measured", task=model.task, why="; ".join(choice.why))
+        if (choice.candidate, choice.budget) != (model.choice.candidate, model.choice.budget):
+            await self._serve_anew(model)
+        elif self._catalog.of(model.task) is model:
+            self._catalog.replace(replace(model, choice=choice, after_start=None))
+
+    async def _serve_anew(self, model: LoadedModel) -> None:
+        """Serve the same model by what is known by now; unless another serves."""
+        assert model.after_start is not None
+        async with self._lock:
+            if self._catalog.of(model.task) is not model:
+                return
+            new = await asyncio.to_thread(self._checked, model.after_start.load)
+            if new.spec.fingerprint == model.spec.fingerprint:  # else its files were replaced meanwhile
+                await self._swap(new)
+
     def _load_and_check(
         self, source: str, task: str, check: Callable[[LoadedModel], None] = lambda _model: None
     ) -> LoadedModel:
-        model = self._load(self._context, replace(self._requests[task], source=source))
+        return self._checked(partial(self._load, self._context, replace(self._requests[task], source=source)), check)
+
+    def _checked(
+        self, load: Callable[[], LoadedModel], check: Callable[[LoadedModel], None] = lambda _model: None
+    ) -> LoadedModel:
+        model = load()
         check(model)
+        if model.after_start is not None:
+            model.after_start.warm_up()
         outputs = [_first_output(model, device_index) for device_index in range(len(self._context.placements))]
         if any(isinstance(output, FinanciaError) or not np.isfinite(output).all() for output in outputs):
             raise ModelUnavailable(f"{model.name} was loaded, but its first output is not finite")

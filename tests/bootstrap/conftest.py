@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
-from backend.models import encoder_benchmark
+from backend.models import encoder_benchmark, resting_process
 from backend.text.bundled_heads import BundledHeads
 from tests.tiny_generators import generators
 from tests.tiny_image_models import image_models
@@ -47,3 +48,18 @@ async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     yield run
     for services in started:
         await services.close()
+
+
+@pytest.fixture
+def rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service whose lanes are free rests at once, however busy the machine of the tests is."""
+    monkeypatch.setattr(resting_process, "_REST_S", 0.0)
+    monkeypatch.setattr(resting_process, "_BUSY_RATIO", 100.0)
+    monkeypatch.setattr(resting_process, "_NICE", 0)
+
+
+async def measured(services: Services) -> None:
+    """Wait until the embedding model serves as measured."""
+    async with asyncio.timeout(200):
+        while services.catalog.embedding().choice.is_provisional:  # noqa: ASYNC110 - a process of its own measures
+            await asyncio.sleep(0.05)

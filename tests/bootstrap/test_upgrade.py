@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from backend.jobs.service import JobRequest
 from backend.lanes.cache.codec import decode, encode
 from backend.lanes.cache.store import CachedVector
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from tests.bootstrap.conftest import QUICK
+from tests.bootstrap.conftest import QUICK, measured
 from tests.files.pdfs import pdf, text
 from tests.redis_server import RedisServer
 from tests.tiny_models import reference_of
@@ -30,7 +29,6 @@ NEW: dict[str, Any] = {"embedding_model": "bundled", **QUICK}
 TEXTS = ["la factura de marzo", "the invoice is due", "zürich 👍"]
 EXAMPLES = {"bill": ["la factura de marzo", "the invoice is due"], "letter": ["estimada señora", "dear madam"]}
 FILE = pdf(text(b"The invoice of March is due on Friday."))  # once: each writing has another id
-MEASURING = "measuring runtimes, once for this model and machine"
 pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.timeout(600)]
 
 
@@ -113,18 +111,16 @@ async def test_taught_classifiers_are_learnt_again(start, state_dir: Path):
     assert not (state_dir / "classifiers" / "upgraded").exists()
 
 
-async def test_the_new_encoder_is_measured_once(start, tmp_path, caplog):
+async def test_the_new_encoder_is_measured_once(start, tmp_path, rest):
     """tuning.json of the old one is kept beside it: neither measures again."""
-    caplog.set_level(logging.INFO)
-    measured = []
+    unmeasured = []
     for settings in (OLD, NEW, NEW, OLD):
         services = await start(state_dir=tmp_path, **settings)
-        measured.append(caplog.messages.count(MEASURING))
-        why = services.catalog.embedding().choice.why
-        assert ("kept from an earlier start" in why) == (len(measured) > 2)
+        unmeasured.append(services.catalog.embedding().choice.is_provisional)
+        await measured(services)
         await services.close()
 
-    assert [1, 2, 2, 2] == measured
+    assert [True, True, False, False] == unmeasured
     assert (tmp_path / TUNING_FILE).is_file()
 
 

@@ -114,7 +114,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def select(models: FakeModels, file: Path) -> Callable[..., Any]:
-    """Select for the bundled model: ``select(EncoderRequest(...), facts=…)``."""
+    """What was measured and serves then, as ``serve``: measured first, unless an earlier call did."""
 
     def run(
         wanted: EncoderRequest | None = None,
@@ -124,7 +124,10 @@ def select(models: FakeModels, file: Path) -> Callable[..., Any]:
         **spec: Any,
     ) -> Any:
         selector = Selector(facts, place or placement(), TuningCache(file), load=models.load)
-        return selector.select(replace(spec_of("minilm"), **spec), tokenizer_of("minilm"), wanted or EncoderRequest())
+        model, request = replace(spec_of("minilm"), **spec), wanted or EncoderRequest()
+        if selector.kept(model, request) is None:
+            return selector.measure(model, tokenizer_of("minilm"), request)
+        return selector.select(model, tokenizer_of("minilm"), request)
 
     return run
 
@@ -534,7 +537,6 @@ def edit(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
         pytest.param(lambda entry: entry.pop("runtime"), id="a-field-is-absent"),
         pytest.param(lambda entry: entry.update(colour="red"), id="a-field-too-many"),
         pytest.param(lambda entry: entry["measured"][0].update(fidelity={"cosine": 1}), id="half-a-fidelity"),
-        pytest.param(lambda entry: entry.update(runtime="tensorrt"), id="a-runtime-of-another-version"),
         pytest.param(lambda entry: entry.update(budget="512"), id="a-budget-that-is-text"),
     ],
 )
@@ -558,14 +560,101 @@ def test_an_entry_of_another_shape_is_measured_again(models, select, file, caplo
     ],
 )
 def test_a_kept_runtime_that_no_longer_loads_is_measured_again(models, select, caplog, error):
-    """The next best one serves, and the log says why."""
+    """The next best one that is known serves until then, and the log says why."""
     select()
+    models.loaded.clear()
     models.refusals["openvino int8"] = error
     caplog.set_level(logging.WARNING)
     _, choice = select()
 
-    assert ("onnx", "int8") == (choice.runtime, choice.dtype)
-    assert "the kept choice cannot be used; measuring again" in caplog.text
+    assert ("onnx", "int8", True) == (choice.runtime, choice.dtype, choice.is_provisional)
+    assert "a runtime cannot be used; the next one serves" in caplog.text
+
+
+# Before anything is measured
+
+
+@pytest.fixture
+def first_start(models: FakeModels, file: Path) -> Callable[..., Any]:
+    """What serves on a machine that has measured nothing: ``first_start(EncoderRequest(...), cpu_flags=…)``."""
+
+    def run(wanted: EncoderRequest | None = None, *, cpu_flags: tuple[str, ...] = FACTS.cpu_flags, **spec: Any) -> Any:
+        selector = Selector(replace(FACTS, cpu_flags=cpu_flags), placement(), TuningCache(file), load=models.load)
+        return selector.select(replace(spec_of("minilm"), **spec), tokenizer_of("minilm"), wanted or EncoderRequest())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        pytest.param(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"), "openvino int8", id="amx"),
+        pytest.param(("avx2", "avx512_vnni"), "openvino int8", id="avx512-vnni"),
+        pytest.param(("avx2",), "onnx int7", id="avx2"),
+        pytest.param(("asimddp", "i8mm"), "openvino fp32", id="arm-never-measured"),
+        pytest.param((), "openvino fp32", id="unknown"),
+    ],
+)
+def test_a_first_start_measures_nothing(models, first_start, file, flags, expected):
+    """One encoder is loaded: what is known of the processor's kind, and says so; it is not kept as if measured."""
+    models.has("onnx int7", 20_000.0)
+    encoder, choice = first_start(cpu_flags=flags)
+
+    assert [expected] == models.loaded
+    assert f"{encoder.runtime} {encoder.dtype}" == expected == str(choice.candidate)
+    assert choice.is_provisional
+    assert not choice.measured
+    assert "until this" in choice.why[0]
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "spec", "expected"),
+    [
+        pytest.param(EncoderRequest(), {"source": "a/model"}, "openvino fp32", id="a-model-nobody-measured"),
+        pytest.param(EncoderRequest(precision="int8"), {"source": "a/model"}, "openvino int8", id="that-in-int8"),
+        pytest.param(EncoderRequest(precision="exact"), {}, "openvino fp32", id="exact"),
+        pytest.param(EncoderRequest(runtime="onnx"), {}, "onnx int8", id="another-runtime"),
+        pytest.param(EncoderRequest(precision="bf16"), {}, "openvino bf16", id="another-precision"),
+    ],
+)
+def test_a_first_start_keeps_to_what_is_asked_and_known(first_start, wanted, spec, expected):
+    """A setting is never ignored; of a foreign model nothing but float32 is known to be faithful."""
+    assert expected == str(first_start(wanted, **spec)[1].candidate)
+
+
+def test_a_first_start_falls_back_to_float32(models, first_start):
+    """What is known may not load here: the next best serves."""
+    models.refusals |= {name: RuntimeError("no kernel") for name in ("openvino int8", "onnx int8")}
+
+    assert "openvino fp32" == str(first_start()[1].candidate)
+
+
+def test_what_is_measured_serves_at_the_next_start(models, first_start, select):
+    models.has("openvino bf16", 99_000.0, noise=0.003)
+    assert first_start()[1].is_provisional
+    select()
+    _, choice = first_start()
+
+    assert ("openvino bf16", False) == (str(choice.candidate), choice.is_provisional)
+
+
+def test_a_speed_that_was_disturbed_is_measured_again(monkeypatch):
+    """Requests slow a candidate down, so its speed is that of a time when none came; after some tries the best."""
+    waits, speeds = [], iter([100.0, 300.0, 200.0])
+
+    class Quiet:
+        def wait(self) -> None:
+            waits.append(1)
+
+        def was_disturbed(self) -> bool:
+            return len(waits) < 3
+
+    monkeypatch.setattr(EncoderBenchmark, "_best_window", lambda *_: next(speeds))
+    benchmark = EncoderBenchmark([np.arange(3)], lanes=1, budget=8, quiet=Quiet())
+
+    assert 300.0 == benchmark.speed(FakeEncoder("onnx", "fp32", 1.0, {}))
+    assert 3 == len(waits)
 
 
 # For real
@@ -578,8 +667,9 @@ def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
     monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
     folder = tiny.folder("mpnet")
     for _ in range(2):
-        selector = Selector(FACTS, placement(), TuningCache(file))
-        encoder, choice = selector.select(spec_of(folder), tokenizer_of(folder), EncoderRequest(precision=precision))
+        selector, wanted = Selector(FACTS, placement(), TuningCache(file)), EncoderRequest(precision=precision)
+        work = selector.measure if selector.kept(spec_of(folder), wanted) is None else selector.select
+        encoder, choice = work(spec_of(folder), tokenizer_of(folder), wanted)
         assert (choice.runtime, choice.dtype) == (encoder.runtime, encoder.dtype)
 
     assert "kept from an earlier start" in choice.why

@@ -134,25 +134,29 @@ def test_another_number_of_lines_is_a_difference():
     assert "detects 0 lines" in difference(nothing, reading())
 
 
-def test_networks_are_measured_once_and_warm(facts, tmp_path, monkeypatch):
-    """The first warm-up measures and switches; a later process takes the file's choice and measures nothing."""
+def test_networks_serve_before_they_are_measured(facts, tmp_path, monkeypatch):
+    """The first process takes what is known and switches to what was measured; a later one takes that at once."""
     pages: list[Candidate] = []
     monkeypatch.setattr(rapidocr_autotune, "read_page", lambda models, _: pages.append(models.runtime))
-    reader = Reader({ONNX_FP32: reading(1.0), FP32: reading(0.6), BF16: reading(0.4)})
+    chosen = selector(facts, tmp_path, Reader({ONNX_FP32: reading(1.0), FP32: reading(0.4), BF16: reading(0.6)}))
     models = RapidOcrModels("cpu", 1, lanes=2)
-    tuned = TunedModels(models, selector(facts, tmp_path, reader))
-    assert "not measured" in tuned.why()
+    tuned = TunedModels(models, chosen)
     tuned.warm_up()
+    tuned.adopt()
 
-    assert BF16 == models.runtime
-    assert [BF16, BF16] == pages
-    assert "openvino bf16" in tuned.why()
+    assert [BF16, BF16] == pages, "nothing was measured yet"
+    assert "not measured here yet" in tuned.why()
+    assert tuned.measure is not None
+
+    chosen.measure()
+    tuned.adopt()
+
+    assert FP32 == models.runtime
+    assert "openvino fp32" in tuned.why()
 
     later = RapidOcrModels("cpu", 1, lanes=2)
-    again = TunedModels(later, selector(facts, tmp_path, reader))
-    assert BF16 == later.runtime
-    again.warm_up()
-    assert 3 == len(reader.asked)
+    assert TunedModels(later, chosen).measure is None
+    assert FP32 == later.runtime
 
 
 @pytest.mark.slow

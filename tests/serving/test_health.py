@@ -221,7 +221,7 @@ async def test_reports_are_ready_for_json(health):
 
     report, gpu = json.loads(json.dumps(service.report())), json.loads(json.dumps(service.gpu()))
 
-    assert {"models", "device", "lanes", "cache", "degraded"} == set(report)
+    assert {"models", "device", "lanes", "cache", "degraded", "measuring"} == set(report)
     assert [] == report["degraded"]
     assert "sentence-transformers/all-MiniLM-L6-v2" == report["models"][0]["name"]
     assert {"available": False} == gpu

@@ -46,7 +46,9 @@ class HealthModel(TypedDict):
     task: str
     runtime: str
     dtype: str
-    is_loaded: Annotated[bool, Field(description="false while it is idle and its memory is given back.")]
+    is_loaded: Annotated[
+        bool, Field(description="false while it is idle and its memory is given back, and just after the start.")
+    ]
 
 
 class HealthDevice(TypedDict):
@@ -98,6 +100,10 @@ class Health(TypedDict):
     status: Literal["ready", "unavailable"]
     reasons: list[str]
     degraded: list[str]  # what fails beside the requests, as a background task that does not stay up
+    measuring: Annotated[
+        list[str],
+        Field(description="What is still to be measured, when nothing else is to be done. It serves meanwhile."),
+    ]
     models: list[HealthModel]
     device: HealthDevice
     lanes: HealthLanes
@@ -156,6 +162,7 @@ _REPORT = {
     "status": "ready",
     "reasons": [],
     "degraded": [],
+    "measuring": [],
     "models": [
         {
             "name": "intfloat/multilingual-e5-small",

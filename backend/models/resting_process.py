@@ -1,0 +1,157 @@
+"""Measures in a process of its own, while the service rests: what is measured there can neither slow it nor end it.
+
+A kernel that a processor lacks ends that process alone, and the memory of all candidates goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from backend.models.encoder_benchmark import Quiet
+from backend.own_modules import PYTHONPATH
+from backend.supervision import Supervisor
+from backend.telemetry import log_event
+
+Work = Callable[[Quiet], None]  # a module's function, or a partial of one: it is pickled
+_NICE = 19
+_LOOK_S, _REST_S = 0.5, 2.0  # between two looks at whether the service rests; for how long it must have rested
+_BUSY_RATIO = 0.1  # of a core: below, a health probe or a scrape
+_WAIT, _WAS_DISTURBED = b"wait\n", b"was disturbed?\n"
+_YES, _NO = b"yes\n", b"no\n"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Something that serves by what is known of processors like this one, and what measures it on this one."""
+
+    name: str  # in GET /health
+    measure: Work
+    adopt: Callable[[], Awaitable[None]]  # what was measured; on the loop
+
+
+class RestingMeasurements:
+    """Runs measurements one after the other, each when the service has nothing to do. Belongs to the event loop.
+
+    Args:
+        is_idle: whether nothing runs or waits on any lane.
+        cpu_s: seconds of the processor that this process has used.
+    """
+
+    def __init__(
+        self,
+        is_idle: Callable[[], bool],
+        supervisor: Supervisor,
+        *,
+        cpu_s: Callable[[], float] = time.process_time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._is_idle, self._supervisor = is_idle, supervisor
+        self._cpu_s, self._clock, self._sleep = cpu_s, clock, sleep
+        self._waiting: list[Measurement] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, measurement: Measurement) -> None:
+        """Measure this too."""
+        self._waiting.append(measurement)
+        if self._task is None or self._task.done():
+            self._task = self._supervisor.keep("measure_runtimes", self._run)
+
+    def names(self) -> tuple[str, ...]:
+        """What is not measured yet."""
+        return tuple(measurement.name for measurement in self._waiting)
+
+    async def close(self) -> None:
+        """End the process that measures, and wait for its end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while self._waiting:
+            measurement = self._waiting[0]
+            try:
+                await self._until_rested()
+                log_event(_log, logging.INFO, "measuring beside the service", what=measurement.name)
+                if not (status := await self._measure(measurement.measure)):
+                    await measurement.adopt()
+                else:
+                    log_event(_log, logging.WARNING, "not measured", what=measurement.name, status=status)
+            finally:  # what failed is not tried again before the next start
+                self._waiting.remove(measurement)
+
+    async def _measure(self, work: Work) -> int:
+        """The exit status of the process that ran ``work``."""
+        pipe = asyncio.subprocess.PIPE
+        limits = os.environ  # noqa: TID251 - what limits the instructions here must limit them there
+        environment = {**limits, "PYTHONPATH": PYTHONPATH}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", __name__, str(_NICE), stdin=pipe, stdout=pipe, env=environment
+        )
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(pickle.dumps(work))
+            rested_s = used_s = 0.0
+            async for question in process.stdout:
+                if question == _WAIT:
+                    await self._until_rested()
+                    rested_s, used_s = self._clock(), self._cpu_s()
+                    process.stdin.write(_YES)
+                elif question == _WAS_DISTURBED:
+                    ran_s = self._clock() - rested_s
+                    process.stdin.write(_YES if self._cpu_s() - used_s > _BUSY_RATIO * ran_s else _NO)
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    async def _until_rested(self) -> None:
+        """Looks again and again: nothing tells that a process does nothing."""
+        rested_s = 0.0
+        while rested_s < _REST_S:
+            used_s = self._cpu_s()
+            await self._sleep(_LOOK_S)
+            rests = self._is_idle() and self._cpu_s() - used_s < _BUSY_RATIO * _LOOK_S
+            rested_s = rested_s + _LOOK_S if rests else 0.0
+
+
+class _AskingQuiet:
+    """Asks the service, which answers once it rests. Ends this process where the service is gone."""
+
+    def __init__(self, questions: int) -> None:
+        self._questions = questions
+
+    def wait(self) -> None:
+        self._ask(_WAIT)
+
+    def was_disturbed(self) -> bool:
+        return self._ask(_WAS_DISTURBED) == _YES
+
+    def _ask(self, question: bytes) -> bytes:
+        os.write(self._questions, question)
+        answer = sys.stdin.buffer.readline()
+        if not answer:
+            raise SystemExit(1)
+        return answer
+
+
+def _main() -> None:
+    os.nice(int(sys.argv[1]))
+    questions = os.dup(1)
+    os.dup2(2, 1)  # a library that prints must not ask
+    work: Work = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
+    work(_AskingQuiet(questions))
+
+
+if __name__ == "__main__":
+    _main()
