@@ -125,6 +125,7 @@ class FakeHealth:
             "lanes": {**lanes, **times},
             "cache": cache,
             "degraded": self.degraded(),
+            "measuring": [],
         }
 
     def lanes(self) -> Any:

@@ -101,12 +101,15 @@ def test_the_process_may_do_little(stack: Stack):
 
 
 def test_volumes_and_tmp_can_be_written(stack: Stack):
-    """By that user; and the service has filed what it measured."""
+    """By that user; and the service files what it measures once it rests."""
     for folder in ("/var/lib/financia/state", "/var/lib/financia/models", "/tmp"):
         written = stack.inside(BACKEND, "sh", "-c", f"touch {folder}/probe && rm {folder}/probe")
         assert written.returncode == 0, written.stderr
 
-    assert "tuning.json" in stack.inside(BACKEND, "ls", "/var/lib/financia/state").stdout
+    def filed() -> bool:
+        return "tuning.json" in stack.inside(BACKEND, "ls", "/var/lib/financia/state").stdout
+
+    until(filed, within_s=300, what="tuning.json is there")
 
 
 def test_what_is_in_the_image(stack: Stack):
