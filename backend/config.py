@@ -85,8 +85,8 @@ class Settings(BaseSettings):
     )
     precision: Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"] = Field(
         "auto",
-        description="auto measures once, while nothing waits, and takes the fastest that stays close to fp32; exact is fp32; "
-        "fast lowers the bar (Spearman 0.98 for 0.995); the others are that dtype or an error.",
+        description="auto measures once, while nothing waits, and takes the fastest that stays close to fp32; "
+        "exact is fp32; fast lowers the bar (Spearman 0.98 for 0.995); the others are that dtype or an error.",
     )
     runtime: Literal["auto", "torch", "torch-packed", "torch-compiled", "onnx", "openvino"] = Field(
         "auto",
