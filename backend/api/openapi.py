@@ -126,6 +126,10 @@ HEADERS: dict[str, dict[str, Any]] = {
     "Location": {"description": "Where the job is."},
     "ETag": {"description": "The document's revision in quotes, for If-Match.", "required": True},
     "Operation-Location": {"description": "Where the result will be.", "required": True},
+    "OpenAI-Poll-After-Ms": {
+        "description": "While it goes on: milliseconds after which to ask again; OpenAI's clients obey it.",
+        "schema": _COUNT,
+    },
     "Idempotent-Replay": {"description": "true.", "schema": {"enum": ["true"]}},
 }
 

@@ -31,6 +31,7 @@ from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import SearchStorage
 from backend.search.stored_documents import StoredDocuments
+from backend.search.uploads import UploadService
 from backend.search.vector_stores import VectorStoreService
 from backend.search.warm_up import WarmUp
 from backend.supervision import Supervisor
@@ -49,6 +50,7 @@ class SearchRuntime:
 
     storage: SearchStorage
     files: FileService
+    uploads: UploadService
     stored_documents: StoredDocuments
     vector_stores: VectorStoreService
     search: SearchService
@@ -130,6 +132,7 @@ def build_search(
     return SearchRuntime(
         storage=storage,
         files=files,
+        uploads=UploadService(files, shared.readers.limits),
         stored_documents=StoredDocuments(storage, files),
         vector_stores=vector_stores,
         search=SearchService(

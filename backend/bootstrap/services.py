@@ -60,6 +60,7 @@ from backend.search.retrieval import SearchService
 from backend.search.sqlite.storage import SqliteStorage
 from backend.search.storage import SearchStorage
 from backend.search.stored_documents import StoredDocuments
+from backend.search.uploads import UploadService
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.analysis import TASK as ANALYSIS
@@ -145,6 +146,10 @@ class Services:
     late_start: LateStart
     drain_s: float
     processes: Callable[[], dict[str, Any]] = dict  # a report for GET /v1/system, where there are several
+
+    @property
+    def uploads(self) -> UploadService:
+        return self.search_runtime.uploads
 
     def system(self) -> dict[str, Any]:
         """Every resolved choice of this process with its reason."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol
 
 from backend.errors import NotFound
@@ -14,6 +15,7 @@ from backend.search.limits import SearchLimits
 from backend.search.records import FileRecord, ListPage
 from backend.search.storage import SearchStorage, list_range
 
+PARTS = ".parts"  # behind the owner of what is not a whole file yet: `uploads`
 _KEPT_S = 60.0
 _MOST_FILES = 4
 _MOST_BYTES = 64 * 2**20  # of all together; a larger file is read each time
@@ -103,7 +105,14 @@ class FileService:
         self._recent = RecentContents(storage.content)  # for page images: PostgreSQL sends a file whole
 
     async def upload(
-        self, owner: str, content: StoredFile, name: str, purpose: str, *, expires_after_s: float | None = None
+        self,
+        owner: str,
+        content: StoredFile,
+        name: str,
+        purpose: str,
+        *,
+        expires_after_s: float | None = None,
+        file_id: str | None = None,
     ) -> FileRecord:
         """Keep a file.
 
@@ -112,8 +121,10 @@ class FileService:
 
         Args:
             content: stays the caller's to close.
+            file_id: where it is known before; BadInput for one that there is.
         """
         record = self.record(owner, content, name, purpose, expires_after_s=expires_after_s)
+        record = record if file_id is None else replace(record, id=file_id)
         await self._storage.add_file(record, content, limits=self.limits_of(owner))
         return record
 
@@ -137,7 +148,7 @@ class FileService:
 
     def limits_of(self, owner: str) -> SearchLimits:
         """What this owner may keep."""
-        return self._limits.of_owner(self._bytes_of(owner))
+        return self._limits.of_owner(self._bytes_of(owner.removesuffix(PARTS)))
 
     async def kept_bytes(self, owner: str) -> int:
         """Bytes of an owner's files, and of what vector stores hold of them."""

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from backend.lanes.inference import Timing
 from backend.lanes.text_work import TextWork
 from backend.models.spec import Pooling
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
+from backend.search.files import FileService
 from backend.search.stored_documents import StoredDocuments
+from backend.search.uploads import UploadService
 from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingResult, EmbedOptions, TokenVectorsResult
@@ -212,6 +214,7 @@ class FakeServices:
     file_limits: FileLimits = FILE_LIMITS
     files: FakeFiles = field(default_factory=FakeFiles)
     stored_documents: StoredDocuments = field(init=False)
+    uploads: UploadService = field(init=False)
     vector_stores: FakeVectorStores = field(init=False)
     search: FakeSearch = field(init=False)
     health: FakeHealth = field(default_factory=FakeHealth)
@@ -224,6 +227,7 @@ class FakeServices:
     def __post_init__(self) -> None:
         self.rollout = self.rollout or FakeWishes(self.loader)
         self.stored_documents = stored_documents(self.files)
+        self.uploads = UploadService(cast("FileService", self.files), self.file_limits)
         self.vector_stores = FakeVectorStores(files=self.files)
         self.search = FakeSearch(vector_stores=self.vector_stores)
         self.meters = Meters(self.telemetry, clock=self.clock)

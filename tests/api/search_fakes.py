@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from backend.errors import InvalidField, NotFound
+from backend.errors import BadInput, InvalidField, NotFound
 from backend.files.pages import Box
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
@@ -64,14 +64,22 @@ class FakeFiles(FakeService):
     kept: dict[str, tuple[FileRecord, bytes]] = field(default_factory=dict)
 
     async def upload(
-        self, owner: str, content: StoredFile, name: str, purpose: str, *, expires_after_s: float | None = None
+        self,
+        owner: str,
+        content: StoredFile,
+        name: str,
+        purpose: str,
+        *,
+        expires_after_s: float | None = None,
+        file_id: str | None = None,
     ) -> FileRecord:
         await self.enter(owner, name, purpose, expires_after_s)
+        if file_id in self.kept:
+            raise BadInput(f"file_id: '{file_id}' is there already", param="file_id")
         expires_s = None if expires_after_s is None else CREATED_S + expires_after_s
         number = len(self.kept) + 1
-        file = FileRecord(
-            f"file-{number}", owner, name, content.size_bytes, content.sha256, purpose, CREATED_S, expires_s
-        )
+        name_of_file = file_id or f"file-{number}"
+        file = FileRecord(name_of_file, owner, name, content.size_bytes, content.sha256, purpose, CREATED_S, expires_s)
         self.kept[file.id] = (file, content.content())
         return file
 
@@ -299,7 +307,8 @@ class FakeVectorStores(FakeService):
         files = [file for file in self.in_stores[store_id].values() if file.batch_id == batch_id]
         if not files:
             raise NotFound(f"batch: there is no '{batch_id}'", param="batch_id")
-        return FileBatch(batch_id, store_id, CREATED_S, _counts(files), "completed")
+        waits = any(file.status == "in_progress" for file in files)
+        return FileBatch(batch_id, store_id, CREATED_S, _counts(files), "in_progress" if waits else "completed")
 
     async def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
         return replace(await self.batch(owner, store_id, batch_id), status="cancelled")

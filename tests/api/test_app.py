@@ -13,10 +13,12 @@ import pytest
 from backend.api.app import ROUTES
 from backend.api.dependencies import ApiOptions
 from backend.api.routes.files import FILE_ID
+from backend.api.routes.uploads import PART_ID, UPLOAD_ID
 from backend.api.routes.vector_stores import STORE_ID
 from backend.callers.callers import owner_digest
 from backend.files.stored_file import StoredFile
 from backend.jobs.memory_store import MemoryJobStore
+from backend.search.files import PARTS
 from backend.search.records import FileRecord, VectorStore
 from backend.search.vector_stores import NewFile
 from tests.api.checks import problem, require_schema
@@ -117,10 +119,21 @@ async def _add_documents(services: FakeServices, owner: str) -> None:
     """The file, the vector store and the batch of the examples."""
     record = FileRecord(FILE_ID, owner, "a.pdf", 1, "ab", "batch", 0.0)
     services.files.kept[FILE_ID] = (record, b"a")
+    for upload_id in UPLOADS.values():
+        upload = FileRecord(upload_id, owner + PARTS, "a.pdf", 1, "ab", "batch", 0.0)
+        services.files.kept[upload_id] = (upload, b'{"bytes": 1, "expires_after_s": null}')
+    services.files.kept[PART_ID] = (FileRecord(PART_ID, owner + PARTS, "", 1, "ab", UPLOAD_ID, 0.0), b"a")
     store = VectorStore(STORE_ID, owner, "a", 0.0, 0.0)
     services.vector_stores.stores[STORE_ID] = store
     services.vector_stores.in_stores[STORE_ID] = {}
     await services.vector_stores.add_files(owner, STORE_ID, [NewFile(FILE_ID)], "vsfb_1")
+
+
+UPLOADS = {
+    "/v1/uploads/{id}/complete": UPLOAD_ID,
+    "/v1/uploads/{id}/cancel": "upload_1",
+    "/v1/uploads/{id}/parts": "upload_2",
+}
 
 
 def _deletes_last(named: tuple[str, Any]) -> tuple[bool, int]:
@@ -129,7 +142,7 @@ def _deletes_last(named: tuple[str, Any]) -> tuple[bool, int]:
 
 
 def _example_path(path: str, job_ids: dict[str, str]) -> str:
-    owned = {"/v1/files": FILE_ID, "/v1/vector_stores": STORE_ID, **job_ids}
+    owned = {**UPLOADS, "/v1/files": FILE_ID, "/v1/vector_stores": STORE_ID, **job_ids}
     own = next(example for prefix, example in owned.items() if path.startswith(prefix))
     named = {"name": "bundled", "model": "prebuilt-read", "chunker": "hybrid"}
     return path.format(**named, id=own, number=1, file_id=FILE_ID, batch_id="vsfb_1")

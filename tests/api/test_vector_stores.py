@@ -74,6 +74,19 @@ async def test_a_store_with_files(client: httpx.AsyncClient, services: FakeServi
     assert 1 == (await client.get(path)).json()["file_counts"]["completed"]
 
 
+async def test_whoever_polls_is_told_when_to_ask_again(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """While a file or a batch goes on, in the header that OpenAI's clients obey."""
+    store, file_id = await _store(client), await _file(client)
+    batch = (await client.post(f"{store}/file_batches", json={"file_ids": [file_id]})).json()["id"]
+    paths, headers = (f"{store}/files/{file_id}", f"{store}/file_batches/{batch}"), []
+    for status in ("in_progress", "completed"):
+        files = services.vector_stores.in_stores[store.rpartition("/")[2]]
+        files[file_id] = replace(files[file_id], status=status)
+        headers.append([(await client.get(path)).headers.get("openai-poll-after-ms") for path in paths])
+
+    assert [["300", "300"], [None, None]] == headers
+
+
 async def test_an_expired_store(client: httpx.AsyncClient, services: FakeServices) -> None:
     """It says so until it is deleted."""
     path = await _store(client, expires_after={"anchor": "last_active_at", "days": 1})

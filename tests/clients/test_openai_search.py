@@ -43,6 +43,27 @@ def store(client: openai.OpenAI) -> VectorStore:
     return client.vector_stores.retrieve(store.id)
 
 
+def test_a_file_in_parts(client: openai.OpenAI) -> None:
+    """The client cuts a file itself, and gets it back whole."""
+    content = bytes(range(256)) * 5_000
+    upload = client.uploads.upload_file_chunked(
+        file=content,
+        filename="partes ñ.bin",
+        bytes=len(content),
+        mime_type="application/octet-stream",
+        purpose="user_data",
+        part_size=500_000,
+    )
+    cancelled = client.uploads.create(bytes=1, filename="a", mime_type="text/plain", purpose="batch")
+
+    assert upload.file is not None
+    assert ("completed", len(content), "partes ñ.bin") == (upload.status, upload.file.bytes, upload.file.filename)
+    assert content == client.files.content(upload.file.id).read()
+    assert "cancelled" == client.uploads.cancel(cancelled.id).status
+    assert upload.file.id in [file.id for file in client.files.list(purpose="user_data")]
+    client.files.delete(upload.file.id)
+
+
 def _search(client: openai.OpenAI, store: VectorStore, query: str, **options: Any) -> list[dict[str, Any]]:
     return [hit.model_dump() for hit in client.vector_stores.search(store.id, query=query, **options)]
 

@@ -376,6 +376,7 @@ def _scalar(value: Scalar) -> Scalar:
 
 
 _BATCH_KIND = "batch of files"
+_POLL_AFTER_MS = 300  # a page of text is indexed in less
 
 
 async def add_file(request: Request) -> Response:
@@ -399,7 +400,12 @@ async def retrieve_file(request: Request) -> Response:
     """A file of a vector store: its status, attributes, those found in the document, and its pages."""
     owner, store_id, file_id = _owner_store_file(request)
     file = await call_within_limit(request, _vector_stores_of(request).file(owner, store_id, file_id))
-    return json_response(store_file_with_pages(file))
+    return json_response(store_file_with_pages(file), headers=poll_headers(file.status == "in_progress"))
+
+
+def poll_headers(goes_on: bool) -> dict[str, str]:
+    """When to ask again, as OpenAI's clients take it; without it they wait a second."""
+    return {"OpenAI-Poll-After-Ms": str(_POLL_AFTER_MS)} if goes_on else {}
 
 
 async def change_attributes(request: Request) -> Response:
@@ -451,7 +457,8 @@ async def retrieve_batch(request: Request) -> Response:
     """A batch: how many of its files are indexed."""
     owner, store_id, batch_id = _owner_store_batch(request)
     call = _vector_stores_of(request).batch(owner, store_id, batch_id)
-    return json_response(batch_answer(await call_within_limit(request, call)))
+    batch = batch_answer(await call_within_limit(request, call))
+    return json_response(batch, headers=poll_headers(batch["status"] == "in_progress"))
 
 
 async def cancel_batch(request: Request) -> Response:
@@ -483,6 +490,7 @@ def _owner_store_batch(request: Request) -> tuple[str, str, str]:
     return owner_of(request), path_id(request, KIND), path_id(request, _BATCH_KIND, "batch_id")
 
 
+POLL_HEADERS = ("OpenAI-Poll-After-Ms",)
 BATCH_ID = "vsfb_81c7e2a04f5b4d96"
 STORE_FILE: StoreFileAnswer = {
     "id": FILE_ID,
@@ -547,6 +555,7 @@ ROUTES = (
         _FILE,
         retrieve_file,
         schema=StoreFileAnswer,
+        headers=POLL_HEADERS,
         example={**STORE_FILE, "pages": [{"page": 1, "width": 595.0, "height": 842.0, "rotation": 0}]},
         errors=_ERRORS,
         parameters=_OF_FILE,
@@ -599,6 +608,7 @@ ROUTES = (
         _BATCH_PATH,
         retrieve_batch,
         schema=FileBatchAnswer,
+        headers=POLL_HEADERS,
         example=_BATCH,
         errors=_ERRORS,
         parameters=_OF_BATCH,

@@ -13,7 +13,7 @@ from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
 from backend.files.office.content import Content
 from backend.files.office.html_page import read_html
-from backend.files.office.text_kinds import delimiter_of, is_markdown
+from backend.files.office.text_kinds import delimiter_of, is_markdown, read_text
 from tests.files.office.office_files import pages_of
 
 _TEXT = "Año 2024: 1.284,50 € — «ñandú»"
@@ -80,6 +80,18 @@ def test_html_takes_linear_time(piece: str):
         timed.append(time.thread_time() - started_s)
 
     assert timed[1] < 12 * timed[0] + 0.2
+
+
+@pytest.mark.parametrize("piece", ["![", "![\n", "[", "![a](", "**a "])
+def test_markdown_takes_linear_time(piece: str):
+    """What is opened and never closed: four times the text takes some four times as long."""
+    timed = []
+    for count in (1_000, 4_000):
+        started_s = time.thread_time()
+        read_text(f"# Title\n\n**a** {piece * count}".encode(), Content(FileLimits()))
+        timed.append(time.thread_time() - started_s)
+
+    assert timed[1] < 10 * timed[0] + 0.1
 
 
 def test_pictures_in_the_page():
