@@ -212,10 +212,13 @@ async def test_a_bad_etag(client: httpx.AsyncClient, services: FakeServices, own
 
 
 async def test_list(client: httpx.AsyncClient, services: FakeServices, owner: str, clock: ManualClock):
-    """Filtered, sorted and page by page, without pages and words."""
+    """Filtered, sorted and page by page, without pages, words and lines."""
     for number, total in enumerate(("30.00", "10.00", "20.00")):
         clock.advance(1.0)
         await _kept_invoice(services, owner, InvoiceId=f"F{number}", InvoiceTotal=total)
+    line = {"fields": {"Items": [{"Description": "Tornillos"}]}}
+    last = (await client.get("/v1/documents?limit=1")).json()["last_id"]
+    assert 200 == (await client.patch(f"/v1/documents/{last}/fields", json=line)).status_code
 
     query = "/v1/documents?sort=total&order=asc&limit=1&total_from=15&supplier=aceros&kind=invoice&state=to_review"
     first = (await client.get(query)).json()
@@ -225,6 +228,7 @@ async def test_list(client: httpx.AsyncClient, services: FakeServices, owner: st
     totals = [one["documents"][0]["fields"]["InvoiceTotal"]["value"] for one in (first["data"] + second["data"])]
     assert (["20.00", "30.00"], True, False) == (totals, first["has_more"], second["has_more"])
     assert not {"pages", "text", "tables", "changes"} & first["data"][0].keys()
+    assert "Items" not in first["data"][0]["documents"][0]["fields"]
     assert {"same_file"} == {one["code"] for one in first["data"][0]["problems"]}
 
 

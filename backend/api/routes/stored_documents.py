@@ -16,7 +16,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, owner_of
-from backend.api.json_answers import JsonBytes, json_response, written_json
+from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import (
     DPI_PARAMETER,
@@ -234,7 +234,7 @@ _CONDITIONS = (
 
 
 async def list_documents(request: Request) -> Response:
-    """The stored documents of this key, by default the newest first, without their pages.
+    """The stored documents of this key, by default the newest first, without their pages and lines.
 
     `after` and `before` are ids of documents of the same list: sorted in the same way, with the same filters.
     """
@@ -243,11 +243,26 @@ async def list_documents(request: Request) -> Response:
     listed, has_more = await call_within_limit(request, service.list_documents(owner, query.query(), query.page()))
     problems = await call_within_limit(request, service.problems(owner, listed))
 
-    def written() -> dict[str, Any]:
-        data = [_listed(stored, problems[stored.id]) for stored in listed]
-        return list_answer(data, has_more=has_more)
+    written = partial(_list_bytes, listed, problems, has_more=has_more)
+    return JsonBytes(await asyncio.to_thread(written) if len(listed) > _INLINE else written())
 
-    return await written_json(written, len(listed))
+
+_INLINE = 10
+_LINES = ("Items", "Movements")  # are most of a document, and nothing that a list shows
+
+
+def _list_bytes(
+    listed: Sequence[StoredDocument], problems: Mapping[str, Sequence[Mapping[str, Any]]], *, has_more: bool
+) -> bytes:
+    """The list as JSON, written one by one: the writer holds Python's lock to its end."""
+    ids = [{"id": stored.id} for stored in listed]
+    data = []
+    for stored in listed:
+        answer = _listed(stored, problems[stored.id])
+        for document in answer["documents"]:
+            document["fields"] = {name: field for name, field in document["fields"].items() if name not in _LINES}
+        data.append(orjson.Fragment(orjson.dumps(answer)))
+    return orjson.dumps({**list_answer(ids, has_more=has_more), "data": data})
 
 
 async def retrieve_document(request: Request) -> Response:
