@@ -169,6 +169,8 @@ class Selector:
     def _known(self, spec: ModelSpec, request: EncoderRequest) -> list[Choice]:
         available = candidates(self._facts, self._placement, request.precision, request.runtime)
         kind, order = fastest_known(self._facts.cpu_flags) if spec.source in BUNDLED_SOURCES else ("", ())
+        if spec.adapter is not None:  # the tagger's: ONNX Runtime's int8 and int7 do not keep to float32 with it
+            order = tuple(each for each in order if each.runtime != "onnx")
         exact_first = sorted(available, key=lambda each: each.dtype != "fp32")
         ranked = [*(each for each in order if each in available), *(each for each in exact_first if each not in order)]
         budget = self._budgets(request)[0]

@@ -32,10 +32,14 @@ _NOT_OF_A_TOKENIZER = frozenset({"version", "truncation", "padding"})  # TextTok
 _DIGESTS: dict[str, str] = {}  # of files read before, by their SHA-256: the models of a service share a tokenizer
 
 
-def arithmetic_key(dtype: str) -> str:
-    """What stands for an arithmetic in cache keys; ``dtype`` as encoders name theirs."""
+def arithmetic_key(dtype: str, activations: str = "") -> str:
+    """What stands for an arithmetic in cache keys; ``dtype`` as encoders name theirs.
+
+    Args:
+        activations: how the processor computes them, where that depends on it (`runtimes.activations`).
+    """
     version = _ARITHMETIC_VERSIONS.get(dtype)
-    return dtype if version is None else f"{dtype}-{version}"
+    return "-".join([dtype, *([] if version is None else [str(version)]), *([activations] if activations else [])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,18 @@ def candidates(facts: MachineFacts, placement: Placement, precision: Precision, 
     ]
 
 
+def activations(candidate: Candidate, cpu_flags: Collection[str]) -> str:
+    """How this processor computes the activations of an arithmetic that leaves it to the processor; "" of others.
+
+    Under OpenVINO int8 is weights of 8 bits with activations in bfloat16 (AMX), in 8 bits (VNNI), or in float32: least
+    cosine of the bundled encoders between the first two 0.9992, where replicas promise 0.9999 (docs/precision.md).
+    """
+    if candidate != Candidate("openvino", "int8"):
+        return ""
+    kinds = {"amx": "amx_bf16", "bf16": "avx512_bf16", "vnni": "avx512_vnni", "avx-vnni": "avx_vnni"}
+    return next((kind for kind, flag in kinds.items() if flag in cpu_flags), "none")
+
+
 def fastest_known(cpu_flags: Collection[str]) -> tuple[str, tuple[Candidate, ...]]:
     """The kind of a processor, and what was fastest on its kind, the best first; nothing for a kind never measured."""
     kinds = ((kind, known) for kind, flags, known in _FASTEST_KNOWN if not flags.isdisjoint(cpu_flags))

@@ -49,6 +49,7 @@ class LoadedModel:
     residents: tuple[UnloadableEncoder[Any], ...] = ()  # its encoders in memory, one a device
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its results
     head: SequenceHead | None = None  # of a sequence classifier
+    activations: str = ""  # `runtimes.activations` of this processor
     after_start: AfterStart | None = None  # None where nothing is left to do
 
     @property
@@ -77,7 +78,8 @@ class LoadedModel:
 
     def namespace(self, *parameters: str) -> CacheNamespace:
         """Cache keys for this model's output, in this runtime and dtype, under these task parameters."""
-        return CacheNamespace(self.spec.fingerprint, self.runtime, arithmetic_key(self.dtype)).narrow(*parameters)
+        arithmetic = arithmetic_key(self.dtype, self.activations)
+        return CacheNamespace(self.spec.fingerprint, self.runtime, arithmetic).narrow(*parameters)
 
     def report(self) -> dict[str, object]:
         """Every choice made for this model, with its reasons."""

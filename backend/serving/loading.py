@@ -25,7 +25,7 @@ from backend.models.generator_loading import choose_generator, load_generator
 from backend.models.model_files import check_unchanged, resolve
 from backend.models.pairs import PairTokenizer
 from backend.models.readout import Readout
-from backend.models.runtimes import GRAPH_RUNTIMES, capture_graphs, in_float32_of, load_encoder, warm_up
+from backend.models.runtimes import GRAPH_RUNTIMES, activations, capture_graphs, in_float32_of, load_encoder, warm_up
 from backend.models.sequence_head import SequenceHead, read_sequence_head
 from backend.models.spec import ModelSpec
 from backend.models.token_head import TokenHead, read_token_head
@@ -132,6 +132,7 @@ def load_model(context: LoadContext, request: ModelRequest, *, later: bool = Fal
         residents=tuple(replica.resident for replica in replicas),
         labels=head.labels if head else (),
         head=head if isinstance(head, SequenceHead) else None,
+        activations=activations(choice.candidate, context.facts.cpu_flags) if first.type is DeviceType.CPU else "",
         after_start=after_start if first.type is DeviceType.CPU else None,
     )
 

@@ -324,6 +324,20 @@ async def test_a_redis_is_shared_by_two_services(start, redis_server):
 
 
 @pytest.mark.slow
+@pytest.mark.redis
+async def test_processors_of_two_kinds_share_no_int8_on_one_redis(start, redis_server, monkeypatch):
+    """OpenVINO's int8 differs between them by more than the promise; two of a kind share, bit for bit."""
+    probe, hits = models.probe, []
+    for flags in (("avx2", "avx512_vnni", "amx_bf16"), ("avx2", "avx512_vnni"), ("avx2", "avx512_vnni")):
+        monkeypatch.setattr(models, "probe", lambda flags=flags, **how: replace(probe(**how), cpu_flags=flags))
+        services = await start(redis_url=redis_server.url, runtime="openvino", precision="int8")
+        hits.append((await services.embeddings.embed(["la factura"])).cache_hits)
+        await services.close()  # what was computed is in Redis then
+
+    assert [0, 0, 1] == hits
+
+
+@pytest.mark.slow
 async def test_an_unreachable_redis_does_not_stop_the_start(start):
     """Requests are served without it; the status shows it."""
     services = await start(redis_url="redis://127.0.0.1:1/0", **QUICK)

@@ -616,6 +616,7 @@ def test_a_first_start_measures_nothing(models, first_start, file, flags, expect
         pytest.param(EncoderRequest(precision="exact"), {}, "openvino fp32", id="exact"),
         pytest.param(EncoderRequest(runtime="onnx"), {}, "onnx int8", id="another-runtime"),
         pytest.param(EncoderRequest(precision="bf16"), {}, "openvino bf16", id="another-precision"),
+        pytest.param(EncoderRequest(runtime="onnx"), {"adapter": Path("ner")}, "onnx fp32", id="a-tagger-on-onnx"),
     ],
 )
 def test_a_first_start_keeps_to_what_is_asked_and_known(first_start, wanted, spec, expected):

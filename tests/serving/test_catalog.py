@@ -89,6 +89,7 @@ def test_keys_are_of_one_fingerprint_and_one_arithmetic():
     others = [
         replace(model, choice=replace(model.choice, dtype="int8")),
         replace(model, choice=replace(model.choice, runtime="onnx")),
+        replace(model, activations="vnni"),
         replace(model, spec=replace(model.spec, max_tokens=9)),
     ]
 
@@ -96,6 +97,6 @@ def test_keys_are_of_one_fingerprint_and_one_arithmetic():
         model.namespace("score").key("text", "a")
     }
 
-    assert 5 == len(keys)
+    assert 6 == len(keys)
     renamed = replace(model, spec=replace(model.spec, name="other", revision="other", source="other"))
     assert model.namespace("embed").key("text", "a") == renamed.namespace("embed").key("text", "a")
