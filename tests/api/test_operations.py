@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import httpx
 import pytest
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -9,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backend.api.app import create_app
 from tests.api.checks import problem
-from tests.api.fakes import FakeServices
+from tests.api.fakes import FakeServices, fake_model
 
 PROMETHEUS_ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.3"
 
@@ -24,6 +26,30 @@ async def test_models(client: httpx.AsyncClient) -> None:
         card[name] for name in ("device", "dtype", "runtime", "max_tokens", "width")
     )
     assert ["query"] == card["prompts"]
+
+
+async def test_models_tell_what_they_do(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Which entry embeds, tags, classifies, ranks, summarizes and hears; by its name, too."""
+    tasks = ("embeddings", "ner", "classifier", "reranker", "summaries")
+    models = [SimpleNamespace(**{**vars(fake_model()), "task": task, "names": (task,)}) for task in tasks]
+    services.catalog = SimpleNamespace(
+        models=lambda: models,
+        embedding=lambda _name: models[0],
+        find=lambda name: next(model for model in models if name in model.names),
+    )
+    cards = (await client.get("/v1/models")).json()["data"]
+
+    assert {
+        "embeddings": (["embed", "rerank", "classify"], "embedding"),
+        "ner": (["tag"], "flexible"),
+        "classifier": (["classify"], "flexible"),
+        "reranker": (["rerank"], "rerank"),
+        "summaries": (["summarize"], "flexible"),
+        "images": (["classify"], "image"),
+        "speech": (["transcribe"], "audio"),
+    } == {card["task"]: (card["capabilities"], card["model_type"]) for card in cards}
+    for card in cards:
+        assert card == (await client.get(f"/v1/models/{card['id']}")).json()
 
 
 @pytest.mark.parametrize("name", ["fake-model", "bundled", "alias/with-slash", "alias%2Fwith-slash"])

@@ -67,6 +67,8 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "after", ""),  # no id, or of nothing in this list
         ("invalid_field", "before", ""),
         ("wrong_encoder", None, ""),
+        ("invalid_field", "part_ids", ""),  # of another upload, or not all of it
+        ("invalid_field", "md5", "the parts together have"),
         ("invalid_field", "Idempotency-Key", "came before with another file"),
         ("overloaded", None, ""),
     ),
@@ -87,6 +89,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "sources", "for nothing is fetched"),
         ("invalid_field", "base64Source", "is missing"),
         ("invalid_field", "files", "the form has no field"),  # a list of files is drawn as it cannot be sent
+        ("invalid_field", "data", "the form has no field"),
         ("bad_input", None, "it is empty (0 bytes)"),
     ),
     "relations between values": (

@@ -13,8 +13,8 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
-from backend.api.parameters import id_parameter, path_id
-from backend.api.request_fields import WireRequest
+from backend.api.parameters import ID_PATTERN, id_parameter, path_id
+from backend.api.request_fields import WHOLE, Count, WireRequest
 from backend.api.routes.files import FILE, FileAnswer, Purpose, file_answer
 from backend.api.routing import JSON, REQUEST_TIMEOUT, action, described, post, upload_route
 from backend.api.service_call import call_within_limit
@@ -27,17 +27,17 @@ from backend.search.uploads import Upload, UploadService
 _uploads_of: Handle[UploadService] = Handle("uploads")
 
 
-class ExpiresAfter(BaseModel):
+class ExpiresAfter(WireRequest):
     """When a file is deleted by itself."""
 
     anchor: Literal["created_at"]
-    seconds: int = Field(ge=LEAST_EXPIRY_S, le=MOST_EXPIRY_S)
+    seconds: Annotated[int, Field(ge=LEAST_EXPIRY_S, le=MOST_EXPIRY_S), WHOLE]
 
 
 class UploadRequest(WireRequest):
     """`POST /v1/uploads`."""
 
-    bytes: Annotated[int, Field(strict=True, ge=1, description="Of all parts together, at most LIMIT_FILE_BYTES.")]
+    bytes: Count = Field(description="Of all parts together, at most LIMIT_FILE_BYTES.")
     filename: str = Field(min_length=1, max_length=NAME_CHARS)
     mime_type: str | None = Field(None, description="Not used: a file's type is read from its bytes.")
     purpose: Purpose = Field(description="As of POST /v1/files.")
@@ -47,7 +47,9 @@ class UploadRequest(WireRequest):
 class CompleteRequest(WireRequest):
     """`POST /v1/uploads/{id}/complete`."""
 
-    part_ids: list[str] = Field(min_length=1, max_length=10_000, description="The parts in their order.")
+    part_ids: list[Annotated[str, Field(pattern=ID_PATTERN)]] = Field(
+        min_length=1, max_length=10_000, description="The parts in their order."
+    )
     md5: str | None = Field(None, description="Of the whole file, hexadecimal: other bytes are refused.")
 
 
