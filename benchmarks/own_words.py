@@ -1,0 +1,233 @@
+"""How well fields in the caller's own words are found, on PDFs made for this: eleven layouts, Spanish and English.
+
+    python -m benchmarks.own_words [--papers 150] [--seed 1]
+
+Prints a table: F1, precision and calibration error by how the caller names what the paper names. Values count as equal
+but for case and marks. Three labels of a request are of fields that the paper does not have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import ours, running
+from tools.papers.values import Speaker
+
+LAYOUTS = ("lines", "colons", "tab", "two", "two-tab", "below", "grid", "grid-4", "right", "dots", "prose")
+NAMED = ("as printed", "in other words", "in the other language")
+ABSENT = 3
+_BINS = 10
+_X, _STEP, _SIZE = 60, 14, 9  # points
+_PROSE = {
+    "es": "Le comunicamos que {0} es {1}, según lo acordado.",
+    "en": "Please note that the {0} is {1}, as agreed.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of field."""
+
+    names: dict[str, list[str]]  # by language
+    described: dict[str, str]
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A made paper: what it prints and what it says."""
+
+    language: str
+    layout: str
+    printed: dict[int, tuple[str, str]]  # number of the kind -> its name here, and its value
+    pdf: bytes
+
+
+def read_kinds() -> list[Kind]:
+    """The kinds of ``own_words_fields.txt``."""
+    kinds = []
+    for line in Path(__file__).with_name("own_words_fields.txt").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            english, spanish, said, dicho, values = line.split("|", 4)
+            names = {"en": english.split(";"), "es": spanish.split(";")}
+            kinds.append(Kind(names, {"en": said, "es": dicho}, values))
+    return kinds
+
+
+def make_paper(rng: random.Random, kinds: Sequence[Kind]) -> Paper:
+    """A paper of 4 to 16 fields in one of ``LAYOUTS``."""
+    say = Speaker(rng)
+    while say.language not in _PROSE:
+        say = Speaker(rng)
+    language, layout, printed = say.language, rng.choice(LAYOUTS), {}
+    for number in rng.sample(range(len(kinds)), rng.randint(4, 16)):
+        name = rng.choice(kinds[number].names[language])
+        printed[number] = (name[0].upper() + name[1:], value(kinds[number].values, say))
+    return Paper(language, layout, printed, _pdf(list(_set(list(printed.values()), layout, language))))
+
+
+def value(like: str, say: Speaker) -> str:
+    """A value of a kind, as people of the language write it."""
+    rng, (kind, _, rest) = say.rng, like.partition(":")
+    if kind == "id":
+        pattern = rng.choice(rest.split(","))
+        return re.sub("[#L]", lambda mark: rng.choice("0123456789" if mark[0] == "#" else "ABCDEFGHJKLMNPRS"), pattern)
+    makers: dict[str, Callable[[], str]] = {
+        "words": lambda: rng.choice(rest.split(",")),
+        "date": lambda: say.date(date(1990, 1, 1) + timedelta(days=rng.randrange(13_000))),
+        "num": lambda: say.number(Decimal(rng.choice((rng.randint(1, 99), rng.randint(100, 250_000)))), 0) + rest,
+        "money": lambda: say.money(Decimal(rng.randint(500, 5_000_000)) / 100),
+        "pct": lambda: say.number(Decimal(rng.randint(1, 2999)) / 100) + " %",
+        "time": lambda: f"{rng.randint(0, 23)}:{rng.randint(0, 59):02}",
+        "email": lambda: f"{say.family().split()[0].lower()}@correo.es",
+        "web": lambda: say.web(say.family()),
+        "phone": say.phone,
+        "person": say.person,
+        "company": say.company,
+        "city": say.city,
+        "address": lambda: say.address()[0],
+    }
+    return makers[kind]()
+
+
+def _set(pairs: list[tuple[str, str]], layout: str, language: str) -> Iterator[tuple[float, int, str]]:
+    """The pieces of a page: left end, line, text."""
+    columns = {"two": 2, "two-tab": 2, "grid": 3, "grid-4": 4}.get(layout, 1)
+    for index, (name, said) in enumerate(pairs):
+        row, column = divmod(index, columns)
+        left = _X + column * 520 // columns
+        if layout in ("grid", "grid-4", "below"):
+            yield left, 3 * row, name
+            yield left, 3 * row + 1, said
+        elif layout in ("colons", "two", "lines"):
+            yield left, row, f"{name}{'' if layout == 'lines' else ':'} {said}"
+        elif layout == "prose":
+            yield left, row, _PROSE[language].format(name.lower(), said)
+        else:
+            yield left, row, name + (" ........" if layout == "dots" else "")
+            yield left + {"two-tab": 120, "right": 340}.get(layout, 200), row, said
+
+
+def _pdf(pieces: Sequence[tuple[float, int, str]]) -> bytes:
+    height = _STEP * (max(line for _, line, _ in pieces) + 8)
+    drawn = []
+    for left, line, text in pieces:
+        shown = re.sub(rb"([\\()])", rb"\\\1", text.encode("cp1252", "replace"))
+        drawn.append(b"BT /F1 %d Tf %d %d Td (%b) Tj ET" % (_SIZE, left, height - _STEP * (line + 4), shown))
+    content = b"\n".join(drawn)
+    objects = (
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 640 %d]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>" % height,
+        b"<</Length %d>>stream\n%b\nendstream" % (len(content), content),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>",
+    )
+    body, places = b"%PDF-1.4\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(body))
+        body += b"%d 0 obj\n%b\nendobj\n" % (number, one)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    return (
+        body + head + table + b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, len(body))
+    )
+
+
+def asked_for(paper: Paper, kinds: Sequence[Kind], named: str, rng: random.Random) -> dict[str, tuple[str, str | None]]:
+    """The names of a request, each with its description, and the value that the paper has for it."""
+    absent = rng.sample([number for number in range(len(kinds)) if number not in paper.printed], ABSENT)
+    other = {"es": "en", "en": "es"}[paper.language]
+    language = other if named == NAMED[2] else paper.language
+    asked: dict[str, tuple[str, str | None]] = {}
+    for number in [*paper.printed, *absent]:
+        name, said = paper.printed.get(number, ("", None))
+        names = kinds[number].names[language]
+        if named == NAMED[0] and said is not None:
+            names = [name.lower()]
+        elif named == NAMED[1]:
+            names = [one for one in names if one.lower() != name.lower()] or names
+        asked.setdefault(rng.choice(names), (kinds[number].described[language], said))
+    return asked
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.own_words", description=__doc__)
+    parser.add_argument("--papers", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    kinds = read_kinds()
+    with tempfile.TemporaryDirectory() as folder, running(ours(Path(folder) / "state"), Path(folder)) as server:
+        rows = [
+            "| names asked for | fields | F1 | F1 but prose | precision | recall | ECE |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for named in NAMED:
+            rng = random.Random(options.seed)
+            papers = [make_paper(rng, kinds) for _ in range(options.papers)]
+            rows.append(
+                row(named, [_score(server.port, paper, asked_for(paper, kinds, named, rng)) for paper in papers])
+            )
+    sys.stdout.write("\n".join(rows) + "\n")
+    return 0
+
+
+Scored = tuple[
+    str, Counter[str], list[tuple[float, bool]]
+]  # layout, counts, each answer's score and whether it is right
+
+
+def _score(port: int, paper: Paper, asked: dict[str, tuple[str, str | None]]) -> Scored:
+    schema = json.dumps({name: said for name, (said, _) in asked.items()})
+    query = urllib.parse.urlencode({"features": "fields", "schema": schema})
+    address = f"http://127.0.0.1:{port}/v1/documents?{query}"
+    request = urllib.request.Request(address, paper.pdf, {"Content-Type": "application/octet-stream"})
+    with urllib.request.urlopen(request, timeout=300) as response:
+        found: dict[str, Any] = json.load(response)["custom"]
+    counts: Counter[str] = Counter(found=len(found), there=sum(said is not None for _, said in asked.values()))
+    answers = []
+    for name, answer in found.items():
+        said = asked[name][1]
+        right = said is not None and _plain(answer["text"]) == _plain(said)
+        answers.append((answer["score"], right))
+        counts["right"] += right
+    return paper.layout, counts, answers
+
+
+def _plain(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def row(named: str, scored: Sequence[Scored]) -> str:
+    """A row of the table."""
+    total = sum((counts for _, counts, _ in scored), Counter[str]())
+    apart = sum((counts for layout, counts, _ in scored if layout != "prose"), Counter[str]())
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for score, right in (answer for _, _, answers in scored for answer in answers):
+        bins.setdefault(int(score * _BINS), []).append((score, right))
+    error = sum(abs(sum(score for score, _ in own) - sum(right for _, right in own)) for own in bins.values())
+    precision, recall = total["right"] / max(1, total["found"]), total["right"] / max(1, total["there"])
+    numbers = (_f1(total), _f1(apart), precision, recall, error / max(1, total["found"]))
+    return f"| {named} | {total['there']} | " + " | ".join(f"{number:.2f}" for number in numbers) + " |"
+
+
+def _f1(counts: Counter[str]) -> float:
+    return 2 * counts["right"] / max(1, counts["found"] + counts["there"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
