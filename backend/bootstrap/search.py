@@ -23,6 +23,7 @@ from backend.search.file_facts import FactFinder
 from backend.search.file_reading import FileTextReader
 from backend.search.files import FileService
 from backend.search.indexing import Indexer, IndexPolicy
+from backend.search.lessons import lesson_of
 from backend.search.limits import SearchLimits
 from backend.search.postgres.storage import PostgresSearchStorage
 from backend.search.reembedding import Reembedder
@@ -129,11 +130,13 @@ def build_search(
         storage, catalog, limits, on_added=on_added, on_reembed=reembedder.wake, now=_now_s, bytes_of=bytes_of
     )
     files = FileService(storage, limits, render_page=documents.extractor.page_image, now=_now_s, bytes_of=bytes_of)
+    stored_documents = StoredDocuments(storage, files, lesson_of=lesson_of)
+    documents.examples.lessons_of = stored_documents.lessons
     return SearchRuntime(
         storage=storage,
         files=files,
         uploads=UploadService(files, shared.readers.limits),
-        stored_documents=StoredDocuments(storage, files),
+        stored_documents=stored_documents,
         vector_stores=vector_stores,
         search=SearchService(
             vector_stores,

@@ -19,6 +19,7 @@ from backend.documents.records import (
     Understood,
     ignore_event,
 )
+from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.understanding import TextServices, Understanding
 from backend.files.pages import Document, Page
 from backend.files.stored_file import StoredFile
@@ -42,6 +43,7 @@ class DocumentService:
         recordings: RecordingExtractor | None = None,
         images: ImageClassificationService | None = None,
     ) -> None:
+        self.examples = SupplierExamples(services.text_work)
         self.extractor = extractor
         self._images = images
         self._recordings = recordings
@@ -54,21 +56,29 @@ class DocumentService:
         options: DocumentOptions,
         urgency: Urgency | None = None,
         on_event: EventCallback = ignore_event,
+        *,
+        owner: str | None = None,
     ) -> DocumentAnswer:
         """Extract the pages of a file and analyse their text.
 
         Args:
             upload: stays the caller's to close.
             on_event: called with the progress, and with every page as soon as it is extracted.
+            owner: whose confirmed documents teach how to read this one; None: nobody's.
 
         Raises: PasswordRequired, WrongPassword, UnreadableFile, WrongMediaType, TooLarge, InvalidField for the upload;
             Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
         with self._idle_trim.busy():
-            return await self._process(upload, options, urgency or Urgency(), on_event)
+            return await self._process(upload, options, urgency or Urgency(), on_event, owner)
 
     async def _process(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback
+        self,
+        upload: StoredFile,
+        options: DocumentOptions,
+        urgency: Urgency,
+        on_event: EventCallback,
+        owner: str | None,
     ) -> DocumentAnswer:
         started_s = time.perf_counter()
         if "summary" in options.features:
@@ -87,6 +97,8 @@ class DocumentService:
             on_event(DocumentEvent("understanding", done, done))
             read_s = time.perf_counter()
             text = extraction.document.text
+            if owner is not None and "fields" in options.features:
+                understanding.examples = await self.examples.of(owner, extraction.document)
             with span("understand"):
                 understood = await self._understand(understanding, options, extraction.document, text)
         finally:

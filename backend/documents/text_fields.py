@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,12 +11,15 @@ import orjson
 
 from backend.documents.own_fields import OwnFields
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
+from backend.documents.supplier_examples import SupplierExamples
 from backend.errors import WrongMediaType
 from backend.files.file_types import FileType, sniff
 from backend.files.limits import FileLimits
+from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.files.text_files import document_of_text, read_text_file
 from backend.invoices.structure import fields_of
+from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
 from backend.text.own_labels import read_labels
@@ -42,14 +46,19 @@ def plain_text_of(stored: StoredFile, limits: FileLimits) -> str | None:
 _OPTIONS = DocumentOptions(features=frozenset({"fields"}))
 
 
-async def find_text_fields(text_work: TextWork, text: str) -> DocumentAnswer:
+async def find_text_fields(text_work: TextWork, text: str, examples: SupplierExamples, owner: str) -> DocumentAnswer:
     """The text as a document of one page, with its fields. On a thread: a millisecond for a page's worth.
+
+    Args:
+        examples: what the owner's confirmed documents teach.
 
     A caller that is cancelled, at its deadline or because it left, ends the thread's work too.
 
     Raises: InferenceFailed for a fault of ours.
     """
-    return await text_work.run_long(partial(_answer, text))
+    document = await text_work.run_long(partial(document_of_text, text))
+    known = await examples.of(owner, document)
+    return await text_work.run_long(partial(_answer, text, document, known))
 
 
 async def with_own_fields(
@@ -66,10 +75,9 @@ async def with_own_fields(
     return replace(answer, understood=understood, options=replace(_OPTIONS, schema=schema))
 
 
-def _answer(text: str) -> DocumentAnswer:
+def _answer(text: str, document: Document, examples: Sequence[SupplierExample]) -> DocumentAnswer:
     started_s = time.perf_counter()
-    document = document_of_text(text)
-    fields = fields_of(document)
+    fields = fields_of(document, examples=examples)
     spent_s = time.perf_counter() - started_s
     extraction = ExtractedDocument(document, (), ocr_pages=0, open_s=0.0, read_s=0.0, ocr_s=0.0)
     return DocumentAnswer(extraction, text, Understood(fields=fields), _OPTIONS, "cpu", spent_s, spent_s)

@@ -30,6 +30,7 @@ from backend.files.pages import Document, Page, locate
 from backend.invoices.ocr_confusions import SuggestedRepair, suggest_repairs
 from backend.invoices.records import ExtractedFields, Validity
 from backend.invoices.structure import fields_of, tables_of
+from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
 from backend.serving.catalog import Catalog
@@ -77,6 +78,7 @@ class Understanding:
     ) -> None:
         self._services, self._options, self._urgency = services, options, urgency
         self._images = images
+        self.examples: Sequence[SupplierExample] = ()  # that fields are read with
         self.faults: list[str] = []  # features of ours that could not be read
         self._entity_tasks: dict[int, asyncio.Task[tuple[TextEntities, Sequence[SuggestedRepair]]]] = {}
 
@@ -199,7 +201,7 @@ class Understanding:
         if "tables" in features:
             tables = await self._read("tables", partial(tables_of, document), lambda _: ())
         if "fields" in features:
-            fields = await self._read("fields", partial(fields_of, document, kind), _no_fields)
+            fields = await self._read("fields", partial(fields_of, document, kind, self.examples), _no_fields)
         return fields, tables
 
     async def _read(

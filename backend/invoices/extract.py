@@ -24,6 +24,8 @@ from backend.invoices.money.find import Money, find_money
 from backend.invoices.parties.find import find_parties
 from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, Field, FieldRow, FieldSource, Validity
 from backend.invoices.statement.find import find_statement
+from backend.invoices.taught.apply import Taught, applied, taught_by
+from backend.invoices.taught.examples import SupplierExample
 from backend.models.fields_network import bundled_network
 from backend.tables.numbers import decimal_mark_of
 
@@ -120,18 +122,21 @@ def _differences(invoice: EInvoice) -> tuple[Difference, ...]:
 _AMOUNTS = frozenset({"SubTotal", "TotalTax", "InvoiceTotal", "WithholdingAmount"})
 
 
-def extract_fields(document: Document, document_type: str | None = None) -> ExtractedFields:
+def extract_fields(
+    document: Document, document_type: str | None = None, examples: Sequence[SupplierExample] = ()
+) -> ExtractedFields:
     """The fields of an invoice, a receipt or a bank statement.
 
     Args:
         document: with its electronic invoice, where there is one: that wins.
         document_type: the label of the bundled classifier of document types, where it is known.
+        examples: confirmed documents of the suppliers that it names, the latest first.
     """
     pages, invoice = rows_of(document, _MOST_WORDS), document.einvoice
     whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
     reader = PageReader(bundled_network())
     parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages, reader)
-    found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader) for part in parts]
+    found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader, examples) for part in parts]
     found = [one for one in found if one.kind is not None] or found  # the letter or mail before an invoice is none
     first, *others = found
     if not others:
@@ -145,11 +150,16 @@ def _number(extracted: ExtractedFields) -> str:
 
 
 def _of_part(
-    document: Document, pages: Sequence[PageRows], document_type: str | None, reader: PageReader
+    document: Document,
+    pages: Sequence[PageRows],
+    document_type: str | None,
+    reader: PageReader,
+    examples: Sequence[SupplierExample],
 ) -> ExtractedFields:
     """The fields of one document of a file."""
     part = replace(document, pages=tuple(page.page for page in pages))
-    printed = _printed_fields(part, pages, document_type, reader)
+    taught = taught_by(pages, examples) if examples else None
+    printed = _printed_fields(part, pages, document_type, reader, taught)
     numbers = tuple(page.page.number for page in pages)
     invoice = document.einvoice
     if invoice is not None and (invoice.page is None or invoice.page in numbers):
@@ -168,9 +178,15 @@ def with_electronic(printed: ExtractedFields, invoice: EInvoice) -> ExtractedFie
 
 
 def _printed_fields(
-    document: Document, pages: Sequence[PageRows], document_type: str | None, reader: PageReader
+    document: Document,
+    pages: Sequence[PageRows],
+    document_type: str | None,
+    reader: PageReader,
+    taught: Taught | None,
 ) -> ExtractedFields:
     kind, why = document_kind(pages, document_type, reader)
+    if taught is not None and kind != taught.kind:
+        kind, why = taught.kind, f"read as {taught.kind}: as a confirmed document of its supplier"
     if kind is None:
         return ExtractedFields((), Validity(), why)
     mark = decimal_mark_of(document)
@@ -178,20 +194,29 @@ def _printed_fields(
         statement = find_statement(pages, mark)
         return replace(_with_ids(statement, Validity()), why=why, kind=kind)
     items, learned = find_items(pages, mark), read_learned(reader, pages, mark, document.text)
-    money = _settled(pages, mark, items, learned)
+    money = _settled(pages, mark, items, learned, taught)
     found = [*find_parties(pages, kind), *find_header(pages, items), *money.fields]
     if items is not None:
         found.append(items.field)
     by_name = {field.name: field for field in reversed(found)}  # the first of a name counts
     by_name = arbitrated(by_name, learned, kind)
+    if taught is not None:
+        by_name = applied(taught, by_name, adds_up=money.validity.totals)
     fields = tuple(by_name[name] for name in FIELD_NAMES if name in by_name)
     return replace(_with_ids(fields, money.validity), why=why, kind=kind)
 
 
-def _settled(pages: Sequence[PageRows], mark: str, items: ItemLines | None, learned: Learned) -> Money:
+def _settled(
+    pages: Sequence[PageRows], mark: str, items: ItemLines | None, learned: Learned, taught: Taught | None
+) -> Money:
     """The amounts as labels name them; as the network reads them, too, where those do not add up."""
     money = find_money(pages, mark, items)
     amounts = amounts_of(learned)
+    unsettled = money.validity.totals is not True
+    if taught is not None and (unsettled or taught.corrected_amounts) and (known := taught.amounts()):
+        other = find_money(pages, mark, items, [*amounts, *known])
+        if other.validity.totals is True or (unsettled and taught.corrected_amounts):
+            return other
     if money.validity.totals is True or not amounts:
         return money
     other = find_money(pages, mark, items, amounts)

@@ -6,15 +6,18 @@ Both are read by many rules from whatever files hold: a rule that fails costs th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from traceback import extract_tb
 from typing import TypeVar
 
 from backend.errors import CallerGone, InferenceFailed
 from backend.files.pages import Document, Page
+from backend.files.visual_rows import PageRows
+from backend.invoices.document_kind import Kind
 from backend.invoices.extract import extract_fields, with_electronic
-from backend.invoices.records import ExtractedFields, Validity
+from backend.invoices.records import ExtractedFields, Field, Validity
+from backend.invoices.taught.examples import SupplierExample, remember
 from backend.tables.find import find_tables
 from backend.tables.records import Table
 from backend.telemetry import log_event
@@ -26,14 +29,16 @@ _log = logging.getLogger(__name__)
 MOST_WORDS, MOST_PAGE_WORDS = 100_000, 20_000
 
 
-def fields_of(document: Document, document_type: str | None = None) -> ExtractedFields:
+def fields_of(
+    document: Document, document_type: str | None = None, examples: Sequence[SupplierExample] = ()
+) -> ExtractedFields:
     """The fields of a document; arguments as of `extract_fields`.
 
     Raises: InferenceFailed for a fault of ours, unless there is an electronic invoice: that is answered with alone.
     """
     part = _first_part(document)
     try:
-        found = _guarded("fields", lambda: extract_fields(part, document_type))
+        found = _guarded("fields", lambda: extract_fields(part, document_type, examples))
     except InferenceFailed as error:
         if document.einvoice is None:
             raise
@@ -42,6 +47,16 @@ def fields_of(document: Document, document_type: str | None = None) -> Extracted
         return found
     words = sum(len(page.words) for page in part.pages)
     return replace(found, why=f"{found.why}; of the document, only the first {words} words were looked at")
+
+
+def example_of(
+    pages: Sequence[PageRows], kind: Kind, read: Mapping[str, Field], confirmed: Mapping[str, Field]
+) -> SupplierExample | None:
+    """What a confirmed document teaches, as `remember`; None for a fault of ours, too: nobody confirms in vain."""
+    try:
+        return _guarded("examples", lambda: remember(pages, kind, read, confirmed))
+    except InferenceFailed:  # logged
+        return None
 
 
 def tables_of(document: Document) -> tuple[Table, ...]:

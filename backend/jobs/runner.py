@@ -46,7 +46,7 @@ class Process(Protocol):
     """`DocumentService.process`."""
 
     def __call__(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback
+        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback, *, owner: str
     ) -> Awaitable[DocumentAnswer]: ...
 
 
@@ -369,7 +369,7 @@ class JobRunner:
         try:
             options = options_of(job.options["document"], self._passwords.get(job.id))
             urgency = Urgency(Priority.BULK, time.monotonic() + job.limit_s)
-            answer = await self._process(stored, options, urgency, writer.on_event)
+            answer = await self._process(stored, options, urgency, writer.on_event, owner=job.owner)
             self._meter_of(job.owner).charge("tokens", answer.understood.tokens)
             return await asyncio.to_thread(pack_answer, answer)
         finally:

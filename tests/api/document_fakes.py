@@ -88,16 +88,31 @@ class FakeReader:
         return b"%PDF-1.7 searchable"
 
 
+class NoExamples:
+    """Nothing was confirmed."""
+
+    async def of(self, *_: object) -> tuple[()]:
+        return ()
+
+
 @dataclass
 class FakeDocuments(FakeService):
     """Answers ``answer_of`` whatever the file."""
 
     extractor: FakeReader = field(default_factory=FakeReader)
+    examples: NoExamples = field(default_factory=NoExamples)
     error_after_pages: Exception | None = None
 
     async def process(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency | None = None, on_event: Any = ignore_event
+        self,
+        upload: StoredFile,
+        options: DocumentOptions,
+        urgency: Urgency | None = None,
+        on_event: Any = ignore_event,
+        *,
+        owner: str | None = None,
     ) -> DocumentAnswer:
+        del owner
         await self.enter(upload.content(), options, urgency)
         answer = answer_of(options)
         for done, page in enumerate(answer.document.pages, 1):

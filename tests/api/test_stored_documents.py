@@ -20,12 +20,20 @@ from backend.api.routes.stored_documents import (
     StoredDocumentAnswer,
 )
 from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_digest, owner_digest
+from backend.documents.records import DocumentAnswer, DocumentOptions
+from backend.documents.supplier_examples import SupplierExamples
+from backend.documents.text_fields import find_text_fields
+from backend.files.stored_file import StoredFile
+from backend.lanes.text_work import TextWork
 from backend.search.files import FileService
+from backend.search.lessons import lesson_of
 from backend.search.limits import SearchLimits
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.stored_documents import StoredDocuments
+from backend.telemetry import Telemetry
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
+from tests.api.document_fakes import FakeDocuments
 from tests.api.fakes import FakeServices
 from tests.fakes import ManualClock
 from tests.search.samples import INVOICE, stored, wire_answer, wire_document
@@ -47,7 +55,7 @@ async def services(services: FakeServices, tmp_path: Path, clock: ManualClock) -
         return b"\x89PNG turned by %d" % rotation
 
     files = FileService(storage, SearchLimits(), render_page=render, now=clock)
-    services.stored_documents = StoredDocuments(storage, files)
+    services.stored_documents = StoredDocuments(storage, files, lesson_of=lesson_of)
     yield services
     await storage.close()
 
@@ -278,3 +286,67 @@ async def test_keys(services: FakeServices):
         problem(answer, 404, "not_found", f"there is no document '{kept['id']}'")
     assert "team" == changed.json()["changes"][0]["by"]
     assert [[], [kept["id"]]] == [[one["id"] for one in listed] for listed in lists]
+
+
+class _TextDocuments(FakeDocuments):
+    """Reads texts as documents, with what their owner confirmed."""
+
+    def __init__(self, stored: StoredDocuments) -> None:
+        super().__init__()
+        self.examples = SupplierExamples(TextWork(Telemetry()))
+        self.examples.lessons_of = stored.lessons
+
+    async def process(
+        self, upload: StoredFile, options: DocumentOptions, *_: Any, owner: str | None = None
+    ) -> DocumentAnswer:
+        assert owner is not None
+        answer = await find_text_fields(TextWork(Telemetry()), upload.content().decode(), self.examples, owner)
+        return replace(answer, options=options)
+
+
+_PAPER = """Talleres Rovira, S.L.                      FACTURA
+NIF B12345674                              Nº factura: TR-{number}
+C/ Mayor 3, 08001 Barcelona                Fecha: {day}
+                                           Recogida: {due}
+Concepto                                   Importe
+Revisión                                   {base}
+Base imponible {base} €
+IVA 21 %       {tax} €
+TOTAL          {total} €
+"""
+_MARCH = _PAPER.format(number=17, day="12/03/2026", due="11/04/2026", base="150,00", tax="31,50", total="181,50")
+_JUNE = _PAPER.format(number=52, day="02/06/2026", due="20/06/2026", base="300,00", tax="63,00", total="363,00")
+
+
+async def test_a_confirmed_correction_teaches_its_owner_alone(services: FakeServices):
+    """The next invoice of the supplier is read as the last one was corrected, until that is deleted."""
+    services.documents = _TextDocuments(services.stored_documents)
+    own, other = Caller("own", owner="own"), Caller("other", owner="other")
+    ring = KeyRing({key_digest(b"a"): own, key_digest(b"b"): other})
+
+    async with connect(services, ApiOptions(keys=LiveKeys(ring))) as client:
+
+        async def post(text: str, key: str = "a", **data: str) -> dict[str, Any]:
+            files, headers = {"file": ("f.txt", text.encode())}, {"Authorization": f"Bearer {key}"}
+            answer = await client.post("/v1/documents", files=files, data=data, headers=headers)
+            assert 200 == answer.status_code, answer.text
+            found: dict[str, Any] = answer.json()
+            return found
+
+        mine: dict[str, Any] = {"headers": {"Authorization": "Bearer a"}}
+        document_id = (await post(_MARCH, store="true"))["id"]
+        unread = (await post(_JUNE))["fields"]
+        body = {"fields": {"DueDate": "2026-04-11"}}
+        await client.patch(f"/v1/documents/{document_id}/fields", json=body, **mine)
+        unconfirmed = (await post(_JUNE))["fields"]
+        await client.post(f"/v1/documents/{document_id}/confirm", **mine)
+        taught, others = (await post(_JUNE))["fields"], (await post(_JUNE, "b"))["fields"]
+        asked = await client.post("/v1/fields", json={"input": _JUNE}, **mine)
+        await client.delete(f"/v1/documents/{document_id}", **mine)
+        forgotten = (await post(_JUNE))["fields"]
+
+    assert "DueDate" not in unread
+    assert unread == unconfirmed == others == forgotten
+    assert ("2026-06-20", "as in 1 confirmed invoice") == (taught["DueDate"]["value"], taught["DueDate"]["why"])
+    assert taught["DueDate"]["boxes"]
+    assert "2026-06-20" == asked.json()["fields"]["DueDate"]["value"]

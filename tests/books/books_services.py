@@ -48,7 +48,7 @@ class TextDocuments(FakeDocuments):
     """Reads a file as a page set by a typewriter."""
 
     async def process(self, upload: StoredFile, options: DocumentOptions, *args: Any, **more: Any) -> DocumentAnswer:
-        return await find_text_fields(TextWork(Telemetry()), upload.content().decode())
+        return await find_text_fields(TextWork(Telemetry()), upload.content().decode(), self.examples, "")
 
 
 async def draw_page(*args: Any, **options: Any) -> bytes:

@@ -7,6 +7,7 @@ import io
 import pikepdf
 import pytest
 
+from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.text_fields import find_text_fields
 from backend.errors import InferenceFailed, InvalidField, TooLarge
 from backend.files.file_readers import FileReaders
@@ -130,7 +131,9 @@ async def test_fields_of_a_text() -> None:
     """A text is read as if it were set on a page; offsets are its own."""
     source = "\n".join(row.decode() for row in ROWS)
 
-    answer = await find_text_fields(TextWork(Telemetry()), source)
+    text_work = TextWork(Telemetry())
+
+    answer = await find_text_fields(text_work, source, SupplierExamples(text_work), "")
 
     assert answer.understood.fields is not None
     total = next(field for field in answer.understood.fields.fields if field.name == "InvoiceTotal")

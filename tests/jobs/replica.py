@@ -53,8 +53,15 @@ class FakeProcess:
     cancelled: int = 0
 
     async def __call__(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: Callable[[DocumentEvent], Any]
+        self,
+        upload: StoredFile,
+        options: DocumentOptions,
+        urgency: Urgency,
+        on_event: Callable[[DocumentEvent], Any],
+        *,
+        owner: str,
     ) -> DocumentAnswer:
+        del owner
         self.calls.append((upload.content(), options, urgency))
         on_event(DocumentEvent("opening"))
         pages, failed = [], []

@@ -33,8 +33,8 @@ OTHER = Caller("other", "other-owner", quotas=Quotas(jobs=2))
 class UnderstandingProcess(FakeProcess):
     """Finds seven tokens in every document."""
 
-    async def __call__(self, *call: Any) -> DocumentAnswer:
-        answer = await super().__call__(*call)
+    async def __call__(self, *call: Any, owner: str) -> DocumentAnswer:
+        answer = await super().__call__(*call, owner=owner)
         return replace(answer, understood=replace(answer.understood, tokens=7))
 
 

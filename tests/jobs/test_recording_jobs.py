@@ -32,8 +32,15 @@ class RecordingProcess(FakeProcess):
         speech.readers.samples = spoken(*words(len(LEVELS), LEVELS[0]))
 
     async def __call__(
-        self, upload: Any, options: DocumentOptions, urgency: Urgency, on_event: Callable[[DocumentEvent], Any]
+        self,
+        upload: Any,
+        options: DocumentOptions,
+        urgency: Urgency,
+        on_event: Callable[[DocumentEvent], Any],
+        *,
+        owner: str,
     ) -> DocumentAnswer:
+        del owner
         extractor = RecordingExtractor(self.speech.service)
         try:
             read = await extractor.extract(upload, options, urgency, on_event, lambda _page: None)

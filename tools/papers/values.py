@@ -71,6 +71,11 @@ class Speaker:
         self.colon = rng.choice((":", ":", "", "", " :", ".", ""))
         self.upper = rng.random() < 0.15
 
+    def drawing_from(self, rng: random.Random) -> Speaker:
+        """The same way of writing, with other words drawn."""
+        self.rng = rng
+        return self
+
     def say(self, key: str) -> str:
         """One of the list's alternatives, in the paper's language."""
         language = self.second if self.second != self.language and self.rng.random() < 0.25 else self.language
@@ -494,8 +499,12 @@ def iban(rng: random.Random, language: str) -> str:
     )
 
 
-def document_id(rng: random.Random, year: int) -> str:
-    """A document's number in one of many forms."""
+def document_id(rng: random.Random, year: int, digits: random.Random | None = None) -> str:
+    """A document's number in one of many forms.
+
+    Args:
+        digits: draws them, where ``rng`` draws the same form again.
+    """
     form = rng.choice(
         (
             "{y} / ####",
@@ -562,7 +571,7 @@ def document_id(rng: random.Random, year: int) -> str:
     text = form.replace("{y}", str(year)).replace("{y2}", str(year)[2:])
     while "{L}" in text:
         text = text.replace("{L}", rng.choice("ABCDEFGIKMNPRSTVX"), 1)
-    return _digits(rng, text)
+    return _digits(digits or rng, text)
 
 
 def any_of(rng: random.Random, *makers: Callable[[], str]) -> str:

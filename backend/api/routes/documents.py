@@ -390,7 +390,8 @@ async def process_upload(request: Request, upload: Upload, options: DocumentOpti
             context.meter.charge("pages", 1)
 
     async def call(*, deadline_s: float) -> records.DocumentAnswer:
-        return await process(upload.stored, options, Urgency(deadline_s=deadline_s), charge_page)
+        urgency = Urgency(deadline_s=deadline_s)
+        return await process(upload.stored, options, urgency, charge_page, owner=owner_of(request))
 
     answer = await call_service(request, call)
     context.meter.charge("tokens", answer.understood.tokens)
@@ -540,12 +541,12 @@ async def _of_text(request: Request) -> Response:
     meter.require("pages")
     body = await read_json(request, FieldsRequest)
     characters = check_chars([body.input], limits_of(request), "input")
-    text_work = services_of(request).text_work
+    text_work, examples = services_of(request).text_work, _documents_of(request).examples
 
     schema, own_fields = body.own_schema, OwnFields(_embeddings_of(request), text_work)
 
     async def call(*, deadline_s: float) -> records.DocumentAnswer:
-        answer = await find_text_fields(text_work, body.input)
+        answer = await find_text_fields(text_work, body.input, examples, owner_of(request))
         if not schema:
             return answer
         return await with_own_fields(answer, own_fields, schema, Urgency(deadline_s=deadline_s))

@@ -1,0 +1,1 @@
+"""What confirmed documents of a supplier teach about its next one."""

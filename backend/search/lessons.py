@@ -1,0 +1,57 @@
+"""What a confirmed document teaches about its supplier's next one, from what is stored of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.files.pages import Box, Page, TextLocation, Word
+from backend.files.visual_rows import page_rows
+from backend.invoices.corrections import LIST_COLUMNS
+from backend.invoices.records import Field
+from backend.invoices.structure import example_of
+from backend.invoices.taught.examples import ANY
+from backend.search.corrected_answer import corrected_answer
+from backend.search.records import ConfirmedDocument, WireFields
+
+
+def lesson_of(confirmed: ConfirmedDocument) -> tuple[Sequence[str], Mapping[str, Any]] | None:
+    """The keys of the document's supplier, and the example that is kept; None where it teaches nothing."""
+    read = confirmed.stored.answer["documents"][confirmed.document]
+    kind = corrected_answer(confirmed.stored)["documents"][confirmed.document]["kind"]
+    if kind is None or kind == "bank_statement":
+        return None
+    own = [page for page in confirmed.pages if page["number"] in read["pages"]]
+    pages = [page_rows(page_of(page)) for page in own if page.keys() >= {"words", "width"}]  # minutes have no width
+    was = _fields(read["fields"])
+    example = example_of(pages, kind, was, _confirmed(confirmed.fields, read["fields"]))
+    return None if example is None else ((ANY, *example.keys()), example.as_json())
+
+
+def page_of(wire: Mapping[str, Any]) -> Page:
+    """A page as it was read, from its answer."""
+    words = tuple(
+        Word(w["text"], Box(*w["box"]), w["confidence"], w["start"], w["end"], w["line"], w["block"])
+        for w in wire["words"]
+    )
+    plain = {name: wire[name] for name in ("number", "width", "height", "units_per_inch", "rotation", "text")}
+    return Page(**plain, words=words, source=wire["source"], why=wire["why"], engine=wire["engine"])
+
+
+def _confirmed(fields: WireFields, read: WireFields) -> dict[str, Field]:
+    """Fields as they are right; one that was corrected without a place does not stand where the reader looked."""
+    found = _fields(fields)
+    for name, field in fields.items():
+        moved = name in read and name in found and field["value"] != read[name]["value"]
+        if moved and field["boxes"] == read[name]["boxes"]:
+            found[name] = Field(name, field["value"], "", 1.0, "text", "")
+    return found
+
+
+def _fields(wire: WireFields) -> dict[str, Field]:
+    return {name: _field(name, field) for name, field in wire.items() if name not in LIST_COLUMNS}
+
+
+def _field(name: str, wire: Mapping[str, Any]) -> Field:
+    places = tuple(TextLocation(wire["page"], Box(*box)) for box in wire["boxes"] if wire["page"] is not None)
+    return Field(name, wire["value"], wire["text"], 1.0, "text", wire["why"], places=places, valid=wire["valid"])
