@@ -17,9 +17,14 @@ from tests.api.fakes import FakeServices
 FOLDER = Path(__file__).resolve().parents[2] / "backend" / "api" / "page"
 SCRIPTS = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.js")}
 INDEX = (FOLDER / "index.html").read_text(encoding="utf-8")
-STRINGS = "".join(SCRIPTS[name] for name in ("strings.js", "speech_strings.js", "library_strings.js"))
-# Prefixes of keys that are built from values of the service: error_too_large, failed_too_large, stage_ocr.
-BUILT_KEYS = ("error_", "failed_", "stage_", "key_", "password_", "source_")
+STRINGS = "".join(
+    SCRIPTS[name] for name in ("strings.js", "speech_strings.js", "library_strings.js", "ledger_strings.js")
+)
+# Prefixes of keys that are built from values of the service: error_too_large, failed_too_large, stage_ocr, not_date.
+BUILT_KEYS = (
+    *("error_", "failed_", "stage_", "key_", "password_", "source_"),
+    *("not_", "problem_", "state_"),
+)
 
 
 class Tags(HTMLParser):
@@ -161,8 +166,8 @@ def strings_of(language: str, table: str = "STRINGS") -> dict[str, str]:
     return dict(re.findall(r'\b(\w+): "([^"]*)"', block))
 
 
-def test_the_library_is_loaded_when_it_is_opened() -> None:
-    """Who reads one document fetches nothing of the library: it is imported by a call alone, with its own style."""
+def test_library_and_ledger_are_loaded_when_they_are_opened() -> None:
+    """Who reads one document fetches nothing of them: they are imported by a call alone, with their own style."""
     static = {name: set(re.findall(r'(?:from|import) "\./([\w.]+)"', text)) for name, text in SCRIPTS.items()}
     loaded, waiting = set(), {"app.js"}
     while waiting:
@@ -171,10 +176,14 @@ def test_the_library_is_loaded_when_it_is_opened() -> None:
 
     assert {"views.js", "strings.js"} <= loaded
     assert set() == loaded & {"library.js", "library_strings.js", "collections.js", "hit_view.js", "facets.js"}
+    assert set() == loaded & {"ledger.js", "ledger_strings.js", "document_calls.js", "validation.js"}
     assert "library.css" not in INDEX
+    assert "ledger.css" not in INDEX
 
 
-@pytest.mark.parametrize("table", ["STRINGS", "SPEECH_STRINGS", "LIBRARY_STRINGS", "TYPES", "CLASSES"])
+@pytest.mark.parametrize(
+    "table", ["STRINGS", "SPEECH_STRINGS", "LIBRARY_STRINGS", "LEDGER_STRINGS", "TYPES", "CLASSES"]
+)
 def test_both_languages_have_the_same_strings(table: str) -> None:
     """Each key is in both languages, with the same placeholders."""
     english, spanish = strings_of("en", table), strings_of("es", table)
@@ -189,7 +198,11 @@ def test_both_languages_have_the_same_strings(table: str) -> None:
 def test_every_string_is_used_and_every_used_key_exists() -> None:
     """No string is unused, and none that the page uses is missing."""
     source = INDEX + "".join(text for name, text in SCRIPTS.items() if not name.endswith("strings.js"))
-    keys = {key for table in ("STRINGS", "SPEECH_STRINGS", "LIBRARY_STRINGS") for key in strings_of("en", table)}
+    keys = {
+        key
+        for table in ("STRINGS", "SPEECH_STRINGS", "LIBRARY_STRINGS", "LEDGER_STRINGS")
+        for key in strings_of("en", table)
+    }
 
     stages = {"queued", "opening", "reading", "understanding"}  # of a job's progress
     dead = [key for key in keys - stages if f'"{key}"' not in source and not key.startswith(BUILT_KEYS)]

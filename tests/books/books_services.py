@@ -6,7 +6,7 @@ import io
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,8 @@ class TextDocuments(FakeDocuments):
     """Reads a file as a page set by a typewriter."""
 
     async def process(self, upload: StoredFile, options: DocumentOptions, *args: Any, **more: Any) -> DocumentAnswer:
-        return await find_text_fields(TextWork(Telemetry()), upload.content().decode(), self.examples, "")
+        text = upload.content().decode()
+        return replace(await find_text_fields(TextWork(Telemetry()), text, self.examples, ""), options=options)
 
 
 async def draw_page(*args: Any, **options: Any) -> bytes:

@@ -22,7 +22,7 @@ import "./speech_strings.js";
 import { showTables, waitForTables } from "./tables.js";
 import { select, startTabs } from "./tabs.js";
 import { closeTranscript, endTranscript, heardSome, lengthOf, openTranscript, putSegment } from "./transcript.js";
-import { addToLibrary, nameDocument, startViews } from "./views.js";
+import { addToView, nameDocument, startViews } from "./views.js";
 
 const LIVE = ["queued", "running"];
 const LARGE_BYTES = 64 * 1024; // smaller ones are sent before an answer can come
@@ -67,10 +67,9 @@ function begin(mine, name) {
   buttons([]);
 }
 
-/** Read a file from the start; `leftOut` others came with it. */
-async function read(mine, leftOut = 0) {
+/** Read a file from the start. */
+async function read(mine) {
   begin(mine, mine.file.name || "clipboard.png");
-  if (leftOut) showNotice("left-out", "one_file", { name: mine.file.name });
   find("file-name").focus();
   await guarded(mine, async () => {
     const asJob = !mine.hears || (await isLong(mine.file));
@@ -339,7 +338,7 @@ startLanguages();
 startTabs();
 startPages();
 keysFrom((wrong) => askSecret("key", wrong));
-receive((files) => addToLibrary(files) || read(reading(files[0]), files.length - 1));
+receive((files) => addToView(files) || read(reading(files[0])));
 startRecorder((file) => read(reading(file)));
 find("cancel").addEventListener("click", cancel);
 find("again").addEventListener("click", () => read(reading(now.file)));

@@ -1,7 +1,7 @@
 // The library: collections of documents, which are added, watched while they are read, and searched.
 
 import "./library_strings.js";
-import { LISTED, addFile, createStore, deleteFile, deleteStore, listFiles, listStores, readStore, reembedStore, removeFile } from "./collections.js";
+import { LISTED, addFile, createStore, deleteFile, deleteStore, listFiles, listStores, readStore, reembedStore, removeFile, sendFile } from "./collections.js";
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
 import { find, make } from "./dom.js";
 import { offerFilters, resetFilters } from "./filter_panel.js";
@@ -34,7 +34,7 @@ const waits = {
   },
 };
 const polling = new Polling(look);
-const uploads = new Uploads({ waits, onChange: onUpload, onAdded });
+const uploads = new Uploads({ deliver, onChange: onUpload, onAdded });
 const acts = { retry: retryFile, remove: askRemove };
 
 /** Show the collection that the address names, or the newest. */
@@ -277,6 +277,13 @@ function onUpload(item) {
   putUpload(item, { retry: (one) => uploads.retry(one), drop: dropUpload });
   find("no-files").hidden = true;
   if (item.state === "failed") announce("upload_failed", { name: item.file.name });
+}
+
+/** Upload a file, then add it to its collection: a second try has no need to upload it again. */
+async function deliver(item, { onSent, signal, change }) {
+  item.id ??= (await persist(() => sendFile(item.file, { onSent, signal }), { ...waits, signal })).id;
+  change({ state: "adding" });
+  return persist(() => addFile(item.store, item.id, signal), { ...waits, signal });
 }
 
 function onAdded(item, file) {

@@ -1,7 +1,6 @@
-// Files on their way into a collection: a few at a time; those that fail stay until they are tried again or dropped.
+// Files on their way to the service: a few at a time; those that fail stay until they are tried again or dropped.
 
-import { addFile, sendFile } from "./collections.js";
-import { GivenUp, Lost, Problem, persist } from "./connection.js";
+import { GivenUp, Lost, Problem } from "./connection.js";
 
 const AT_ONCE = 3;
 
@@ -9,12 +8,12 @@ let keys = 0;
 
 export class Uploads {
   /**
-   * `onChange(item)` is told of every change, `onAdded(item, storeFile)` when the service has the file; `waits` are
-   * those of `persist` but the signal. An item: {key, store, file, state, part, problem}, state being waiting,
-   * sending, adding, failed or dropped.
+   * `deliver(item, {onSent, signal, change})` brings a file to the service; `onChange(item)` is told of every change,
+   * `onAdded(item, answer)` of what `deliver` gave. An item: {key, store, file, state, part, problem, id}, state being
+   * waiting, sending, adding, failed or dropped.
    */
-  constructor({ onChange, onAdded, waits }) {
-    Object.assign(this, { onChange, onAdded, waits, items: [], running: 0 });
+  constructor({ deliver, onChange, onAdded }) {
+    Object.assign(this, { deliver, onChange, onAdded, items: [], running: 0 });
   }
 
   get busy() {
@@ -65,12 +64,11 @@ export class Uploads {
   async send(item) {
     item.control = new AbortController();
     const { signal } = item.control;
-    const onSent = (part) => this.change(item, { part });
+    const change = (changes) => this.change(item, changes);
     try {
-      this.change(item, { state: "sending" });
-      item.id ??= (await persist(() => sendFile(item.file, { onSent, signal }), { ...this.waits, signal })).id;
-      this.change(item, { state: "adding" });
-      const added = await persist(() => addFile(item.store, item.id, signal), { ...this.waits, signal });
+      change({ state: "sending" });
+      const added = await this.deliver(item, { onSent: (part) => change({ part }), signal, change });
+      if (!this.items.includes(item)) return; // dropped
       this.forget(item, "added");
       this.onAdded(item, added);
     } catch (error) {

@@ -1,22 +1,27 @@
-// Which view is shown, the document's or the library's, as the address says. The other one goes on behind it.
+// Which view is shown, as the address says: the document's, the library's, or the ledger with its stored documents. The
+// others go on behind it.
 
 import { find, make } from "./dom.js";
 import { quote, say, t } from "./language.js";
 
-const LIBRARY = /^#library(=|$)/;
 const TITLE = "FinancIA";
+// Views that are loaded when they are first opened: who reads one document never loads them.
+const VIEWS = {
+  library: { hash: /^#library(=|$)/, style: "page/library.css", load: () => import("./library.js"), title: "view_library", failed: "library_failed" },
+  ledger: { hash: /^#(ledger$|document=)/, style: "page/ledger.css", load: () => import("./ledger.js"), title: "view_ledger", failed: "ledger_failed" },
+};
 
+const modules = {}; // those that were loaded, by view
 let documentHash = location.hash.startsWith("#job=") ? location.hash : "";
 let documentTitle = TITLE;
-let library = null; // its module, once it was opened: who reads one document never loads it
 
-export const inLibrary = () => LIBRARY.test(location.hash);
+const viewNow = () => Object.keys(VIEWS).find((name) => VIEWS[name].hash.test(location.hash)) ?? "document";
 
 /** Keep what the address and the title say of the document; they are shown now if the document is. */
 export function nameDocument({ hash = documentHash, title = documentTitle }) {
   [documentHash, documentTitle] = [hash, title];
   find("to-document").href = hash || "#";
-  if (inLibrary()) return;
+  if (viewNow() !== "document") return;
   if (location.hash !== hash) history.replaceState(null, "", hash || location.pathname);
   quote(document.querySelector("title"), title);
 }
@@ -24,22 +29,31 @@ export function nameDocument({ hash = documentHash, title = documentTitle }) {
 /** Follow the address from now on; `resume` is called when it names another document. */
 export function startViews(resume) {
   addEventListener("hashchange", () => {
-    if (inLibrary()) showLibrary();
-    else showDocument(resume);
+    if (viewNow() === "document") showDocument(resume);
+    else show(viewNow());
   });
-  if (inLibrary()) showLibrary();
-  else mark(false);
+  if (viewNow() === "document") mark("document");
+  else show(viewNow());
 }
 
-/** Hand files to the library, if that is what is shown. */
-export function addToLibrary(files) {
-  if (inLibrary()) library?.add(files);
-  return inLibrary();
+/** Hand files to the view that is shown, if it takes any; several at once are for the ledger. */
+export function addToView(files) {
+  if (viewNow() === "document" && files.length > 1) location.hash = "#ledger";
+  const name = viewNow();
+  if (name === "document") return false;
+  loaded(name).then((module) => module?.add(files));
+  return true;
+}
+
+function leaveOthers(shown) {
+  for (const [name, module] of Object.entries(modules)) {
+    if (name !== shown) module.then((one) => one.leave(), () => {}); // one that could not be loaded has told so
+  }
 }
 
 function showDocument(resume) {
-  library?.leave();
-  mark(false);
+  leaveOthers("document");
+  mark("document");
   if (location.hash.startsWith("#job=") && location.hash !== documentHash) {
     documentHash = location.hash;
     resume();
@@ -48,36 +62,42 @@ function showDocument(resume) {
   }
 }
 
-async function showLibrary() {
-  mark(true);
-  say(document.querySelector("title"), "{name} · FinancIA", { name: () => t("view_library") });
-  try {
-    library ??= await load();
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error; // what a module that cannot be fetched rejects with
-    find("library-view").replaceChildren(say(make("p", { class: "notice", role: "alert" }), "library_failed"));
-    return;
-  }
-  if (inLibrary()) library.enter();
+async function show(name) {
+  leaveOthers(name);
+  mark(name);
+  say(document.querySelector("title"), "{name} · FinancIA", { name: () => t(VIEWS[name].title) });
+  const module = await loaded(name);
+  if (viewNow() === name) module?.enter();
 }
 
-async function load() {
-  const style = make("link", { rel: "stylesheet", href: "page/library.css" });
+/** The module of a view; null where it cannot be fetched, which is told. */
+async function loaded(name) {
+  try {
+    return await (modules[name] ??= load(VIEWS[name]));
+  } catch (error) {
+    delete modules[name];
+    if (!(error instanceof TypeError)) throw error; // what a module that cannot be fetched rejects with
+    find(`${name}-view`).replaceChildren(say(make("p", { class: "notice", role: "alert" }), VIEWS[name].failed));
+    return null;
+  }
+}
+
+async function load(view) {
+  const style = make("link", { rel: "stylesheet", href: view.style });
   const styled = new Promise((resolve, reject) => {
     style.addEventListener("load", resolve, { once: true });
-    style.addEventListener("error", () => reject(new TypeError("page/library.css")), { once: true });
+    style.addEventListener("error", () => reject(new TypeError(view.style)), { once: true });
   });
   document.head.append(style);
-  const [module] = await Promise.all([import("./library.js"), styled]);
+  const [module] = await Promise.all([view.load(), styled]);
   return module;
 }
 
-function mark(libraryShown) {
+function mark(shown) {
   for (const audio of document.querySelectorAll("audio")) audio.pause(); // nobody sees where it could be stopped
-  find("document-view").hidden = libraryShown;
-  find("library-view").hidden = !libraryShown;
-  for (const [id, current] of [["to-document", !libraryShown], ["to-library", libraryShown]]) {
-    if (current) find(id).setAttribute("aria-current", "page");
-    else find(id).removeAttribute("aria-current");
+  for (const name of ["document", "library", "ledger"]) {
+    find(`${name}-view`).hidden = name !== shown;
+    if (name === shown) find(`to-${name}`).setAttribute("aria-current", "page");
+    else find(`to-${name}`).removeAttribute("aria-current");
   }
 }

@@ -1,0 +1,36 @@
+// The calls of stored documents that the ledger and the validation screen need. Knows nothing of what is shown.
+
+import { callFor, upload } from "./connection.js";
+
+const path = (id, rest = "") => `documents/${encodeURIComponent(id)}${rest}`;
+const json = (response) => response.json();
+const read = (where, signal) => callFor(json, where, { signal });
+
+/** The ledger of the documents that a query names, such as {state: "to_review"}. */
+export const readLedger = (query, signal) => read(`documents/ledger?${new URLSearchParams(query)}`, signal);
+
+/** Send a file to be read and kept; `onSent(part)` tells how much of it is out. */
+export function storeDocument(file, wishes) {
+  const form = new FormData();
+  form.set("store", "true");
+  form.set("features", "fields,tables,classes,language"); // pages with their words are kept, too
+  form.set("file", file, file.name || "clipboard.png");
+  return upload("documents", form, wishes);
+}
+
+/** A document with its pages; what `correct` and `confirm` answer has none. */
+export const readDocument = (id, signal) => read(path(id), signal);
+export const picturePath = (id, number) => path(id, `/pages/${number}.png`);
+
+export function correct(id, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return callFor(json, path(id, "/fields"), { method: "PATCH", headers, body: JSON.stringify(body), signal });
+}
+
+export const confirm = (id, query, signal) => callFor(json, `${path(id, "/confirm")}?${new URLSearchParams(query)}`, { method: "POST", signal });
+
+/** An export of the documents that a query names: a blob with its file's name. */
+export const exportDocuments = (query, signal) =>
+  callFor(async (response) => ({ blob: await response.blob(), name: nameOf(response) }), `documents/export?${new URLSearchParams(query)}`, { signal });
+
+const nameOf = (response) => /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition") ?? "")?.[1] ?? "export";

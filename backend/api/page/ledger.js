@@ -1,0 +1,227 @@
+// The ledger: stored documents as a table that is sorted, filtered and summed, and exported; files dropped here are read
+// and kept. Beside it the validation screen, which one document is opened in.
+
+import { GivenUp, Lost, Problem, persist } from "./connection.js";
+import { exportDocuments, readLedger, storeDocument } from "./document_calls.js";
+import { find, icon, make } from "./dom.js";
+import { later, language, say } from "./language.js";
+import { makeLedgerFrame } from "./ledger_frame.js";
+import { putSending } from "./ledger_queue.js";
+import "./ledger_strings.js";
+import { drawRows, drawSums, markSorted } from "./ledger_table.js";
+import { centsOf } from "./local_values.js";
+import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
+import { Uploads } from "./uploads.js";
+import { closeDocument, openDocument } from "./validation.js";
+
+const INTO = { into: "ledger-notices" };
+const LISTED = 5000; // rows that are loaded; exports have all
+const SHOWN = 500; // rows that are drawn until more are asked for
+const MOST_IDS = 50_000; // characters of an address
+const DOCUMENT = /^#document=([\w-]{1,80})(?::(\d{1,4}))?$/;
+
+let rows = []; // as the service tells them
+let shown = []; // after filters and sorting
+let chosen = new Set(); // keys of rows
+let sort = { by: "", falling: true };
+let drawn = SHOWN;
+let control = new AbortController();
+let isMade = false;
+
+export const keyOf = (row) => `${row.document_id}:${row.index}`;
+
+const waits = {
+  onWait: (wait_s, error, retry) => showWait(wait_s, error, retry, INTO),
+  onBack: () => {
+    clear("wait", INTO);
+    announce("back");
+  },
+};
+const uploads = new Uploads({ deliver, onChange: (item) => putSending(item, uploads), onAdded });
+
+/** Show what the address names: the table, or one document. */
+export async function enter() {
+  if (!isMade) makeLedger();
+  say(find("dragging"), "let_go_documents");
+  const [, id, index] = DOCUMENT.exec(location.hash) ?? [];
+  find("ledger-table-view").hidden = Boolean(id);
+  find("validation").hidden = !id;
+  control.abort();
+  control = new AbortController();
+  if (id) return guarded(() => openDocument(id, Number(index ?? 0), { next: openNext }));
+  closeDocument();
+  await guarded(load);
+}
+
+export function leave() {
+  control.abort();
+  closeDocument();
+  say(find("dragging"), "let_go");
+}
+
+/** Read these files and keep them. */
+export function add(files) {
+  if (!isMade) makeLedger();
+  if (DOCUMENT.test(location.hash)) location.hash = "#ledger";
+  uploads.add("", files);
+  announce("documents_adding", { n: files.length });
+}
+
+async function deliver(item, { onSent, signal }) {
+  item.id = (await persist(() => storeDocument(item.file, { onSent, signal }), { ...waits, signal })).id;
+}
+
+function onAdded() {
+  if (!find("ledger-view").hidden && !find("ledger-table-view").hidden) guarded(load);
+}
+
+function makeLedger() {
+  isMade = true;
+  makeLedgerFrame();
+  find("add-documents").addEventListener("click", () => find("documents").click());
+  find("documents").addEventListener("change", () => {
+    if (find("documents").files.length) add([...find("documents").files]);
+    find("documents").value = ""; // the same files may be chosen again
+  });
+  find("ledger-filters").addEventListener("input", refresh);
+  find("ledger-filters").addEventListener("submit", (event) => event.preventDefault());
+  find("export").addEventListener("submit", (event) => {
+    event.preventDefault();
+    guarded(exportShown);
+  });
+  find("choose-all").addEventListener("change", () => {
+    chosen = new Set(find("choose-all").checked ? shown.map(keyOf) : []);
+    draw();
+  });
+  find("ledger-more").addEventListener("click", () => {
+    drawn += SHOWN;
+    draw();
+  });
+  for (const button of find("ledger-head").querySelectorAll("button")) {
+    button.addEventListener("click", () => {
+      sort = { by: button.dataset.sort, falling: sort.by === button.dataset.sort ? !sort.falling : false };
+      refresh();
+    });
+  }
+  addEventListener("beforeunload", (event) => uploads.busy && event.preventDefault());
+}
+
+/** Run `act`; what goes wrong is told. */
+async function guarded(act) {
+  try {
+    clear("problem", INTO);
+    await act();
+  } catch (error) {
+    if (error instanceof GivenUp) return;
+    clear("wait", INTO);
+    showProblem(error instanceof Problem || error instanceof Lost ? error : new Problem({ detail: String(error) }), INTO);
+    if (!(error instanceof Problem || error instanceof Lost)) throw error;
+  }
+}
+
+async function load() {
+  const { signal } = control;
+  const answer = await persist(() => readLedger({ limit: LISTED }, signal), { ...waits, signal });
+  rows = answer.data;
+  const known = new Set(rows.map(keyOf));
+  chosen = new Set([...chosen].filter((key) => known.has(key)));
+  drawMissing(answer.missing_numbers);
+  if (answer.has_more) showNotice("many", "ledger_many", { n: rows.length, total: answer.total }, INTO);
+  else clear("many", INTO);
+  refresh();
+}
+
+/** Filter, sort and draw anew. */
+function refresh() {
+  shown = rows.filter(matcher());
+  if (sort.by) shown = sorted(shown);
+  drawn = SHOWN;
+  draw();
+}
+
+function matcher() {
+  const { text, state, from, until, doubles } = find("ledger-filters").elements;
+  const words = text.value.toLocaleLowerCase().split(/\s+/).filter(Boolean);
+  return (row) => {
+    const said = [row.supplier, row.tax_id, row.number, row.filename, row.customer, row.total].join(" ").toLocaleLowerCase();
+    return (
+      words.every((word) => said.includes(word)) &&
+      (!state.value || row.state === state.value) &&
+      (!from.value || (row.date ?? "") >= from.value) &&
+      (!until.value || (row.date && row.date <= until.value)) &&
+      (!doubles.checked || row.duplicates > 0)
+    );
+  };
+}
+
+const AMOUNTS = ["base", "tax", "withholding", "total"];
+
+function sorted(list) {
+  const { by, falling } = sort;
+  const compare = AMOUNTS.includes(by) ? (one, other) => centsOf(one[by]) - centsOf(other[by]) : byText(by);
+  const known = list.filter((row) => row[by] !== null).sort(compare);
+  return [...(falling ? known.reverse() : known), ...list.filter((row) => row[by] === null)]; // what is absent comes last
+}
+
+function byText(by) {
+  const { compare } = new Intl.Collator(language(), { numeric: true, sensitivity: "base" });
+  return (one, other) => compare(one[by], other[by]);
+}
+
+function draw() {
+  drawRows(shown.slice(0, drawn), chosen, (row, isChosen) => {
+    if (isChosen) chosen.add(keyOf(row));
+    else chosen.delete(keyOf(row));
+    drawTold();
+  });
+  markSorted(sort);
+  find("ledger-more").hidden = shown.length <= drawn;
+  find("ledger-scroll").hidden = find("ledger-filters").hidden = !rows.length;
+  find("ledger-none").hidden = rows.length > 0;
+  find("ledger-no-match").hidden = !rows.length || shown.length > 0;
+  drawTold();
+}
+
+/** What depends on which rows are chosen: sums and the words about them. */
+function drawTold() {
+  const mine = shown.filter((row) => chosen.has(keyOf(row)));
+  const all = find("choose-all");
+  all.checked = mine.length > 0 && mine.length === shown.length;
+  all.indeterminate = mine.length > 0 && mine.length < shown.length;
+  drawSums(mine.length ? mine : shown);
+  const waiting = rows.filter((row) => row.state === "to_review").length;
+  say(find("ledger-facts"), "ledger_facts", { n: rows.length, waiting });
+  say(find("ledger-chosen"), mine.length ? "ledger_chosen" : "ledger_shown", { n: mine.length || shown.length });
+}
+
+function drawMissing(runs) {
+  const items = runs.map(({ supplier, first, last, missing }) =>
+    say(make("li"), "missing_run", { supplier: supplier ?? "", first, last, missing: missing.join(", "), n: missing.length }),
+  );
+  find("missing").hidden = !items.length;
+  find("missing-list").replaceChildren(...items);
+}
+
+async function exportShown() {
+  const mine = shown.filter((row) => chosen.has(keyOf(row)));
+  const meant = mine.length ? mine : shown;
+  const query = { format: find("export-format").value, locale: language() };
+  if (meant.length < rows.length) query.ids = meant.map(keyOf).join();
+  if ((query.ids?.length ?? 0) > MOST_IDS) return showNotice("many", "export_too_many", { n: meant.length }, INTO);
+  const { signal } = control;
+  const { blob, name } = await persist(() => exportDocuments(query, signal), { ...waits, signal });
+  const url = URL.createObjectURL(blob);
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser reads it after the click
+  announce("exported", { n: meant.length, name });
+}
+
+/** Open the next document that nobody has confirmed, the oldest first; the table where there is none. */
+async function openNext(id, index) {
+  const { signal } = control;
+  const query = { state: "to_review", order: "asc", limit: 2 };
+  const { data } = await persist(() => readLedger(query, signal), { ...waits, signal });
+  const next = data.find((row) => keyOf(row) !== `${id}:${index}`);
+  if (!next) announce("all_confirmed");
+  location.hash = next ? `#document=${keyOf(next)}` : "#ledger";
+}

@@ -1,0 +1,56 @@
+// Files on their way into the ledger: a line each with its progress, then a link to what was read.
+
+import { GivenUp, Lost, Problem } from "./connection.js";
+import { find, icon, make } from "./dom.js";
+import { quote, say } from "./language.js";
+import { announce, problemKey } from "./notices.js";
+
+const STATES = { waiting: "upload_waiting", sending: "upload_sending", added: "document_read" };
+const lines = new Map(); // key of an upload -> its line
+
+/** Show an upload, or no longer. */
+export function putSending(item, uploads) {
+  if (item.state === "dropped") return drop(item.key);
+  const line = lines.get(item.key) ?? begin(item, uploads);
+  const failed = item.state === "failed";
+  line.node.classList.toggle("failed", failed);
+  const key = item.state === "sending" && item.part >= 1 ? "document_reading" : STATES[item.state];
+  say(line.told, failed ? reason(item.problem) : key, { part: item.part });
+  line.said.hidden = !(failed && item.problem.detail);
+  if (failed && item.problem.detail) say(line.said, "what_it_said", { detail: item.problem.detail });
+  line.bar.hidden = failed || item.state === "added";
+  if (item.state === "sending" && item.part < 1) line.bar.value = item.part;
+  else line.bar.removeAttribute("value");
+  line.retry.hidden = !failed;
+  if (failed) announce("upload_failed", { name: item.file.name });
+  if (item.state === "added" && item.id) line.name.replaceChildren(quote(make("a", { href: `#document=${item.id}` }), item.file.name));
+}
+
+function reason(problem) {
+  if (problem instanceof GivenUp) return "cancelled";
+  return problem instanceof Lost || !(problem instanceof Problem) ? "upload_lost" : problemKey(problem);
+}
+
+function begin(item, uploads) {
+  const line = { name: quote(make("p", { class: "row-name" }), item.file.name || "clipboard.png") };
+  line.told = make("p", { class: "quiet" });
+  line.said = make("p", { class: "quiet", hidden: true });
+  line.bar = say(make("progress", { max: 1 }), "file_progress", { name: item.file.name }, "aria-label");
+  line.retry = say(make("button", { type: "button", class: "small", onclick: () => uploads.retry(item) }), "retry");
+  say(line.retry, "retry_file", { name: item.file.name }, "aria-label");
+  const remove = make("button", { type: "button", class: "plain", onclick: () => (uploads.drop(item), drop(item.key)) }, icon("cross"));
+  say(remove, "sending_drop", { name: item.file.name }, "aria-label");
+  const text = make("div", { class: "row-text" }, line.name, line.told, line.said, line.bar);
+  line.node = make("li", { class: "sending-row" }, icon("file"), text, line.retry, remove);
+  lines.set(item.key, line);
+  find("sending").prepend(line.node);
+  return line;
+}
+
+function drop(key) {
+  const line = lines.get(key);
+  lines.delete(key);
+  const hadFocus = line?.node.contains(document.activeElement);
+  line?.node.remove();
+  if (hadFocus) find("add-documents").focus();
+}

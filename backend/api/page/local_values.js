@@ -1,0 +1,52 @@
+// Amounts and dates as people write them in the language of the page, and back to what the service keeps.
+
+import { language } from "./language.js";
+
+const DECIMAL = /^-?\d+(\.\d+)?$/;
+const ISO = /^(\d{4})-(\d\d)-(\d\d)$/;
+
+/** A decimal of the service in local form: 1.284,50; as it stands where it is none. */
+export function localAmount(value, { least = 2 } = {}) {
+  if (!DECIMAL.test(value ?? "")) return value ?? "";
+  const digits = (value.split(".")[1] ?? "").length;
+  const options = { minimumFractionDigits: Math.max(least, digits), useGrouping: "always" };
+  return new Intl.NumberFormat(language(), options).format(value); // a text: digits that a float lacks are kept
+}
+
+/** An ISO date in local form: 12/03/2026 in Spanish; other languages read the ISO one. */
+export function localDate(value) {
+  const [, year, month, day] = ISO.exec(value ?? "") ?? [];
+  return year && language() === "es" ? `${day}/${month}/${year}` : value ?? "";
+}
+
+/** The decimal that a text in local form means; null for none. "1.284,50 €", "1284.5", "-3", "1 284,50". */
+export function amountOf(text) {
+  const digits = text.replace(/[^\d.,'-]/g, "").replaceAll("'", "");
+  const at = Math.max(digits.lastIndexOf("."), digits.lastIndexOf(","));
+  const isDecimal = at >= 0 && meansDecimals(digits, at);
+  const whole = (isDecimal ? digits.slice(0, at) : digits).replace(/[.,]/g, "");
+  const value = isDecimal ? `${whole || "0"}.${digits.slice(at + 1)}` : whole;
+  return /^-?\d{1,15}(\.\d{1,10})?$/.test(value) ? value.replace(/^(-?)0+(?=\d)/, "$1") : null;
+}
+
+/** Whether the last separator of digits begins decimals: of one kind, once, and before three digits only the local one. */
+function meansDecimals(digits, at) {
+  const separator = digits[at];
+  const other = separator === "." ? "," : ".";
+  if (digits.indexOf(separator) !== at) return false; // 1.284.500
+  if (digits.includes(other)) return true; // 1.284,50
+  return digits.length - at - 1 !== 3 || separator === (language() === "es" ? "," : ".");
+}
+
+/** The ISO date that a text in local form means; null for none. 12/3/2026, 12-03-26, 2026-03-12. */
+export function dateOf(text) {
+  const plain = text.trim();
+  const [, day, month, year] = /^(\d{1,2})[/.\- ](\d{1,2})[/.\- ](\d{4}|\d\d)$/.exec(plain) ?? [];
+  const iso = day ? `${year.length === 2 ? `20${year}` : year}-${month.padStart(2, "0")}-${day.padStart(2, "0")}` : plain;
+  if (!ISO.test(iso)) return null;
+  const found = new Date(`${iso}T00:00:00Z`);
+  return !Number.isNaN(found.getTime()) && found.toISOString().startsWith(iso) ? iso : null; // not 31/02
+}
+
+/** The cents of a decimal, for sums that do not drift. */
+export const centsOf = (value) => (DECIMAL.test(value ?? "") ? Math.round(Number(value) * 100) : 0);

@@ -1,0 +1,332 @@
+// The validation screen: one stored document, its values as inputs in the order in which people check them, and its pages
+// with the active value lit up. A click on words fills the active input; every change is sent and checked anew.
+
+import { GivenUp, Lost, Problem } from "./connection.js";
+import { confirm, correct, readDocument } from "./document_calls.js";
+import { find, icon, make } from "./dom.js";
+import { fieldName, later, quote, say } from "./language.js";
+import { announce, clear, showProblem } from "./notices.js";
+import { LIST_COLUMNS, fieldsToCheck, inputOf, kindOf, listOf, shownValue, valueOf } from "./validation_fields.js";
+import { emptyPages, light, showPages } from "./validation_pages.js";
+
+const INTO = { into: "ledger-notices" };
+
+// The document that is shown: its answer, which document of the file, what was changed, and what is being sent.
+let now = null;
+
+/** Show document `index` of a stored file; `next(id, index)` goes on when it is confirmed. */
+export async function openDocument(id, index, { next }) {
+  closeDocument();
+  const mine = (now = { id, index, next, answer: null, undone: [], sent: Promise.resolve(), active: null, control: new AbortController() });
+  const { pages, ...answer } = await readDocument(id, mine.control.signal);
+  if (mine !== now) return;
+  mine.answer = answer;
+  mine.index = Math.min(index, answer.documents.length - 1);
+  draw(mine, pages);
+  (firstDoubt() ?? firstInput())?.focus({ preventScroll: true });
+}
+
+export function closeDocument() {
+  now?.control.abort();
+  now = null;
+  clear("problem", INTO);
+  emptyPages();
+  find("validation")?.replaceChildren();
+}
+
+const ours = (mine) => mine.answer.documents[mine.index];
+const inputs = () => [...find("validation-form").querySelectorAll("input")];
+const firstInput = () => inputs()[0];
+const firstDoubt = () => find("validation-form").querySelector(".doubtful input");
+
+// --- drawing
+
+function draw(mine, pages) {
+  const form = make("form", { id: "validation-form", class: "validation-form", novalidate: true, autocomplete: "off" });
+  const checks = say(make("ul", { id: "validation-checks", class: "validation-checks" }), "checks", {}, "aria-label");
+  const scroll = make("div", { id: "validation-pages", class: "validation-pages", tabindex: "0", role: "region" });
+  say(scroll, "page_images", {}, "aria-label");
+  find("validation").replaceChildren(bar(mine), make("div", { class: "validation-columns" }, make("div", {}, checks, form), scroll));
+  drawFields(mine);
+  showPages(mine.id, pages.filter(({ number }) => ours(mine).pages.includes(number)), (place) => fill(mine, place));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("focusin", ({ target }) => target.matches("input") && activate(mine, target));
+  form.addEventListener("change", ({ target }) => target.matches("input") && commit(mine, target));
+  find("validation").onkeydown = (event) => onKey(mine, event);
+}
+
+function bar(mine) {
+  const count = mine.answer.documents.length;
+  const back = say(make("a", { href: "#ledger" }), "back_to_ledger");
+  const title = quote(make("h1", { id: "validation-title", tabindex: "-1" }), mine.answer.filename);
+  const others = count < 2 ? [] : [...Array(count).keys()].map((index) => part(mine, index));
+  const nav = say(make("nav", { class: "parts", hidden: count < 2 }, ...others), "documents_of_file", {}, "aria-label");
+  const undo = say(make("button", { type: "button", id: "undo", disabled: true, onclick: () => takeBack(mine) }), "undo");
+  const done = say(make("button", { type: "button", id: "confirm", class: "primary", onclick: () => settle(mine) }), "confirm");
+  say(done, "confirm_keys", {}, "title");
+  const facts = make("p", { id: "validation-facts", class: "quiet" });
+  return make("div", { class: "bar" }, make("div", { class: "bar-file" }, back, title, facts, nav), make("div", { class: "bar-actions" }, undo, done));
+}
+
+function part(mine, index) {
+  const link = make("a", { href: `#document=${mine.id}:${index}`, "aria-current": index === mine.index ? "page" : null });
+  return say(link, "part_of_file", { n: index + 1 });
+}
+
+/** Draw all inputs; doubtful ones first. What is active stays so where it is still there. */
+function drawFields(mine) {
+  const document = ours(mine);
+  const doubts = doubtsOf(mine);
+  const names = fieldsToCheck(document);
+  const order = [...names.filter((name) => doubts.has(name)), ...names.filter((name) => !doubts.has(name))];
+  const nodes = order.map((name) => (name in LIST_COLUMNS ? listOf(name, document, listActs(mine)) : single(mine, name, doubts.get(name))));
+  find("validation-form").replaceChildren(...nodes);
+  drawChecks(mine);
+}
+
+function single(mine, name, doubt) {
+  const field = ours(mine).fields[name];
+  const input = inputOf(`field-${name}`, name, field);
+  const note = make("p", { class: "quiet note", id: `note-${name}` });
+  input.setAttribute("aria-describedby", note.id);
+  const label = say(make("label", { for: input.id }), "{name}", { name: later(fieldName, name) });
+  const node = make("div", { class: `check-field${doubt ? " doubtful" : ""}`, "data-field": name }, label, input, note);
+  tellNote(node, name, field, doubt);
+  if (field?.repair) node.append(repairOf(mine, name, field.repair));
+  return node;
+}
+
+function repairOf(mine, name, repair) {
+  const use = () => change(mine, name, { value: repair });
+  return say(make("button", { type: "button", class: "small", onclick: use }), "use_repair", { value: repair });
+}
+
+/** Why a value is doubtful; else how it was printed, where that differs. */
+function tellNote(node, name, field, doubt) {
+  const note = node.querySelector(".note");
+  node.classList.toggle("doubtful", Boolean(doubt));
+  if (doubt) say(note, doubt);
+  else if (field?.corrected) say(note, "corrected_by", { by: field.corrected.by });
+  else if (field?.text && field.text !== shownValue(name, field.value) && kindOf(name) !== "text") say(note, "printed_as", { text: field.text });
+  else quote(note, "");
+}
+
+const UNSURE = 0.7; // of a value's score
+
+/** Doubtful fields, each with the key of its reason. */
+function doubtsOf(mine) {
+  const { fields, valid } = ours(mine);
+  const doubts = new Map();
+  for (const [name, field] of Object.entries(fields)) {
+    if (name in LIST_COLUMNS) continue;
+    if (field.valid === false) doubts.set(name, "doubt_check_digits");
+    else if (field.ambiguous) doubts.set(name, "doubt_ambiguous");
+    else if (field.source !== "person" && field.score < UNSURE) doubts.set(name, "doubt_unsure");
+  }
+  for (const { equation } of valid.differences) {
+    for (const name of equation.match(/[A-Z][A-Za-z]+/g) ?? []) if (name in fields && !doubts.has(name)) doubts.set(name, "doubt_arithmetic");
+  }
+  return doubts;
+}
+
+/** What was checked: arithmetic, check digits, duplicates. */
+function drawChecks(mine) {
+  const { valid, confirmed } = ours(mine);
+  const problems = (mine.answer.problems ?? []).filter((one) => (one.document ?? mine.index) === mine.index);
+  const items = problems.map((one) => checkOf(one, "bad", "cross"));
+  if (valid.totals === true) items.unshift(checkOf({ code: "totals_agree" }, "good", "check"));
+  find("validation-checks").replaceChildren(...items);
+  say(find("validation-facts"), confirmed ? "state_confirmed" : "state_to_review");
+  find("undo").disabled = !mine.undone.length;
+}
+
+function checkOf({ code, field, other, ...values }, kind, name) {
+  const words = { ...values, field: field ? later(fieldName, field) : "", equation: later(equationIn, values.equation ?? "") };
+  const text = say(make("span"), `problem_${code}`, words);
+  const link = other ? [" ", say(make("a", { href: `#document=${other}` }), "open_other")] : [];
+  return make("li", { class: `check ${kind}` }, icon(name), text, ...link);
+}
+
+/** An equation in the words of the page. */
+const equationIn = (equation) => equation.replace(/[A-Z][A-Za-z]+/g, (name) => fieldName(name));
+
+// --- changing
+
+function activate(mine, input) {
+  mine.active = input;
+  for (const one of find("validation-form").querySelectorAll(".active")) one.classList.remove("active");
+  input.closest(".check-field, tr")?.classList.add("active");
+  light(placeOf(mine, input));
+}
+
+function placeOf(mine, input) {
+  const { list, row, column, name } = input.dataset;
+  return list ? ours(mine).fields[list]?.value[Number(row)]?.[column] : ours(mine).fields[name];
+}
+
+/** Fill the active input with words of a page, and go on in it. */
+function fill(mine, { text, ...place }) {
+  const input = mine.active?.isConnected ? mine.active : firstInput();
+  input.value = text;
+  input.focus({ preventScroll: true });
+  commit(mine, input, place);
+}
+
+/** Send what an input says now, if that is a value and another one. */
+function commit(mine, input, place = {}) {
+  const { list, row, column, name } = input.dataset;
+  const value = valueOf(column ?? name, input.value);
+  const invalid = value === null && input.value.trim() !== "";
+  input.setAttribute("aria-invalid", String(invalid));
+  if (invalid) return announce(`not_${kindOf(column ?? name)}`, { text: input.value });
+  if (value !== null) input.value = shownValue(column ?? name, value);
+  if (list) return commitCell(mine, { list, row: Number(row), column }, value, place);
+  if ((ours(mine).fields[name]?.value ?? null) === value && !place.page) return undefined;
+  return change(mine, name, value === null ? null : { value, ...place });
+}
+
+function commitCell(mine, { list, row, column }, value, place) {
+  const rows = structuredClone(bareRows(mine, list));
+  while (rows.length <= row) rows.push({});
+  if ((rows[row][column]?.value ?? null) === value && !place.page) return undefined;
+  if (value === null) delete rows[row][column];
+  else rows[row][column] = { value, ...place };
+  return change(mine, list, rows);
+}
+
+const PLACE = ["page", "boxes", "start", "end"];
+
+function bare(field) {
+  if (!field) return null;
+  const place = PLACE.filter((key) => field[key] !== null && field[key] !== undefined).map((key) => [key, field[key]]);
+  return { value: field.value, ...Object.fromEntries(place) };
+}
+
+const bareRows = (mine, list) => {
+  const rows = ours(mine).fields[list]?.value ?? [];
+  return rows.map((row) => Object.fromEntries(Object.entries(row).map(([column, cell]) => [column, bare(cell)])));
+};
+
+const before = (mine, name) => (name in LIST_COLUMNS ? (name in ours(mine).fields ? bareRows(mine, name) : null) : bare(ours(mine).fields[name]));
+
+function listActs(mine) {
+  return {
+    add: (list) => {
+      const rows = bareRows(mine, list);
+      const [first] = LIST_COLUMNS[list];
+      addRow(mine, list, rows.length, first);
+    },
+    remove: (list, row) => change(mine, list, bareRows(mine, list).filter((_, index) => index !== row), true),
+  };
+}
+
+/** An empty row to write into; it is sent with its first value. */
+function addRow(mine, list, row, column) {
+  const body = find(`list-${list}`);
+  body.append(body.rowOf(row, {}));
+  body.querySelector(`[data-row="${row}"][data-column="${column}"]`)?.focus();
+}
+
+/** Change one field, and remember how it was. */
+function change(mine, name, value, redraw = name in LIST_COLUMNS) {
+  mine.undone.push([name, before(mine, name)]);
+  return send(mine, name, value, redraw);
+}
+
+function takeBack(mine) {
+  const last = mine.undone.pop();
+  if (last) send(mine, ...last, true).then(() => announce("undone", { field: fieldName(last[0]) }));
+}
+
+/** Send a change behind those that are on their way; what is checked is shown anew. */
+function send(mine, name, value, redraw) {
+  mine.sent = mine.sent.then(() => guarded(mine, async () => {
+    const body = { document: mine.index, revision: mine.answer.revision, fields: { [name]: value } };
+    mine.answer = await correct(mine.id, body, mine.control.signal);
+    if (mine !== now) return;
+    if (redraw) keepFocus(() => drawFields(mine));
+    else retell(mine, name);
+    tellResult(mine);
+  }));
+  return mine.sent;
+}
+
+function retell(mine, changed) {
+  const doubts = doubtsOf(mine);
+  for (const node of find("validation-form").querySelectorAll(".check-field")) {
+    const { field: name } = node.dataset;
+    tellNote(node, name, ours(mine).fields[name], doubts.get(name));
+    if (name === changed) node.querySelector("button.small")?.remove();
+  }
+  drawChecks(mine);
+  if (mine.active?.dataset.name === changed) light(placeOf(mine, mine.active));
+}
+
+function keepFocus(act) {
+  const { id } = document.activeElement ?? {};
+  act();
+  if (id) find(id)?.focus({ preventScroll: true });
+}
+
+function tellResult(mine) {
+  const wrong = find("validation-checks").querySelectorAll(".bad").length;
+  announce(wrong ? "checked_wrong" : ours(mine).valid.totals ? "checked_agree" : "checked", { n: wrong });
+}
+
+/** Confirm the document as it is shown, then go on to the next. */
+async function settle(mine) {
+  const input = document.activeElement;
+  if (input?.matches?.("#validation-form input")) commit(mine, input);
+  if (find("validation-form").querySelector('[aria-invalid="true"]')) return announce("confirm_invalid");
+  await mine.sent;
+  if (mine !== now || mine.failed) return undefined;
+  return guarded(mine, async () => {
+    mine.answer = await confirm(mine.id, { document: mine.index, revision: mine.answer.revision }, mine.control.signal);
+    if (mine !== now) return;
+    announce("confirmed", { name: mine.answer.filename });
+    await mine.next(mine.id, mine.index);
+  });
+}
+
+/** Run `act`; what goes wrong is told. Somebody else's change is shown, so that the next one is made on it. */
+async function guarded(mine, act) {
+  try {
+    mine.failed = false;
+    await act();
+  } catch (error) {
+    if (mine !== now || error instanceof GivenUp) return;
+    if (!(error instanceof Problem || error instanceof Lost)) throw error;
+    mine.failed = true;
+    clear("problem", INTO);
+    showProblem(error instanceof Problem ? error : new Problem({ detail: String(error.message) }), INTO);
+    if (error.status !== 409) return;
+    mine.undone = [];
+    mine.answer = await readDocument(mine.id, mine.control.signal);
+    if (mine === now) drawFields(mine);
+  }
+}
+
+function onKey(mine, event) {
+  const { target } = event;
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    settle(mine);
+  } else if (event.key === "Enter" && target.matches("input")) {
+    event.preventDefault();
+    commit(mine, target);
+    const all = inputs();
+    (all[all.indexOf(target) + 1] ?? find("confirm")).focus();
+  } else if (event.key === "z" && (event.ctrlKey || event.metaKey) && !isTyping(mine, target)) {
+    event.preventDefault();
+    takeBack(mine);
+  } else if (event.key === "Escape" && target.matches("input")) {
+    target.value = shownValue(target.dataset.column ?? target.dataset.name, placeOf(mine, target)?.value ?? "");
+    target.setAttribute("aria-invalid", "false");
+  }
+}
+
+/** Whether an input holds what was not sent yet: the browser's own undo is for that. */
+function isTyping(mine, target) {
+  if (!target.matches("input")) return false;
+  return target.value !== shownValue(target.dataset.column ?? target.dataset.name, placeOf(mine, target)?.value ?? "");
+}

@@ -1,0 +1,93 @@
+// Which values of a document are checked, in which order, and how they are written into inputs and read from them.
+
+import { icon, make } from "./dom.js";
+import { fieldName, later, say } from "./language.js";
+import { amountOf, dateOf, localAmount, localDate } from "./local_values.js";
+
+// As people check: the amounts, the number and its date, who, when it is due, where it is paid, the lines.
+const OF_INVOICE = [
+  "InvoiceTotal", "SubTotal", "TaxDetails", "TotalTax", "WithholdingRate", "WithholdingAmount", "InvoiceId", "InvoiceDate",
+  "VendorName", "VendorTaxId", "CustomerName", "CustomerTaxId", "DueDate", "IBAN", "CurrencyCode", "Items",
+];
+const OF_STATEMENT = ["OpeningBalance", "ClosingBalance", "AccountHolder", "IBAN", "AccountNumber", "PeriodStart", "PeriodEnd", "CurrencyCode", "Movements"];
+// The same value under a second name, which receipts have.
+const SECOND_NAMES = ["Total", "MerchantName", "TransactionDate"];
+export const LIST_COLUMNS = {
+  TaxDetails: ["Type", "Rate", "Base", "Amount"],
+  Items: ["Description", "Quantity", "UnitPrice", "TaxRate", "Amount"],
+  Movements: ["Date", "ValueDate", "Description", "Amount", "Balance"],
+};
+const AMOUNTS = [
+  "InvoiceTotal", "SubTotal", "TotalTax", "TotalDiscount", "WithholdingAmount", "EquivalenceSurcharge", "AmountDue", "Total",
+  "Tip", "OpeningBalance", "ClosingBalance", "Amount", "Base", "UnitPrice", "Balance", "TaxAmount",
+];
+const NUMBERS = ["WithholdingRate", "Rate", "TaxRate", "Quantity", "Discount"];
+const DATES = ["InvoiceDate", "DueDate", "TransactionDate", "PeriodStart", "PeriodEnd", "Date", "ValueDate"];
+
+/** What a field's value is: an amount, a number, a date or a text. */
+export function kindOf(name) {
+  if (AMOUNTS.includes(name)) return "amount";
+  if (NUMBERS.includes(name)) return "number";
+  return DATES.includes(name) ? "date" : "text";
+}
+
+/** The names of the fields to check: those of its kind, then whatever else was found; lists come last. */
+export function fieldsToCheck({ kind, fields }) {
+  const usual = kind === "bank_statement" ? OF_STATEMENT : OF_INVOICE;
+  const rest = Object.keys(fields).filter((name) => !usual.includes(name) && !SECOND_NAMES.includes(name));
+  const lines = usual.at(-1);
+  return [...usual.slice(0, -1), ...rest.filter((name) => name !== lines), lines];
+}
+
+/** A value as it is written into an input. */
+export function shownValue(name, value) {
+  const kind = kindOf(name);
+  if (kind === "amount") return localAmount(value);
+  if (kind === "number") return localAmount(value, { least: 0 });
+  return kind === "date" ? localDate(value) : value ?? "";
+}
+
+/** What an input's text means; null for nothing, and for what is no such value. */
+export function valueOf(name, text) {
+  const kind = kindOf(name);
+  if (kind === "date") return dateOf(text);
+  if (kind === "text") return text.replace(/\s+/g, " ").trim() || null;
+  return amountOf(text);
+}
+
+/** The input of a field. */
+export function inputOf(id, name, field, more = { "data-name": name }) {
+  const kind = kindOf(name);
+  const mode = kind === "amount" || kind === "number" ? "decimal" : "text";
+  const input = make("input", { id, class: `value-${kind}`, inputmode: mode, spellcheck: "false", maxlength: 10000, ...more });
+  input.value = shownValue(name, field?.value ?? "");
+  return input;
+}
+
+/** A list as a grid of inputs, with rows to add and to delete; `acts` is {add(list), remove(list, row)}. */
+export function listOf(name, { fields }, acts) {
+  const rows = fields[name]?.value ?? [];
+  const known = new Set(rows.flatMap((row) => Object.keys(row)));
+  const columns = [...LIST_COLUMNS[name], ...[...known].filter((column) => !LIST_COLUMNS[name].includes(column))];
+  const heads = columns.map((column) => say(make("th", { scope: "col" }), "{name}", { name: later(fieldName, column) }));
+  const body = make("tbody", { id: `list-${name}` });
+  body.rowOf = (row, cells) => line(name, columns, row, cells, acts);
+  body.append(...rows.map((cells, row) => body.rowOf(row, cells)));
+  const head = make("tr", {}, ...heads, make("th", { scope: "col" }, say(make("span", { class: "unseen" }), "delete")));
+  const caption = say(make("caption"), "{name}", { name: later(fieldName, name) });
+  const add = say(make("button", { type: "button", class: "small", onclick: () => acts.add(name) }), "row_add", { name: later(fieldName, name) });
+  const table = make("table", { class: "check-list" }, caption, make("thead", {}, head), body);
+  return make("div", { class: "check-rows", "data-list": name }, make("div", { class: "scroll" }, table), add);
+}
+
+function line(list, columns, row, cells, acts) {
+  const inputs = columns.map((column) => {
+    const more = { "data-list": list, "data-row": row, "data-column": column };
+    const input = inputOf(`cell-${list}-${row}-${column}`, column, cells[column], more);
+    say(input, "cell_name", { column: later(fieldName, column), n: row + 1 }, "aria-label");
+    return make("td", {}, input);
+  });
+  const remove = make("button", { type: "button", class: "plain", onclick: () => acts.remove(list, row) }, icon("bin"));
+  say(remove, "row_remove", { n: row + 1 }, "aria-label");
+  return make("tr", {}, ...inputs, make("td", {}, remove));
+}

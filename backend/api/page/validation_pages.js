@@ -1,0 +1,88 @@
+// The pages beside the validation form: pictures with their words, which are clicked or drawn over to take their text.
+
+import { picturePath } from "./document_calls.js";
+import { find, make, makeSvg } from "./dom.js";
+import { say } from "./language.js";
+import { drawSpot, drawWords, drawing } from "./marks.js";
+import { LazyPicture } from "./pictures.js";
+
+let sheets = new Map(); // page number -> {surface, over, info, picture}
+let observer = null;
+
+export function emptyPages() {
+  observer?.disconnect();
+  for (const { picture } of sheets.values()) picture.leave();
+  sheets = new Map();
+}
+
+/** Show pages with their words; `take({text, page, boxes, start, end})` gets the words that were chosen. */
+export function showPages(id, pages, take) {
+  emptyPages();
+  observer = new IntersectionObserver(seen, { root: find("validation-pages"), rootMargin: "100% 0px" });
+  find("validation-pages").replaceChildren(...pages.map((info) => sheetOf(id, info, take)));
+}
+
+function seen(entries) {
+  for (const { target, isIntersecting } of entries) {
+    const { picture } = sheets.get(Number(target.dataset.page)) ?? {};
+    if (isIntersecting) picture?.enter();
+    else picture?.leave();
+  }
+}
+
+function sheetOf(id, info, take) {
+  const image = say(make("img", { hidden: true, draggable: "false" }), "page_picture", { page: info.number }, "alt");
+  const surface = make("div", { class: "surface", "data-page": info.number }, image);
+  const isDrawn = info.width > 0 && info.height > 0;
+  surface.style.aspectRatio = isDrawn ? `${info.width} / ${info.height}` : "1 / 1.4142";
+  const fail = () => surface.append(say(make("p", { class: "failed-picture" }), "picture_failed"));
+  const picture = new LazyPicture(image, `${picturePath(id, info.number)}?dpi=130`, fail);
+  const over = isDrawn ? drawing(info) : makeSvg("svg");
+  if (isDrawn) {
+    over.append(drawWords(info.words ?? []));
+    surface.append(over);
+    choosing(over, info, take);
+  }
+  sheets.set(info.number, { surface, over, info, picture });
+  observer.observe(surface);
+  return surface;
+}
+
+/** Take the words between where the pointer went down and where it came up. */
+function choosing(over, info, take) {
+  const rects = [...over.querySelectorAll(".words rect")];
+  let first = -1;
+  const mark = (last) => rects.forEach((rect, at) => rect.classList.toggle("chosen", last >= 0 && at >= Math.min(first, last) && at <= Math.max(first, last)));
+  over.addEventListener("pointerdown", (event) => {
+    event.preventDefault(); // the input keeps the focus
+    first = rects.indexOf(event.target);
+    mark(first);
+  });
+  over.addEventListener("pointermove", (event) => first >= 0 && rects.includes(event.target) && mark(rects.indexOf(event.target)));
+  over.addEventListener("pointerup", (event) => {
+    const last = rects.indexOf(event.target);
+    if (first >= 0 && last >= 0) take(placed(info, info.words.slice(Math.min(first, last), Math.max(first, last) + 1)));
+    first = -1;
+    mark(-1);
+  });
+}
+
+function placed({ number, start }, words) {
+  return {
+    text: words.map((word) => word.text).join(" "),
+    page: number,
+    boxes: words.map((word) => word.box),
+    start: start + words[0].start,
+    end: start + words.at(-1).end,
+  };
+}
+
+/** Light up where a value stands, alone, and bring it into view. */
+export function light(field) {
+  for (const { over } of sheets.values()) for (const old of over.querySelectorAll(".spot")) old.remove();
+  const sheet = sheets.get(field?.page);
+  if (!sheet || !field.boxes?.length) return;
+  const spot = drawSpot(field.boxes);
+  sheet.over.append(spot);
+  spot.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
