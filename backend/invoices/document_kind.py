@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from backend.files.visual_rows import Cell, PageRows
-from backend.invoices.header.labels import LABELS
+from backend.invoices.header.labels import LABELS as DATE_LABELS
 from backend.invoices.label_match import LabelMatch, Vocabulary
 from backend.invoices.learned.read import PageReader
 from backend.invoices.money.labels import MONEY_LABELS, readings_of
@@ -87,6 +87,24 @@ _OTHER_TITLES = Vocabulary(
         "policy": ("póliza", "póliza de seguro", "condiciones particulares", "insurance policy", "policy schedule"),
     }
 )  # fmt: skip
+_INVOICES = (
+    "factura", "fra", "fact", "factura simplificada", "factura rectificativa", "ticket", "recibo", "minuta", "facture",
+    "invoice", "tax invoice", "bill", "receipt", "credit note", "inv", "cash bill", "fattura", "fatura", "rechnung",
+)  # fmt: skip
+_NUMBERED = Vocabulary(
+    {
+        "id": (
+            *(f"{noun} {mark}" for noun in _INVOICES for mark in ("n", "no", "num", "numero", "number", "nr", "id")),
+            *(f"{mark} {of}{noun}" for noun in _INVOICES for mark in ("n", "no", "num") for of in ("", "de ")),
+            "inv", "rechnungsnummer", "rechnungs nr", "belegnummer", "beleg nr", "numero de la facture",
+            "gutschriftsnummer", "numero da fatura", "numero della fattura", "numero y serie", "nota de honorarios n",
+        ),
+        "title": (
+            "factura", "invoice", "tax invoice", "ticket", "recibo", "receipt", "bill", "facture", "rechnung", "fra",
+            "fattura", "fatura", "factura simplificada", "credit note", "cash bill", "minuta",
+        ),
+    }
+)  # fmt: skip
 # What the labels of money say -> the name under which it counts here.
 _AMOUNTS: Mapping[str, tuple[MoneyKind, ...]] = {
     "total": ("total", "due"),
@@ -127,7 +145,7 @@ _CERTAIN = 0.98  # probability with which the network is sure
 _KIND_OF_PAGE: Mapping[str, Kind] = {"simplified": "receipt", "credit": "credit_note"}
 _SPOKEN_TITLE = 1.5  # points of a title that begins a sentence
 _PROSE_COST = 2.0  # points; not of a letter that gives an invoice's number, with a total below it
-_NUMBER = re.compile(r"(?!(?:19|20)\d\d\D?$)[#(]?[A-Z]{0,4}[-/]?\d[\d/-]*\d[.,)]?")  # no year
+_NUMBER = re.compile(r"(?!(?:19|20)\d\d\D?$)[#(]?[A-Z]{0,4}[-/]?\d[\dA-Z/-]*\d[.,)]?")  # no year
 _SLIP = 1.9  # times its width: a till's paper is as high
 _LARGE = 1.25  # median heights of words: a heading
 _FIRST_ROWS = 3
@@ -216,7 +234,7 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
             if _is_top(page, cell) and (spoken := _TITLES.find(_beginning(cell))) and spoken[0].first == 0:
                 titles.setdefault(spoken[0].label, _SPOKEN_TITLE)  # "Factura que emite Juan Pérez …"
             continue
-        seen.update(name for match in LABELS.find(cell) if (name := _name_of(match)))
+        seen.update(name for match in _labels_in(cell) if (name := _name_of(match)))
         if sum(len(word.text) > 1 for word in cell.words) > _TITLE_WORDS:  # letters alone are a spaced-out word
             pass
         elif others := [match.label for match in _OTHER_TITLES.find(cell) if not match.rest]:
@@ -247,7 +265,7 @@ def _names_in_sentence(cell: Cell) -> set[str]:
     """What labels before a number say in a sentence; most sentences of prose have no digit, and are not searched."""
     if not any(character.isdigit() for word in cell.words for character in word.text):
         return set()
-    return {name for match in LABELS.find(cell) if _is_followed_by_number(match) and (name := _name_of(match))}
+    return {name for match in _labels_in(cell) if _is_followed_by_number(match) and (name := _name_of(match))}
 
 
 def _beginning(cell: Cell) -> Cell:
@@ -264,6 +282,10 @@ def _is_heading(page: PageRows, cell: Cell) -> bool:
     is_large = cell.box.height > _LARGE * page.line_height
     is_first = cell.row < _FIRST_ROWS and len(page.rows[cell.row].cells) == 1
     return _is_top(page, cell) and (is_large or is_first)
+
+
+def _labels_in(cell: Cell) -> list[LabelMatch]:
+    return [*_NUMBERED.find(cell), *DATE_LABELS.find(cell)]
 
 
 def _name_of(match: LabelMatch) -> str:

@@ -12,7 +12,6 @@ from stdnum.eu import vat
 
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import evidence_of
-from backend.invoices.header.find import find_header
 from backend.invoices.learned.read import PageReader
 
 _BEGINS = 2.5  # points with which a page begins a document
@@ -52,9 +51,9 @@ def documents_in(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence
 def _documents_of_file(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:
     if len(pages) < 2:
         return [pages]
-    starts, said = [0], _said(pages[0])
+    starts, said = [0], _said(pages[0], reader)
     for index, page in enumerate(pages[1:], 1):
-        own = _said(page)
+        own = _said(page, reader)
         if _begins(own, said, page, reader):
             starts.append(index)
             said = own
@@ -64,12 +63,11 @@ def _documents_of_file(pages: Sequence[PageRows], reader: PageReader) -> list[Se
     return [[replace(pages[start], is_first=True), *pages[start + 1 : end]] for start, end in ends]
 
 
-def _said(page: PageRows) -> _Said:
+def _said(page: PageRows, reader: PageReader) -> _Said:
     reasons = evidence_of([page]).reasons
     titled, has_total = any(reason.startswith("title") for reason in reasons), "total" in reasons
-    number = ""
-    if titled or has_total or page.is_first:  # a page of lines has none of its own, and looking takes milliseconds
-        number = next((found.value for found in find_header([page], None) if found.name == "InvoiceId"), "")
+    looks = titled or has_total or page.is_first  # a page of lines has no number, and looking takes long
+    number = reader.number(page) if looks else ""
     mark = _MARK.search(page.page.text)
     return _Said(number, _tax_ids(page.page.text), has_total, titled, (int(mark[1]), int(mark[2])) if mark else None)
 

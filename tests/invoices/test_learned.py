@@ -85,9 +85,9 @@ def test_rules_read_alone_without_a_network(monkeypatch: pytest.MonkeyPatch) -> 
     """Where the network cannot be loaded, fields are still read."""
     monkeypatch.setattr(extract, "bundled_network", lambda: None)
 
-    fields = {field.name: field.value for field in extract_fields(document_of_text(SERIES)).fields}
+    fields = {field.name: field.value for field in extract_fields(document_of_text(ORDER)).fields}
 
-    assert {"InvoiceId": "K/839", "InvoiceTotal": "1200.00"}.items() <= fields.items()
+    assert {"InvoiceDate": "2026-09-22", "InvoiceTotal": "156.00"}.items() <= fields.items()
 
 
 def _guess(name: str, value: str, score: float, *, valid: bool | None = None) -> Guess:
@@ -108,7 +108,7 @@ def _guess(name: str, value: str, score: float, *, valid: bool | None = None) ->
                      "C/ Mayor 3, Madrid", id="part-of-an-address"),
         pytest.param(("IBAN", "ES1", 0.6, False), ("ES2", 0.97, False), "invoice", "ES1", id="another-wrong-account"),
         pytest.param(None, ("2026-08-01", 0.97, True), "invoice", "2026-08-01", id="fills-a-due-date"),
-        pytest.param(("InvoiceId", "839", 0.97, None), ("K/839", 0.92, None), "invoice", "K/839", id="a-number"),
+        pytest.param(("InvoiceId", "839", 0.9, None), ("K/839", 0.92, None), "invoice", "K/839", id="a-number"),
         pytest.param(("VendorName", "Acme S.L.", 0.85, None), ("Acme Billing", 0.98, None), "invoice", "Acme S.L.",
                      id="no-name-without-a-legal-form-over-one-with-it"),
         pytest.param(("VendorName", "Wan Hardware Ltd", 0.85, None), ("Hardware Ltd", 0.98, None), "invoice",

@@ -1,20 +1,20 @@
-"""Numbers and dates of a document: its id, when it was issued and is due, orders, terms and accounts."""
+"""Dates, terms and the account of a document, by labels, patterns and check digits. Numbers are the network's."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date
+from typing import NamedTuple
 
 from stdnum.iso7064 import mod_97_10
 
 from backend.files.pages import Word
 from backend.files.visual_rows import Cell, PageRows
-from backend.invoices.header.claims import Claim, cued_due_date, date_claims, id_claims, settle
-from backend.invoices.header.dates import PrintedTime, dates_in, time_in
-from backend.invoices.header.places import LabelledPage, labelled_page
+from backend.invoices.header.dates import PrintedDate, PrintedTime, dates_in, time_in
+from backend.invoices.header.labels import LABELS
 from backend.invoices.items.find import ItemLines
-from backend.invoices.label_match import Vocabulary
+from backend.invoices.label_match import LabelMatch, Vocabulary
 from backend.invoices.ocr_confusions import suggest_repairs
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
@@ -42,15 +42,15 @@ _UNLABELLED = 0.6  # score of the pattern for a number without a label and with 
 _NEAR = 160  # characters before an account that say whose it is
 
 
-def find_iban(pages: Sequence[LabelledPage]) -> Field | None:
+def find_iban(pages: Sequence[PageRows]) -> Field | None:
     """The IBAN to pay to; of several the vendor's before the customer's, and a valid one before a wrong one."""
     found = [candidate for page in pages for candidate in _ibans(page)]
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _ibans(page: LabelledPage) -> list[tuple[float, Field]]:
+def _ibans(page: PageRows) -> list[tuple[float, Field]]:
     """Accounts with how well each suits."""
-    text = page.page.page.text
+    text = page.page.text
     if not _HEAD.search(fold(text).text):
         return []
     found: list[tuple[float, Field]] = []
@@ -62,23 +62,23 @@ def _ibans(page: LabelledPage) -> list[tuple[float, Field]]:
         if valid or entity.score > _UNLABELLED:
             suits = 1.0 if entity.valid else 0.9 if valid else 0.5
             found.append(_candidate(page, (entity.start, entity.end), entity.value, suits, valid=valid))
-    if not found and page.page.page.source == "ocr":
-        for row in page.page.rows:
+    if not found and page.page.source == "ocr":
+        for row in page.rows:
             if _HEAD.search(fold(row.text).text):
                 found += _repaired(page, row.words)
     return found or list(_of_wrong_length(page))
 
 
-def _of_wrong_length(page: LabelledPage) -> Iterator[tuple[float, Field]]:
+def _of_wrong_length(page: PageRows) -> Iterator[tuple[float, Field]]:
     """Numbers behind the label "IBAN" that have no country's length."""
-    folded = fold(page.page.page.text)
+    folded = fold(page.page.text)
     for match in _LABELLED.finditer(folded.text):
         value = "".join(filter(str.isalnum, match["number"]))
         if sum(map(str.isdecimal, value)) * 2 > len(value):
             yield _candidate(page, folded.span(*match.span("number")), value, 0.4, valid=False)
 
 
-def _repaired(page: LabelledPage, words: Sequence[Word]) -> list[tuple[float, Field]]:
+def _repaired(page: PageRows, words: Sequence[Word]) -> list[tuple[float, Field]]:
     """Accounts with letters where only digits can stand: they are read as the digits, if the check digits agree."""
     text = " ".join(word.text for word in words)
     found = []
@@ -95,7 +95,7 @@ def _repaired(page: LabelledPage, words: Sequence[Word]) -> list[tuple[float, Fi
 
 
 def _candidate(
-    page: LabelledPage,
+    page: PageRows,
     span: tuple[int, int],
     value: str,
     suits: float,
@@ -104,14 +104,14 @@ def _candidate(
     words: Sequence[Word] = (),
 ) -> tuple[float, Field]:
     start, end = span
-    text = page.page.page.text
+    text = page.page.text
     before = fold(text[max(0, start - _NEAR) : start]).text
     debited, paid = _last(_DEBITED, before), _last(_PAID_TO, before)
     suits += 0.1 if paid > debited else -0.1 if debited > paid else 0.0
-    printed = words or [word for word in page.page.page.words if word.start < end and start < word.end]
+    printed = words or [word for word in page.page.words if word.start < end and start < word.end]
     why = "an account number with right check digits" if valid else "an account number with wrong check digits"
     score = 0.97 if valid else 0.6
-    return suits, printed_field("IBAN", value, printed, page.page, score=score, why=why, valid=valid)
+    return suits, printed_field("IBAN", value, printed, page, score=score, why=why, valid=valid)
 
 
 def _last(regex: re.Pattern[str], text: str) -> int:
@@ -133,24 +133,69 @@ _ALONE = re.compile(
     r"|\d{1,3} (?:days|tage|jours|giorni)(?: (?:net|netto|nets|from invoice date|date de facture|fin de mois))?\.?",
     re.IGNORECASE,
 )
-_ENDS = ("due", "term", "other_id", "other")  # labels that end a term; "30 días fecha factura" goes on
 _MOST_WORDS = 14
 _MOST_ALONE = 8
 
 
-def find_payment_term(pages: Sequence[LabelledPage]) -> Field | None:
+class _Place(NamedTuple):
+    """Words in which a label's value may stand."""
+
+    words: Sequence[Word]
+    trust: float  # how usual a value is there
+    position: str
+    row: int
+
+
+class _Labelled(NamedTuple):
+    """A page with the labels on it; rows of goods have none."""
+
+    page: PageRows
+    labels: Sequence[LabelMatch]
+
+    def of(self, cell: Cell) -> list[LabelMatch]:
+        return [label for label in self.labels if label.cell is cell]
+
+    def places(self, label: LabelMatch) -> Iterator[_Place]:
+        """Behind a label, in the next cell, and below it; none goes on behind another label."""
+        behind = self._before_label(label.cell, label.last)
+        yield _Place(behind, 1.0, "behind", label.cell.row)
+        if not any(map(str.isdecimal, "".join(word.text for word in behind))):
+            cells = self.page.rows[label.cell.row].cells
+            following = next((cell for cell in cells if cell.box.left >= label.cell.box.right), None)
+            if following is not None and label.last == self.of(label.cell)[-1].last:
+                yield _Place(self._before_label(following, 0), 0.95, "beside", label.cell.row)
+        yield from self._below(label)
+
+    def _before_label(self, cell: Cell, first: int) -> Sequence[Word]:
+        stops = [other.first for other in self.of(cell) if other.first >= first]
+        return cell.words[first : min(stops, default=first + _LONG_CELL)]
+
+    def _below(self, label: LabelMatch) -> Iterator[_Place]:
+        left, right = label.words[0].box.left, label.words[-1].box.right
+        height = self.page.line_height
+        for step, row in enumerate(self.page.rows[label.cell.row + 1 :][:_MOST_BELOW]):
+            if row.box.top - label.cell.box.bottom > _MOST_DROP * height:
+                return
+            under = [cell for cell in row.cells if cell.box.left < right + height and left - height < cell.box.right]
+            if any(map(self.of, under)):
+                return
+            for cell in under:
+                words = [word for word in cell.words if word.box.left < right + height]
+                yield _Place(words, 0.88 - 0.06 * step, "below", row.index)
+
+
+def find_payment_term(pages: Sequence[_Labelled]) -> Field | None:
     """When an invoice is to be paid, in its own words; how (by transfer, by card) alone is no term."""
     for page in pages:
         for label in page.labels:
-            if label.label == "term":
-                for place in page.places(label):
-                    words = _sentence(page.until(place, _ENDS) if place.position == "behind" else place.words)
-                    if words and _TERM.search(fold(_text(words)).text):
-                        return _field(page, words, 0.85, f"{place.position} its label")
+            for place in page.places(label) if label.label == "term" else ():
+                words = _sentence(label.rest if place.position == "behind" else place.words)
+                if _TERM.search(fold(_text(words)).text):
+                    return _term(page.page, words, 0.85, f"{place.position} its label")
     for page in pages:
         for cell in page.page.cells:
             if len(cell.words) <= _MOST_ALONE and _ALONE.fullmatch(fold(cell.text).text):
-                return _field(page, cell.words, 0.6, "words of a term of payment")
+                return _term(page.page, cell.words, 0.6, "words of a term of payment")
     return None
 
 
@@ -166,14 +211,14 @@ def _text(words: Sequence[Word]) -> str:
     return " ".join(word.text for word in words)
 
 
-def _field(page: LabelledPage, words: Sequence[Word], score: float, why: str) -> Field:
-    value = _text(words).strip(" .:;,-")
-    return printed_field("PaymentTerm", value, words, page.page, score=score, why=why)
+def _term(page: PageRows, words: Sequence[Word], score: float, why: str) -> Field:
+    return printed_field("PaymentTerm", _text(words).strip(" .:;,-"), words, page, score=score, why=why)
 
 
 _FIRST_PAGES = 3  # besides the last one: heads stand on the first, terms and accounts on the last
-_LEAST_SCORE = 0.4
 _LONGEST_TERM_DAYS = 185
+_MOST_BELOW, _MOST_DROP = 3, 4.5  # rows and line heights from a label to a value below it
+_WITHIN = 4  # words between a label and its date: "por favor, antes del"
 _RECEIPT = Vocabulary(
     {
         "receipt": (
@@ -183,167 +228,143 @@ _RECEIPT = Vocabulary(
         )
     }
 )  # fmt: skip
-_LEAST_RECEIPT_WORDS = 1
-_NEAR_ID = 2  # rows
+_RECEIPT_WORDS = 6  # of a cell that may say so: no prose
 _LONG_CELL = 40  # words: prose, whose dates are none of the document's
+_FIELDS = {"date": ("InvoiceDate", 1.0), "plain_date": ("InvoiceDate", 0.85), "due": ("DueDate", 1.0)}
+
+
+class _Dated(NamedTuple):
+    """A date that may be a field's."""
+
+    field: str
+    date: PrintedDate
+    score: float
+    page: PageRows
+    row: int
+    why: str
 
 
 def find_header(pages: Sequence[PageRows], items: ItemLines | None) -> tuple[Field, ...]:
-    """Ids, dates, terms and the account of an invoice; date and time of a receipt too.
-
-    InvoiceId, InvoiceDate, DueDate, PurchaseOrder, RectifiedInvoiceId, PaymentTerm, IBAN; TransactionDate and
-    TransactionTime. What is not found is left out.
-    """
+    """Dates, terms and the account of an invoice; date and time of a receipt too. What is not found is left out."""
     chosen = [*pages[:_FIRST_PAGES], *pages[_FIRST_PAGES:][-1:]]
-    labelled = [labelled_page(page, items) for page in chosen]
-    ids = _best(settle([claim for page in labelled for claim in id_claims(page)]))
-    dates = _dates(labelled, items, ids.get("InvoiceId"))
-    fields = [*_id_fields(ids), *_date_fields(dates)]
-    fields += [field for field in (find_payment_term(labelled), find_iban(labelled)) if field is not None]
-    return (*fields, *_transaction(dates.get("InvoiceDate")))
+    labelled = [_labelled(page, items) for page in chosen]
+    dates = _dates(labelled, items)
+    fields = [_date_field(name, found) for name, found in dates.items()]
+    fields += [field for field in (find_payment_term(labelled), find_iban(chosen)) if field is not None]
+    issued = dates.get("InvoiceDate")
+    return (*fields, *(_transaction(issued, labelled) if issued is not None else ()))
 
 
-def _best(claims: Sequence[Claim]) -> dict[str, Claim]:
-    """The surest claim to each field."""
-    best: dict[str, Claim] = {}
-    for claim in claims:
-        if claim.field and claim.score >= _LEAST_SCORE:
-            best.setdefault(claim.field, claim)
-    return best
+def _labelled(page: PageRows, items: ItemLines | None) -> _Labelled:
+    cells = [cell for cell in page.cells if items is None or not items.contains(cell.page, cell.middle)]
+    return _Labelled(page, [label for cell in cells for label in LABELS.find(cell)])
 
 
-def _id_fields(ids: dict[str, Claim]) -> Iterator[Field]:
-    invoice, series = ids.get("InvoiceId"), ids.get("Series")
-    for name in ("InvoiceId", "PurchaseOrder", "RectifiedInvoiceId"):
-        claim = ids.get(name)
-        if claim is None:
-            continue
-        value, words = claim.value, claim.words
-        is_series = series is not None and claim is invoice and series.page is claim.page
-        if is_series and series is not None and abs(series.row - claim.row) <= 1 and not value.startswith(series.value):
-            value, words = f"{series.value}-{value}", (*series.words, *words)
-        yield printed_field(name, value, words, claim.page.page, score=min(0.99, claim.score), why=claim.why)
-
-
-def _dates(pages: Sequence[LabelledPage], items: ItemLines | None, invoice: Claim | None) -> dict[str, Claim]:
+def _dates(pages: Sequence[_Labelled], items: ItemLines | None) -> dict[str, _Dated]:
     """The dates in the order that suits them: due follows issued."""
     order = order_of(fold("\n".join(page.page.page.text for page in pages)).text)
-    dates = _dates_in_order(pages, items, invoice, order)
-    if order.settled or not any(claim.ambiguous for claim in dates.values()):
+    dates = _in_order(pages, items, order)
+    if order.settled or not any(found.date.ambiguous for found in dates.values()):
         return dates
-    swapped = DateOrder(not order.month_first, settled=True)
-    others = _dates_in_order(pages, items, invoice, swapped)
+    others = _in_order(pages, items, DateOrder(not order.month_first, settled=True))
     if _is_plausible(others) and not _is_plausible(dates):
         return others
     if _is_plausible(dates) and _is_plausible(others) is False:
-        return _dates_in_order(pages, items, invoice, DateOrder(order.month_first, settled=True))
+        return _in_order(pages, items, DateOrder(order.month_first, settled=True))
     return dates
 
 
-def _is_plausible(dates: dict[str, Claim]) -> bool | None:
+def _is_plausible(dates: dict[str, _Dated]) -> bool | None:
     """Whether the invoice is due after it was issued, within months; None where one of the dates is missing."""
-    issued, due = dates.get("InvoiceDate"), dates.get("DueDate")
-    if issued is None or due is None:
+    if len(dates) < len(("InvoiceDate", "DueDate")):
         return None
-    return 0 <= (date.fromisoformat(due.value) - date.fromisoformat(issued.value)).days <= _LONGEST_TERM_DAYS
+    issued, due = (date.fromisoformat(dates[name].date.value) for name in ("InvoiceDate", "DueDate"))
+    return 0 <= (due - issued).days <= _LONGEST_TERM_DAYS
 
 
-def _dates_in_order(
-    pages: Sequence[LabelledPage], items: ItemLines | None, invoice: Claim | None, order: DateOrder
-) -> dict[str, Claim]:
-    won = settle([claim for page in pages for claim in date_claims(page, order)])
-    best = _best(won)
-    if "DueDate" not in best:
-        cued = next((claim for page in pages if (claim := cued_due_date(page, won, order)) is not None), None)
-        if cued is not None:
-            best["DueDate"] = cued
-            won = [*won, cued]
+def _in_order(pages: Sequence[_Labelled], items: ItemLines | None, order: DateOrder) -> dict[str, _Dated]:
+    """The surest date of each field, of the first page one without a label where none has one."""
+    found = [dated for page in pages for dated in _labelled_dates(page, order)]
+    best: dict[str, _Dated] = {}
+    taken: set[tuple[int, int]] = set()
+    for dated in sorted(found, key=lambda dated: -dated.score):
+        places = {(dated.page.page.number, word.start) for word in dated.date.words}
+        if dated.field not in best and not places & taken:
+            best[dated.field] = dated
+            taken |= places
     if "InvoiceDate" not in best and pages:
-        bare = _bare_date(pages[0], items, invoice, won, order)
-        if bare is not None:
-            best["InvoiceDate"] = bare
-        elif "OperationDate" in best:
-            best["InvoiceDate"] = best["OperationDate"]
+        bare = [dated for dated in _bare_dates(pages[0], items, order) if not _places(dated) & taken]
+        if bare:
+            best["InvoiceDate"] = max(bare, key=lambda dated: (dated.score, -dated.row))
     return best
 
 
-def _bare_date(
-    page: LabelledPage, items: ItemLines | None, invoice: Claim | None, won: Sequence[Claim], order: DateOrder
-) -> Claim | None:
-    """The date without a label that is most likely the document's: with a time, alone, near its number, at the top."""
-    taken = {word.start for claim in won if claim.page is page for word in claim.words}
-    candidates: list[Claim] = []
+def _places(dated: _Dated) -> set[tuple[int, int]]:
+    return {(dated.page.page.number, word.start) for word in dated.date.words}
+
+
+def _labelled_dates(page: _Labelled, order: DateOrder) -> Iterator[_Dated]:
+    for label in page.labels:
+        if label.label not in _FIELDS:
+            continue
+        name, strength = _FIELDS[label.label]
+        printed = _text(label.words).strip(" :.#")
+        for place in page.places(label):
+            dates = dates_in(place.words, order, is_ocr=page.page.page.source == "ocr")[:1]
+            for found in (found for found in dates if found.first <= _WITHIN):
+                why = f"{place.position} the label “{printed}”"
+                yield _Dated(name, found, strength * place.trust, page.page, place.row, why)
+
+
+def _bare_dates(page: _Labelled, items: ItemLines | None, order: DateOrder) -> Iterator[_Dated]:
+    """Dates without a label, likelier with a time, alone, at the top."""
     for cell in page.page.cells:
         if len(cell.words) > _LONG_CELL or (items is not None and items.contains(cell.page, cell.middle)):
             continue
         for found in dates_in(cell.words, order, is_ocr=page.page.page.source == "ocr"):
-            if any(word.start in taken for word in found.words):
-                continue
-            score = _bare_score(page, cell, len(found.words))
-            if invoice is not None and invoice.page is page and abs(invoice.row - cell.row) <= _NEAR_ID:
-                score += 0.1
-            words = found.words
-            candidates.append(
-                Claim("InvoiceDate", found.value, words, score, page, cell.row, None, "behind", found.ambiguous)
-            )
-    best = max(candidates, key=lambda claim: (claim.score, -claim.row), default=None)
-    return best if best is not None and best.score >= _LEAST_SCORE else None
+            if fold(_text(cell.words[max(0, found.first - 2) : found.first])).text.casefold() == "sort code":
+                continue  # of a British bank: 20-11-43
+            score = _bare_score(page.page, cell, len(found.words))
+            why = "a date without a label at the head of the page"
+            yield _Dated("InvoiceDate", found, score, page.page, cell.row, why)
 
 
-def _bare_score(page: LabelledPage, cell: Cell, words: int) -> float:
+def _bare_score(page: PageRows, cell: Cell, words: int) -> float:
     """0 to 1, by the cell it stands in and where that is."""
     others = len(cell.words) - words
-    is_top = cell.row < len(page.page.rows) * 0.4
-    has_time = time_in(page.page.rows[cell.row].words) is not None
+    is_top = cell.row < len(page.rows) * 0.4
+    has_time = time_in(page.rows[cell.row].words) is not None
     score = 0.5 + (0.1 if is_top else 0.0) + (0.15 if has_time else 0.0) + (0.1 if others == 0 else 0.0)
-    return score - (0.25 if others > 8 else 0.05 if others > 4 else 0.0)  # words of a sentence
+    return score - (0.1 if others > 8 else 0.05 if others > 4 else 0.0)  # words of a sentence
 
 
-def _date_fields(dates: dict[str, Claim]) -> Iterator[Field]:
-    for name in ("InvoiceDate", "DueDate"):
-        claim = dates.get(name)
-        if claim is not None:
-            score = min(0.99, claim.score) * (0.6 if claim.ambiguous else 1.0)
-            why = claim.why + ("; day and month could be the other way round" if claim.ambiguous else "")
-            yield printed_field(
-                name, claim.value, claim.words, claim.page.page, score=score, why=why, valid=True,
-                ambiguous=claim.ambiguous,
-            )  # fmt: skip
-
-
-def _transaction(issued: Claim | None) -> Iterator[Field]:
-    """Date and time of a receipt: where the words of one stand on the page, and a time beside the date."""
-    if issued is None or not _is_receipt(issued.page):
-        return
-    page = issued.page.page
-    score = min(0.99, issued.score)
-    yield printed_field(
-        "TransactionDate", issued.value, issued.words, page, score=score, why=issued.why, valid=True,
-        ambiguous=issued.ambiguous,
+def _date_field(name: str, found: _Dated) -> Field:
+    score = min(0.99, found.score) * (0.6 if found.date.ambiguous else 1.0)
+    why = found.why + ("; day and month could be the other way round" if found.date.ambiguous else "")
+    return printed_field(
+        name, found.date.value, found.date.words, found.page, score=score, why=why, valid=True,
+        ambiguous=found.date.ambiguous,
     )  # fmt: skip
-    time = _time(issued)
+
+
+def _transaction(issued: _Dated, pages: Sequence[_Labelled]) -> Iterator[Field]:
+    """Date and time of a receipt: where the words of one stand on the page, and a time beside the date."""
+    cells = (cell for cell in issued.page.cells if len(cell.words) <= _RECEIPT_WORDS)
+    if not any(map(_RECEIPT.find, cells)):
+        return
+    yield _date_field("TransactionDate", issued)
+    page = next(page for page in pages if page.page is issued.page)
+    time = _time(issued, page)
     if time is not None:
         why = "a time beside the date or its label"
-        yield printed_field("TransactionTime", time.value, time.words, page, score=score, why=why, valid=True)
+        score = min(0.99, issued.score)
+        yield printed_field("TransactionTime", time.value, time.words, page.page, score=score, why=why, valid=True)
 
 
-def _is_receipt(page: LabelledPage) -> bool:
-    cells = (cell for cell in page.page.cells if len(cell.words) <= 6)  # no prose
-    return sum(bool(_RECEIPT.find(cell)) for cell in cells) >= _LEAST_RECEIPT_WORDS
-
-
-def _time(issued: Claim) -> PrintedTime | None:
+def _time(issued: _Dated, page: _Labelled) -> PrintedTime | None:
     """The time in the date's row, or behind a label of its own."""
-    page = issued.page
-    dated = {word.start for word in issued.words}
-    words = [word for word in page.page.rows[issued.row].words if word.start not in dated]
-    found = time_in(words)
-    if found is not None:
-        return found
-    for label in page.labels:
-        if label.label == "time":
-            for place in page.places(label):
-                found = time_in(place.words)
-                if found is not None:
-                    return found
-    return None
+    dated = {word.start for word in issued.date.words}
+    found = time_in([word for word in page.page.rows[issued.row].words if word.start not in dated])
+    labels = [label for label in page.labels if label.label == "time"]
+    times = (time_in(place.words) for label in labels for place in page.places(label))
+    return found or next((time for time in times if time is not None), None)

@@ -28,7 +28,7 @@ _WEIGHT = 0.8  # of its probability among the scores of labels
 _LEAST_AMOUNT = 0.5  # probability of an amount that is tried
 _CENTS = 2  # decimals
 _SURE = 0.95  # probability with which it fills a field, or overrules
-_SURES = {"InvoiceId": 0.9, "DueDate": 0.9}
+_SURES = {"InvoiceId": 0.9, "RectifiedInvoiceId": 0.9, "PurchaseOrder": 0.9, "DueDate": 0.9}
 _SURE_OF_PARTY = 0.96
 _ALONE = 0.94  # of 200 values that it alone read so on validation sets, 89 % are right; their mean probability is .976
 _AGREED = 0.99  # of 2,333 values of made papers and designs that both read alike, 99.4 % are right
@@ -113,8 +113,6 @@ def _overrules(guess: Guess, field: Field) -> bool:
         return guess.valid is True
     if guess.name == "IBAN":
         return False
-    if guess.name == "InvoiceId":
-        return True
     own, other = letters_of(guess.value), letters_of(field.value)
     if guess.name.endswith("Address") and own in other:
         return False  # a part of it

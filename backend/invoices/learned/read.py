@@ -14,8 +14,8 @@ from stdnum.iso7064 import mod_97_10
 from backend.abandoned import require_wanted
 from backend.files.pages import Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows
-from backend.invoices.header.claims import id_in
 from backend.invoices.header.dates import dates_in
+from backend.invoices.header.ids import id_in
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
 from backend.models.fields_network import KINDS, LABELS, Network, Reading
@@ -36,6 +36,7 @@ _GAP, _COLUMN = 2.5, 3.0  # heights between two words of a value, and between th
 _NEXT_ROWS, _NEXT_HEIGHTS = 3, 4.5
 _SHORTEST_IBAN, _SHORTEST_TAX_ID = 15, 6  # characters
 _WHOLE_ADDRESS = 4  # words; a shorter one is less sure
+_NUMBER = 0.8  # probability of a number that tells documents apart
 _MOST = 3  # values of a field on a page
 _INDEX = {label: index for index, label in enumerate(LABELS)}
 _WITH_FIELDS = ("invoice", "simplified", "credit", "utility", "proforma")  # of its kinds
@@ -98,6 +99,11 @@ class PageReader:
             return {}
         kinds = dict(zip(KINDS, part.reading.kinds.tolist(), strict=True))
         return kinds | {"fields": sum(kinds[kind] for kind in _WITH_FIELDS)}
+
+    def number(self, page: PageRows) -> str:
+        """The document's number on a page; empty where there is none."""
+        spans = [span for part in self.parts(page) for span in _spans(part, "InvoiceId")[:1]]
+        return next((_text_value(page, "InvoiceId", words) for score, words in spans if score > _NUMBER), "")
 
     def opens(self, page: PageRows) -> float | None:
         """The probability that a document begins with a page, and no terms do; None where it was not read."""
