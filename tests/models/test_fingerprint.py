@@ -12,6 +12,7 @@ import pytest
 
 from backend.errors import ModelUnavailable
 from backend.models import fingerprint
+from backend.models.bundled_encoders.recipes import FULL
 from backend.models.checkpoint_tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from backend.models.fingerprint import EncoderIdentity, fingerprint_of, tokenizer_digest
 from backend.models.model_files import check_unchanged, resolve
@@ -230,3 +231,13 @@ def test_an_unreadable_tokenizer_has_a_digest(tmp_path):
 def test_which_heads_an_encoder_accepts(trained_on, accepted):
     """By the fingerprint; a head that has none by the weights."""
     assert accepted == EncoderIdentity("weights", "all").accepts(trained_on)
+
+
+def test_the_bundled_tokenizer_is_known(monkeypatch):
+    """What the code says of it is what reading it gives."""
+    file = resolve("bundled").folder / "tokenizer.json"
+    known = tokenizer_digest(file)
+    assert FULL.files["tokenizer.json"] in fingerprint._DIGESTS
+    monkeypatch.setattr(fingerprint, "_DIGESTS", {})
+
+    assert known == tokenizer_digest(file)
