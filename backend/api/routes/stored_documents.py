@@ -196,7 +196,13 @@ Date = Annotated[
     WithJsonSchema({"type": "string", "pattern": _DATE}),
     Field(pattern=_DATE),
 ]
-Text = Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"}), Field(max_length=200)]
+_TEXT_CHARS = 200
+Text = Annotated[
+    str | None,
+    BeforeValidator(none_if_empty),
+    WithJsonSchema({"type": "string", "maxLength": _TEXT_CHARS}),
+    Field(max_length=_TEXT_CHARS),
+]
 
 
 class DocumentListQuery(ListQuery):
