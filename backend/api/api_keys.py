@@ -31,7 +31,7 @@ SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 # other. What is missing here is refused to it, so a new route is closed until somebody has thought about it.
 READ_ROUTES = frozenset(
     (
-        *("/v1/embeddings", "/embeddings", "/embed", "/v1/embed", "/v2/embed", "/tokenize", "/decode"),
+        *("/v1/embeddings", "/embeddings", "/embed", "/embed_all", "/v1/embed", "/v2/embed", "/tokenize", "/decode"),
         *("/", "/invocations", "/api/embed", "/api/embeddings", "/v1/ranking"),
         *("/vectors", "/vectors/", "/ner", "/ner/", "/hf/token-classification", "/hf/zero-shot-classification"),
         *("/hf/summarization", "/hf/automatic-speech-recognition"),
