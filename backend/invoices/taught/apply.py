@@ -170,7 +170,8 @@ def _options(pages: PrintedPages, spot: Spot) -> Iterator[Printed]:
     """All values of the spot's type."""
     words = len(spot.printed.split())
     if spot.name in AMOUNTS:
-        yield from pages.amounts()
+        whole = "." not in spot.value  # an amount of cents is not taken for one without
+        yield from (one for one in pages.amounts() if one.number is not None and (one.number.decimals > 0) != whole)
     elif spot.name in DATES:
         yield from pages.dates(None if spot.month_first is None else DateOrder(spot.month_first, settled=True))
     elif spot.name in TAX_IDS:
