@@ -87,7 +87,7 @@ def _peer(arrangement: Arrangement, engine: Engine, index: int, state: Path) -> 
     settings = {**_SETTINGS, **engine.settings, **(arrangement.settings or {})}
     name = f"{engine.name}-{arrangement.name}-{index}".replace(" ", "-")
     peer = ours(state, name=name, **settings)
-    return replace(peer, argv=(sys.executable, "-m", engine.module), classifiers_path="")
+    return replace(peer, argv=(sys.executable, "-m", engine.module), settling=())
 
 
 @contextmanager

@@ -37,7 +37,12 @@ INFINITY_SETTINGS = {
     "infinity-int8": ("int8", 32),
 }
 
-_READY_TIMEOUT_S = 600.0  # a first start measures runtimes, and takes minutes where the machine is busy
+_READY_TIMEOUT_S = 600.0  # a first start may measure runtimes, and takes minutes where the machine is busy
+_SETTLING = (
+    ("/v1/classifiers", b'"pending"'),
+    ("/v1/system", b'"is_provisional":true'),
+    ("/v1/system", b"not measured here yet"),
+)
 _STOP_TIMEOUT_S = 20.0
 _POLL_INTERVAL_S = 0.02
 
@@ -54,7 +59,8 @@ class Peer:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     ready_path: str = "/health/ready"
-    classifiers_path: str = ""  # where a service tells which classifiers it still learns in the background
+    # Where a service tells what it still learns or measures in the background, and in which words.
+    settling: tuple[tuple[str, bytes], ...] = ()
     cwd: Path = ROOT  # another checkout: its package is the one that is imported
 
 
@@ -104,7 +110,7 @@ def ours(state: Path, *, name: str = OURS, **settings: str) -> Peer:
         "CACHE_ENABLED": "false",
         "MODEL_ALIASES": MODEL,  # an EMBEDDING_MODEL of the environment answers to it too
     }
-    return Peer(name, (sys.executable, "-m", "backend.main"), env | settings, classifiers_path="/v1/classifiers")
+    return Peer(name, (sys.executable, "-m", "backend.main"), env | settings, settling=_SETTLING)
 
 
 def bare_fastapi() -> Peer:
@@ -169,8 +175,8 @@ def running(peer: Peer, logs: Path) -> Iterator[Server]:
     try:
         _wait_ready(process, f"http://127.0.0.1:{port}{peer.ready_path}")
         server = Server(peer, port, process.pid, time.monotonic() - started_s)
-        if peer.classifiers_path:
-            _wait_learnt(process, f"http://127.0.0.1:{port}{peer.classifiers_path}")
+        for path, sign in peer.settling:
+            _wait_settled(process, server.url(path), sign)
         yield server
     except (OSError, subprocess.CalledProcessError) as error:
         if process.poll() is None:
@@ -199,15 +205,15 @@ def _wait_ready(process: subprocess.Popen[bytes], url: str) -> None:
     raise PeerError(f"not ready after {_READY_TIMEOUT_S:.0f} s")
 
 
-def _wait_learnt(process: subprocess.Popen[bytes], url: str) -> None:
-    """Wait until no classifier is learnt any more: with another encoder that takes minutes, once a state folder."""
+def _wait_settled(process: subprocess.Popen[bytes], url: str, sign: bytes) -> None:
+    """Wait until no classifier is learnt and no runtime is measured any more: minutes, once a state folder."""
     deadline_s = time.monotonic() + _READY_TIMEOUT_S
     while time.monotonic() < deadline_s and process.poll() is None:
         with urllib.request.urlopen(url, timeout=30) as response:
-            if b'"pending"' not in response.read():
+            if sign not in response.read():
                 return
-        time.sleep(1)
-    raise PeerError(f"still learning classifiers after {_READY_TIMEOUT_S:.0f} s, or ended")
+        time.sleep(5)  # an answer is work, and what is measured waits until there is none
+    raise PeerError(f"still learning or measuring after {_READY_TIMEOUT_S:.0f} s, or ended")
 
 
 def log_of(peer: Peer, logs: Path) -> Path:

@@ -143,7 +143,7 @@ def _peer(name: str, folder: Path, state: Path, options: argparse.Namespace) -> 
 def _alone(state: Path, name: str, **settings: str) -> Peer:
     """Speech and names are left out: a start takes them from the cores without anybody asking for them."""
     off = {"NER_MODEL": "none", "SPEECH_MODEL": "none", "CACHE_ENABLED": "true", "OCR_ENGINE": "tesseract"}
-    return replace(ours(state, name=name, **off, **settings), classifiers_path="")
+    return replace(ours(state, name=name, **off, **settings), settling=())
 
 
 def _nginx(folder: Path, ports: list[int]) -> Peer:

@@ -44,7 +44,7 @@ def serving(context: Context, model: Path, processes: int, **settings: str) -> I
         **many,
         **settings,
     )
-    with running(replace(peer, classifiers_path=""), context.folder) as server:
+    with running(replace(peer, settling=()), context.folder) as server:
         _wait_learnt(server, 0.0 if context.is_small else _LEARNT_S)
         yield server
 
