@@ -14,6 +14,7 @@ from backend.invoices.document_kind import Kind as DocumentKind
 from backend.invoices.money.candidates import Candidate
 from backend.invoices.money.labels import Kind
 from backend.invoices.parties.names import clean_name
+from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
 from backend.invoices.taught.examples import AS_IN, KEYS, SAME_FOR_ALL, Spot, SupplierExample, key_of
@@ -297,6 +298,8 @@ def _may_be(proposal: Proposal, field: Field | None, adds_up: bool | None) -> bo
     if name in AMOUNTS and adds_up and (field is not None or name in _KINDS):
         return False
     if field is not None and not proposal.spot.corrected and (name in AMOUNTS or _overlap(printed, field)):
+        return False
+    if name in TAX_IDS and field is not None and field.valid is True and is_valid(proposal.value) is not True:
         return False
     if printed is not None and printed.valid is False and field is not None and field.valid is not False:
         return False
