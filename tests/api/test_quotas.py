@@ -109,6 +109,7 @@ CHARGED: tuple[tuple[str, object, int | None], ...] = (
     ("/v1/embed", {"texts": ["abc", "de"]}, 5),
     ("/v2/embed", {"texts": ["abc", "de"]}, 5),
     ("/embed", {"inputs": "abc"}, 3),
+    ("/embed_all", {"inputs": "abc"}, 3),
     ("/similarity", {"inputs": {"source_sentence": "abc", "sentences": ["de"]}}, 5),
     ("/predict", {"inputs": "abc"}, 5),
     ("/rerank", {"query": "abc", "texts": ["de", "f"]}, 9),
