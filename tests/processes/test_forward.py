@@ -102,6 +102,7 @@ async def test_a_crowd_leaves_few_connections(tmp_path):
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         await reader.read()
         writer.close()
+        await writer.wait_closed()
         left.release()
 
     async def ask() -> None:
@@ -121,3 +122,5 @@ async def test_a_crowd_leaves_few_connections(tmp_path):
             await left.acquire()
         assert left.locked()
         connections.close()
+        for _ in range(MAX_IDLE):
+            await left.acquire()
