@@ -137,7 +137,11 @@ def extract_fields(
     reader = PageReader(bundled_network())
     parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages, reader)
     found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader, examples) for part in parts]
-    found = [one for one in found if one.kind is not None] or found  # the letter or mail before an invoice is none
+    attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
+    for some in (attached, found):  # the mail around an invoice, and the letter before it, are none
+        if any(one.kind is not None for one in some):
+            found = [one for one in some if one.kind is not None]
+            break
     first, *others = found
     if not others:
         return first
