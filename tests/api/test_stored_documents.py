@@ -240,6 +240,15 @@ async def test_list(client: httpx.AsyncClient, services: FakeServices, owner: st
     assert {"same_file"} == {one["code"] for one in first["data"][0]["problems"]}
 
 
+async def test_empty_values_are_absent(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """As a form of a page sends them."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
+    listed = await client.get("/v1/documents?supplier=&date_from=&total_from=&state=&kind=&after=")
+
+    assert 1 == len(listed.json()["data"])
+    assert 200 == (await client.post(f"{path}/confirm?document=&revision=")).status_code
+
+
 @pytest.mark.parametrize(
     ("query", "named"),
     [

@@ -187,21 +187,21 @@ async def _answered(request: Request, stored: StoredDocument) -> Response:
 
 _MOST_LISTED = 500
 _DATE = r"^(\d{4}-\d\d-\d\d)?$"
+_TEXT_CHARS = 200
 Number = Annotated[
-    Decimal | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "number"}), Field(allow_inf_nan=False)
+    Annotated[Decimal, Field(allow_inf_nan=False)] | None,
+    BeforeValidator(none_if_empty),
+    WithJsonSchema({"type": "number"}),
 ]
 Date = Annotated[
-    str | None,
+    Annotated[str, Field(pattern=_DATE)] | None,
     BeforeValidator(none_if_empty),
     WithJsonSchema({"type": "string", "pattern": _DATE}),
-    Field(pattern=_DATE),
 ]
-_TEXT_CHARS = 200
 Text = Annotated[
-    str | None,
+    Annotated[str, Field(max_length=_TEXT_CHARS)] | None,
     BeforeValidator(none_if_empty),
     WithJsonSchema({"type": "string", "maxLength": _TEXT_CHARS}),
-    Field(max_length=_TEXT_CHARS),
 ]
 
 
@@ -388,11 +388,15 @@ class ReviewQuery(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     document: Annotated[
-        int | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "integer", "minimum": 0})
-    ] = Field(None, ge=0, description="Index of one document in the file; without it all of them.")
+        Annotated[int, Field(ge=0)] | None,
+        BeforeValidator(none_if_empty),
+        WithJsonSchema({"type": "integer", "minimum": 0}),
+    ] = Field(None, description="Index of one document in the file; without it all of them.")
     revision: Annotated[
-        int | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "integer", "minimum": 1})
-    ] = Field(None, ge=1, description="That you have seen; If-Match says the same.")
+        Annotated[int, Field(ge=1)] | None,
+        BeforeValidator(none_if_empty),
+        WithJsonSchema({"type": "integer", "minimum": 1}),
+    ] = Field(None, description="That you have seen; If-Match says the same.")
 
 
 async def _review(request: Request, act: Literal["confirm", "reopen"]) -> Response:
