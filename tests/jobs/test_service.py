@@ -367,9 +367,9 @@ async def test_whose_cache_a_job_uses(enter: Enter, expected: list[bytes]):
     scopes: list[bytes] = []
 
     class Watching(FakeProcess):
-        async def __call__(self, *call: Any) -> DocumentAnswer:
+        async def __call__(self, *call: Any, owner: str) -> DocumentAnswer:
             scopes.append(await asyncio.create_task(scope()))
-            return await super().__call__(*call)
+            return await super().__call__(*call, owner=owner)
 
     async def scope() -> bytes:
         return owner_scope()
