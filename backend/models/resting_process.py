@@ -10,9 +10,11 @@ import logging
 import os
 import pickle
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from queue import Queue
 
 from backend.models.encoder_benchmark import Quiet
 from backend.own_modules import PYTHONPATH
@@ -24,7 +26,7 @@ _NICE = 19
 _LOOK_S, _REST_S = 0.5, 2.0  # between two looks at whether the service rests; for how long it must have rested
 _BUSY_RATIO = 0.1  # of a core: below, a health probe or a scrape
 _WAIT, _WAS_DISTURBED = b"wait\n", b"was disturbed?\n"
-_YES, _NO = b"yes\n", b"no\n"
+_YES, _NO = b"yes\n", b"not\n"  # equally long: one read takes one
 _log = logging.getLogger(__name__)
 
 
@@ -126,10 +128,12 @@ class RestingMeasurements:
 
 
 class _AskingQuiet:
-    """Asks the service, which answers once it rests. Ends this process where the service is gone."""
+    """Asks the service, which answers once it rests. Ends this process as soon as the service is gone."""
 
     def __init__(self, questions: int) -> None:
         self._questions = questions
+        self._answers: Queue[bytes] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
 
     def wait(self) -> None:
         self._ask(_WAIT)
@@ -139,10 +143,12 @@ class _AskingQuiet:
 
     def _ask(self, question: bytes) -> bytes:
         os.write(self._questions, question)
-        answer = sys.stdin.buffer.readline()
-        if not answer:
-            raise SystemExit(1)
-        return answer
+        return self._answers.get()
+
+    def _read(self) -> None:
+        while answer := os.read(0, len(_YES)):  # not sys.stdin, whose lock the end of the interpreter would wait for
+            self._answers.put(answer)
+        os._exit(1)  # amid a measurement too: whoever started this process waits for the end of its output
 
 
 def _main() -> None:
