@@ -446,7 +446,11 @@ def _model_swapper(
     found: _Foundation, shared: Shared, classes: ClassificationService
 ) -> tuple[ModelSwapper, RestingMeasurements]:
     """What replaces models, and what measures those that serve unmeasured, also after a swap."""
-    measurements = RestingMeasurements(partial(_is_idle, shared.model_lanes, shared.page_lanes), found.supervisor)
+    measurements = RestingMeasurements(
+        partial(_is_idle, shared.model_lanes, shared.page_lanes),
+        found.supervisor,
+        is_on=shared.settings.measure_when_idle,
+    )
 
     def on_swap(model: LoadedModel) -> None:
         classes.on_model_swap(model)

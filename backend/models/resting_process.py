@@ -44,6 +44,7 @@ class RestingMeasurements:
 
     Args:
         is_idle: whether nothing runs or waits on any lane.
+        is_on: otherwise nothing is measured.
         cpu_s: seconds of the processor that this process has used.
     """
 
@@ -52,17 +53,20 @@ class RestingMeasurements:
         is_idle: Callable[[], bool],
         supervisor: Supervisor,
         *,
+        is_on: bool = True,
         cpu_s: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._is_idle, self._supervisor = is_idle, supervisor
+        self._is_idle, self._supervisor, self._is_on = is_idle, supervisor, is_on
         self._cpu_s, self._clock, self._sleep = cpu_s, clock, sleep
         self._waiting: list[Measurement] = []
         self._task: asyncio.Task[None] | None = None
 
     def add(self, measurement: Measurement) -> None:
         """Measure this too."""
+        if not self._is_on:
+            return
         self._waiting.append(measurement)
         if self._task is None or self._task.done():
             self._task = self._supervisor.keep("measure_runtimes", self._run)

@@ -136,6 +136,21 @@ async def test_a_stop_ends_what_is_measured(service, tmp_path):
         os.kill(int((tmp_path / "a").read_text().split()[0]), 0)
 
 
+async def test_nothing_is_measured_where_that_is_off(tmp_path):
+    """MEASURE_WHEN_IDLE: a container that is given little memory."""
+    measurements = RestingMeasurements(lambda: True, Supervisor(Telemetry()), is_on=False)
+
+    measurements.add(Measurement("encoder", partial(write, tmp_path / "ran"), adopt=never))
+
+    assert () == measurements.names()
+    await measurements.close()
+    assert not (tmp_path / "ran").exists()
+
+
+async def never() -> None:
+    raise AssertionError("nothing was measured")
+
+
 def test_a_measurement_ends_when_the_service_is_gone(tmp_path):
     """Nobody answers its question for a turn: a service that was killed leaves no process."""
     command = [sys.executable, "-m", "backend.models.resting_process", "0"]
