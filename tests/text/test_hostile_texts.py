@@ -46,6 +46,8 @@ from backend.text.entity_merge import MODEL, Entity, merge
 from backend.text.key_phrases import phrase_candidates
 from backend.text.key_sentences import SummaryLength, select_key_sentences, select_summary, summary_candidates
 from backend.text.language import detect
+from backend.text.own_labels import KINDS, OwnLabel
+from backend.text.own_values import read_value
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from backend.text.sentences import sentence_spans
 
@@ -202,6 +204,11 @@ def _invoice(run: str, *, cell: str = "2") -> Document:
     )
 
 
+def _own_values(text: str) -> list[object]:
+    found = find_patterns(text)
+    return [read_value(OwnLabel((kind,), kind, kind), text, 0, len(text), found) for kind in KINDS]
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "language": detect,
     "patterns": find_patterns,
@@ -219,6 +226,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "rich_text": lambda text: read_rtf(text.encode(), Content(FileLimits())),
     "separated": delimiter_of,
     "marked_up": is_markdown,
+    "own_values": _own_values,
     "words": partial(tokens_of, language="es"),
     "query": query_terms,
     "markdown": lambda text: list(stream_markdown(document_of_text(text))),

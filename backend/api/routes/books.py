@@ -24,7 +24,7 @@ from backend.api.json_body import validate_fields
 from backend.api.request_fields import none_if_empty, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
 from backend.api.routes.stored_documents import Date, Text
-from backend.api.routing import REQUEST_TIMEOUT, get, query_parameters
+from backend.api.routing import JSON, REQUEST_TIMEOUT, described, get, query_parameters
 from backend.api.service_call import call_within_limit
 from backend.books.exports import MEDIA_TYPES, BookExport, ExportFormat, ExportOptions, file_name
 from backend.books.ledger import (
@@ -453,6 +453,14 @@ _LEDGER: LedgerAnswer = {
     ],
     "missing_numbers": [],
 }
+_EXPORT = {
+    MEDIA_TYPES["xlsx"]: {
+        "schema": {"type": "string", "format": "binary"},
+        "example": "(the bytes of the file)",
+    },
+    "text/csv": {"schema": {"type": "string"}, "example": "Estado;Fecha;Serie-Número;Total factura\n"},
+    JSON: {"schema": {"type": "object"}, "example": {"object": "list", "view": "ledger", "data": []}},
+}
 ROUTES = (
     get(
         "/v1/documents/ledger",
@@ -467,10 +475,8 @@ ROUTES = (
         "/v1/documents/export",
         export_documents,
         tag="documents",
-        example="(the bytes of the file)",
-        schema={"type": "string", "format": "binary"},
-        media_type=MEDIA_TYPES["xlsx"],
-        headers=("Content-Disposition",),
+        example=None,
+        more={200: described(_EXPORT, ("Content-Disposition",))},
         errors=(413, 422, 504),
         parameters=(*query_parameters(ExportQuery), REQUEST_TIMEOUT),
     ),
