@@ -102,7 +102,6 @@ class Soak:
     async def _start(self) -> None:
         """The first replica learns the classifier; every later one reads it from Redis or from STATE_DIR."""
         cluster = self._cluster
-        shutil.copy(self._work / _QUIET_STATE / "tuning.json", cluster.state)  # what the quiet service measured
         await cluster.start_redis()
         first = await cluster.start_replica()
         await teach(first.port)

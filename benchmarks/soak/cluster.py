@@ -30,6 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "MODEL_PROFILE": "bundled",
     "RUNTIME": "onnx",
     "PRECISION": "exact",
+    "MEASURE_WHEN_IDLE": "false",  # or replicas would change their arithmetic at different times
     "OCR_ENGINE": "tesseract",
     "HF_HUB_OFFLINE": "1",
     "LOG_LEVEL": "INFO",
