@@ -11,20 +11,18 @@ from backend.invoices.corrections import LIST_COLUMNS
 from backend.invoices.records import Field
 from backend.invoices.structure import example_of
 from backend.invoices.taught.examples import ANY
-from backend.search.corrected_answer import corrected_answer
 from backend.search.records import ConfirmedDocument, WireFields
 
 
 def lesson_of(confirmed: ConfirmedDocument) -> tuple[Sequence[str], Mapping[str, Any]] | None:
     """The keys of the document's supplier, and the example that is kept; None where it teaches nothing."""
     read = confirmed.stored.answer["documents"][confirmed.document]
-    kind = corrected_answer(confirmed.stored)["documents"][confirmed.document]["kind"]
-    if kind is None or kind == "bank_statement":
+    if confirmed.kind is None or confirmed.kind == "bank_statement":
         return None
     own = [page for page in confirmed.pages if page["number"] in read["pages"]]
     pages = [page_rows(page_of(page)) for page in own if page.keys() >= {"words", "width"}]  # minutes have no width
     was = _fields(read["fields"])
-    example = example_of(pages, kind, was, _confirmed(confirmed.fields, read["fields"]))
+    example = example_of(pages, confirmed.kind, was, _confirmed(confirmed.fields, read["fields"]))
     return None if example is None else ((ANY, *example.keys()), example.as_json())
 
 

@@ -341,7 +341,8 @@ class ConfirmedDocument:
     stored: StoredDocument
     document: int  # index in the file
     pages: Sequence[Mapping[str, Any]]  # of the whole file, as POST /v1/documents answers them
-    fields: WireFields  # as they are corrected
+    kind: Any  # of `document_kind.Kind`, or None; as it is corrected
+    fields: WireFields  # the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.errors import Conflict, InvalidField, NotFound, TooLarge
 from backend.files.stored_file import StoredFile
@@ -37,6 +37,14 @@ _TRIES = 5  # of a confirmation beside changes of others
 
 # What a confirmed document teaches: keys to find it by, and the lesson; None: nothing. Called on a thread.
 LessonOf = Callable[[ConfirmedDocument], tuple[Sequence[str], Mapping[str, Any]] | None]
+
+
+class CheckedDocument(NamedTuple):
+    """A stored document as it is now."""
+
+    stored: StoredDocument
+    answer: dict[str, Any]  # `corrected_answer`
+    problems: list[dict[str, Any]]  # what does not fit, as codes with parameters; see `found_problems`
 
 
 class StoredDocuments:
@@ -72,7 +80,8 @@ class StoredDocuments:
         ]
         apart = {key: answer[key] for key in DOCUMENT_CONTENT if key in answer}
         stored = StoredDocument(file, 1, file.created_s, kept)
-        await self._storage.add_document(self._row(stored), content, apart, limits=self._files.limits_of(owner))
+        row = DocumentRow(stored, values_of(corrected_answer(stored)))
+        await self._storage.add_document(row, content, apart, limits=self._files.limits_of(owner))
         return stored
 
     async def get(self, owner: str, file_id: str) -> StoredDocument:
@@ -160,18 +169,16 @@ class StoredDocuments:
         """What confirmed documents with any of these keys taught, the newest first."""
         return await self._storage.lessons(owner, keys, limit)
 
-    async def problems(self, owner: str, documents: Sequence[StoredDocument]) -> dict[str, Sequence[dict[str, Any]]]:
-        """What does not fit, of each document by its id, as codes with parameters; see `found_problems`."""
-        found = {stored.id: found_problems(corrected_answer(stored)) for stored in documents}
+    async def checked(self, owner: str, documents: Sequence[StoredDocument]) -> list[CheckedDocument]:
+        """The documents with corrections in place of what was read, and what does not fit."""
+        made = await asyncio.to_thread(lambda: [_checked_document(stored) for stored in documents])
+        found = {one.stored.id: one.problems for one in made}
         for duplicate in await self._storage.document_duplicates(owner, list(found)):
             code = "same_file" if duplicate.document is None else "duplicate"
             where = {} if duplicate.document is None else {"document": duplicate.document}
             problem = {"code": code, **where, "other": duplicate.other, "others": duplicate.others}
             found[duplicate.file_id].append(problem)
-        return dict(found)
-
-    def _row(self, stored: StoredDocument, lessons: Sequence[Lesson] = ()) -> DocumentRow:
-        return DocumentRow(stored, values_of(corrected_answer(stored)), tuple(lessons))
+        return made
 
     async def _changed(
         self,
@@ -201,25 +208,25 @@ class StoredDocuments:
                 for index in (range(count) if document is None else (document,))
             )
             new = replace(stored, revision=stored.revision + 1, updated_s=at_s, changes=(*stored.changes, *made))
-            row = self._row(new, await self._all_lessons(new))
+            answer = corrected_answer(new)
+            row = DocumentRow(new, values_of(answer), await self._all_lessons(new, answer["documents"]))
             if await self._storage.replace_document(row, limits=self._files.limits_of(owner)):
                 return new
         raise Conflict(f"document '{file_id}': others change it at the same time; read it again, then send your change")
 
-    async def _all_lessons(self, stored: StoredDocument) -> list[Lesson]:
-        """Those of all documents of a file that are confirmed."""
+    async def _all_lessons(self, stored: StoredDocument, documents: Sequence[Mapping[str, Any]]) -> tuple[Lesson, ...]:
+        """Those of all documents of a file, as they are corrected, that are confirmed."""
         confirmed = [index for index, is_confirmed in enumerate(stored.confirmed) if is_confirmed]
         if not confirmed:
-            return []
+            return ()
         pages = (await self.content(stored)).get("pages", [])
-        documents = corrected_answer(stored)["documents"]
         made: list[Lesson] = []
         for index in confirmed:
-            one = ConfirmedDocument(stored, index, pages, documents[index]["fields"])
+            one = ConfirmedDocument(stored, index, pages, documents[index]["kind"], documents[index]["fields"])
             lesson = await asyncio.to_thread(self._lesson_of, one)
             if lesson is not None:
                 made.append(Lesson(stored.id, index, tuple(lesson[0]), lesson[1], documents[index]["confirmed_at"]))
-        return made
+        return tuple(made)
 
     async def _part(self, owner: str, query: DocumentQuery, page: ListPage) -> ListRange:
         if query.sort == "created_at":
@@ -257,6 +264,11 @@ def _require_revision(stored: StoredDocument, revision: int | None) -> None:
 
 
 _ACTS = {"correct": "corrected", "confirm": "confirmed", "reopen": "reopened"}
+
+
+def _checked_document(stored: StoredDocument) -> CheckedDocument:
+    answer = corrected_answer(stored)
+    return CheckedDocument(stored, answer, found_problems(answer))
 
 
 def found_problems(answer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -249,9 +249,9 @@ class TestCorrections:
         """The person is right; what does not fit is given back as codes."""
         changed = await documents.correct(await documents.add(), **fields)
 
-        found = (await documents.service.problems("ana", [changed]))[changed.id]
+        [checked] = await documents.service.checked("ana", [changed])
 
-        assert problems == [(one["code"], one.get("value", one.get("printed"))) for one in found]
+        assert problems == [(one["code"], one.get("value", one.get("printed"))) for one in checked.problems]
         assert (not problems or problems[0][0] != "arithmetic") == corrected_answer(changed)["valid"]["totals"]
 
     async def test_a_charge_that_is_no_field_stays_right(self, documents: Documents):
@@ -437,8 +437,9 @@ class TestLists:
         await documents.add(owner="eva", content=b"one")
         moved = await documents.correct(second, InvoiceTotal="121.00", InvoiceId=" 2026-017")
 
-        found = await documents.service.problems("ana", [first, moved, third, replace(moved, changes=())])
+        checked = await documents.service.checked("ana", [first, moved, third, replace(moved, changes=())])
 
+        found = {one.stored.id: one.problems for one in checked}
         assert [{"code": "duplicate", "document": 0, "other": second.id, "others": 1}] == found[first.id]
         assert {"code": "same_file", "other": third.id, "others": 1} in found[second.id]
         assert [{"code": "same_file", "other": second.id, "others": 1}] == found[third.id]

@@ -376,8 +376,8 @@ async def _stored(request: Request, upload: Upload, form: NewDocumentRequest, do
     read = await run_off_loop(answer.document, partial(orjson.loads, body))
     call = service.add(owner, upload.stored, upload.name or "file", read, expires_after_s=form.seconds)
     stored = await call_within_limit(request, call)
-    head = stored_head(stored, (await service.problems(owner, [stored]))[stored.id])
-    written = await run_off_loop(answer.document, partial(orjson.dumps, {**read, **head}))
+    [checked] = await service.checked(owner, [stored])
+    written = await run_off_loop(answer.document, partial(orjson.dumps, read | stored_head(stored, checked.problems)))
     return JsonBytes(written, headers=revision_headers(stored))
 
 

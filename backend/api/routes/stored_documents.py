@@ -40,7 +40,7 @@ from backend.api.service_call import call_within_limit
 from backend.errors import InvalidField
 from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, PATTERNS, TEXT_CHARS, type_of
 from backend.invoices.records import FIELD_NAMES
-from backend.search.corrected_answer import KIND, corrected_answer
+from backend.search.corrected_answer import KIND
 from backend.search.records import (
     DOCUMENT_STATES,
     DocumentChange,
@@ -49,7 +49,7 @@ from backend.search.records import (
     DocumentState,
     StoredDocument,
 )
-from backend.search.stored_documents import KINDS, StoredDocuments
+from backend.search.stored_documents import KINDS, CheckedDocument, StoredDocuments
 
 _documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 
@@ -160,18 +160,18 @@ def _change_answer(change: DocumentChange) -> ChangeAnswer:
     }
 
 
-def _whole(stored: StoredDocument, content: Mapping[str, Any]) -> dict[str, Any]:
+def _whole(answer: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """The corrected answer with its pages, and each document's tables."""
-    answer = {**corrected_answer(stored), **content}
+    answer = {**answer, **content}
     tables = content.get("tables", [])
     for document in answer["documents"]:
         document["tables"] = [table for table in tables if table["page"] in document["pages"]]
     return answer
 
 
-def _listed(stored: StoredDocument, problems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    answer = corrected_answer(stored)
-    return {**{name: answer[name] for name in _LISTED_PARTS}, **stored_head(stored, problems)}
+def _listed(checked: CheckedDocument) -> dict[str, Any]:
+    parts = {name: checked.answer[name] for name in _LISTED_PARTS}
+    return {**parts, **stored_head(checked.stored, checked.problems)}
 
 
 _LISTED_PARTS = ("kind", "page_count", "sha256", "documents")
@@ -179,9 +179,9 @@ _LISTED_PARTS = ("kind", "page_count", "sha256", "documents")
 
 async def _answered(request: Request, stored: StoredDocument) -> Response:
     """The document without its pages, as changes are answered."""
-    problems = await _documents_of(request).problems(stored.owner, [stored])
+    [checked] = await _documents_of(request).checked(stored.owner, [stored])
     changes = [_change_answer(change) for change in stored.changes]
-    answer = {**_listed(stored, problems[stored.id]), "changes": changes}
+    answer = {**_listed(checked), "changes": changes}
     return json_response(answer, headers=revision_headers(stored))
 
 
@@ -247,24 +247,19 @@ async def list_documents(request: Request) -> Response:
     query = validate_fields(DocumentListQuery, request.query_params)
     owner, service = owner_of(request), _documents_of(request)
     listed, has_more = await call_within_limit(request, service.list_documents(owner, query.query(), query.page()))
-    problems = await call_within_limit(request, service.problems(owner, listed))
-
-    written = partial(_list_bytes, listed, problems, has_more=has_more)
-    return JsonBytes(await asyncio.to_thread(written) if len(listed) > _INLINE else written())
+    checked = await call_within_limit(request, service.checked(owner, listed))
+    return JsonBytes(await asyncio.to_thread(_list_bytes, checked, has_more=has_more))
 
 
-_INLINE = 10
 _LINES = ("Items", "Movements")  # are most of a document, and nothing that a list shows
 
 
-def _list_bytes(
-    listed: Sequence[StoredDocument], problems: Mapping[str, Sequence[Mapping[str, Any]]], *, has_more: bool
-) -> bytes:
+def _list_bytes(listed: Sequence[CheckedDocument], *, has_more: bool) -> bytes:
     """The list as JSON, written one by one: the writer holds Python's lock to its end."""
-    ids = [{"id": stored.id} for stored in listed]
+    ids = [{"id": checked.stored.id} for checked in listed]
     data = []
-    for stored in listed:
-        answer = _listed(stored, problems[stored.id])
+    for checked in listed:
+        answer = _listed(checked)
         for document in answer["documents"]:
             document["fields"] = {name: field for name, field in document["fields"].items() if name not in _LINES}
         data.append(orjson.Fragment(orjson.dumps(answer)))
@@ -279,10 +274,10 @@ async def retrieve_document(request: Request) -> Response:
     service, owner = _documents_of(request), owner_of(request)
     stored = await call_within_limit(request, service.get(owner, path_id(request, "document")))
     content = await call_within_limit(request, service.content(stored))
-    problems = await call_within_limit(request, service.problems(owner, [stored]))
+    [checked] = await call_within_limit(request, service.checked(owner, [stored]))
     changes = [_change_answer(change) for change in stored.changes]
-    head = {**stored_head(stored, problems[stored.id]), "changes": changes}
-    written = await asyncio.to_thread(lambda: orjson.dumps({**_whole(stored, content), **head}))
+    head = {**stored_head(stored, checked.problems), "changes": changes}
+    written = await asyncio.to_thread(lambda: orjson.dumps({**_whole(checked.answer, content), **head}))
     return JsonBytes(written, headers=revision_headers(stored))
 
 
