@@ -102,7 +102,7 @@ def device(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds the state folders of services in processes of their own, and what the first of them has measured."""
+    """Holds the state folders of services in processes of their own."""
     return tmp_path_factory.mktemp("state")
 
 

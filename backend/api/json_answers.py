@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from backend.errors import InvalidField
+from backend.files.page_ranges import written_ranges
 from backend.models.vectors import normalized
 
 Vectors = NDArray[np.float32]
@@ -235,7 +236,7 @@ _REST = "..."
 
 def index_ranges(numbers: Sequence[int]) -> str:
     """The numbers as ranges, "0-4,7"; a list longer than 512 characters ends early, with "..."."""
-    return _shortened(_ranges(numbers))
+    return _shortened(written_ranges(numbers))
 
 
 def index_headers(name: str, numbers: Sequence[int]) -> dict[str, str]:
@@ -257,16 +258,6 @@ def described(name: str, what: str) -> Mapping[str, Any]:
         name: {"description": f"{numbers} Absent without any.", "schema": {"type": "string"}, "example": "0-4,7"},
         f"{name}-Count": {"description": f"How many {what} there are.", "schema": {"type": "integer", "minimum": 1}},
     }
-
-
-def _ranges(numbers: Iterable[int]) -> list[str]:
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and spans[-1][1] + 1 == number:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in spans]
 
 
 def _shortened(ranges: Sequence[str]) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from backend.text.patterns.pattern import compact
+
 STATEMENT = "bank_statement"
 BOOKED = frozenset({"invoice", "credit_note", "receipt", None})  # kinds; None: whatever a person gave a total or number
 ZERO = Decimal(0)
@@ -19,7 +21,6 @@ SURCHARGE = "RE"  # the type of recargo de equivalencia among the taxes of an in
 AMOUNTS = ("base", "tax", "surcharge", "withholding", "total", "amount_due")
 _DECIMAL = re.compile(r"-?\d{1,15}(?:\.\d{1,10})?")
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_SEPARATORS = re.compile(r"[\W_]+")
 # Between two numbers of one series there are at most so many others: more is another year's or another shop's.
 _WIDEST_GAP = 20
 _LEAST_NUMBERS = 3  # that show that a supplier counts for us alone
@@ -205,13 +206,9 @@ def _put_beside(taxes: list[TaxLine], surcharge: TaxLine) -> None:
 def supplier_key(row: LedgerRow) -> str | None:
     """What tells a supplier from others: its tax id, else its name; None where a document names none."""
     if row.tax_id is not None:
-        plain = _plain(row.tax_id)
+        plain = compact(row.tax_id)
         return plain[2:] if plain.startswith("ES") and len(plain) == 11 else plain  # the VAT number of a NIF
-    return None if row.supplier is None else _plain(row.supplier)
-
-
-def _plain(text: str) -> str:
-    return _SEPARATORS.sub("", text).upper()
+    return None if row.supplier is None else compact(row.supplier)
 
 
 def mark_duplicates(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
@@ -227,7 +224,7 @@ def _duplicate_key(row: LedgerRow) -> tuple[str, str, Decimal, str | None] | Non
     supplier = supplier_key(row)
     if supplier is None or row.number is None or row.total is None or not row.is_bookable:
         return None
-    return supplier, _plain(row.number), row.total, row.currency
+    return supplier, compact(row.number), row.total, row.currency
 
 
 def _marked(row: LedgerRow, same: Sequence[LedgerRow]) -> LedgerRow:

@@ -22,6 +22,7 @@ from backend.books.ledger import (
     supplier_key,
     value_of,
 )
+from backend.files.page_ranges import written_ranges
 
 Locale = Literal["es", "en"]
 ViewName = Literal["ledger", "lines", "suppliers", "movements"]
@@ -140,14 +141,7 @@ def _of_file(place: Place) -> Row:
 
 
 def _ranges(pages: Sequence[int]) -> str:
-    """Numbers of pages as people write them: 1-3, 7."""
-    runs: list[list[int]] = []
-    for page in pages:
-        if runs and page == runs[-1][-1] + 1:
-            runs[-1][1:] = [page]
-        else:
-            runs.append([page])
-    return ", ".join("-".join(map(str, run)) for run in runs)
+    return ", ".join(written_ranges(pages))
 
 
 _LINE_FIELDS = ("Quantity", "Unit", "UnitPrice", "Discount", "TaxRate", "Amount")

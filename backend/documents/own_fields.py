@@ -23,7 +23,7 @@ from backend.models.encoder import Vectors
 from backend.models.vectors import normalized
 from backend.text.embeddings import EmbeddingService
 from backend.text.entity_merge import Entity
-from backend.text.own_labels import OwnLabel, words_of
+from backend.text.own_labels import OwnLabel, read_labels, words_of
 from backend.text.own_values import ReadValue, plain_of, read_value
 from backend.text.patterns import find_patterns
 
@@ -69,6 +69,12 @@ class OwnFields:
 
     embeddings: EmbeddingService
     text_work: TextWork
+
+    async def asked(self, document: Document, schema: str, urgency: Urgency) -> tuple[tuple[OwnField, ...], int]:
+        """`find` for ``DocumentOptions.schema``; nothing where it is empty."""
+        if not schema:
+            return (), 0
+        return await self.find(document, read_labels(orjson.loads(schema)), urgency)
 
     async def find(
         self, document: Document, labels: Sequence[OwnLabel], urgency: Urgency

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import orjson
-
 from backend.documents.own_fields import OwnFields
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
 from backend.documents.supplier_examples import SupplierExamples
@@ -22,7 +20,6 @@ from backend.invoices.structure import fields_of
 from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
-from backend.text.own_labels import read_labels
 
 
 def plain_text_of(stored: StoredFile, limits: FileLimits) -> str | None:
@@ -64,13 +61,12 @@ async def find_text_fields(text_work: TextWork, text: str, examples: SupplierExa
 async def with_own_fields(
     answer: DocumentAnswer, own_fields: OwnFields, schema: str, urgency: Urgency
 ) -> DocumentAnswer:
-    """The answer with what is asked for in the caller's words, too. Raises: what `OwnFields.find` raises.
+    """The answer with what is asked for in the caller's words, too. Raises: as `OwnFields.find`.
 
     Args:
         schema: as in `DocumentOptions`.
     """
-    labels = read_labels(orjson.loads(schema))
-    custom, tokens = await own_fields.find(answer.document, labels, urgency)
+    custom, tokens = await own_fields.asked(answer.document, schema, urgency)
     understood = replace(answer.understood, custom=custom, tokens=tokens)
     return replace(answer, understood=understood, options=replace(_OPTIONS, schema=schema))
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-import orjson
-
 from backend.documents.chunks import CHUNK_TOKENS, SPECIAL_TOKENS, text_chunks
 from backend.documents.own_fields import OwnFields
 from backend.documents.page_classes import DocumentImages, ImagePart, combine
@@ -43,7 +41,6 @@ from backend.text.classification import DEFAULT
 from backend.text.embeddings import EmbeddingService
 from backend.text.entities import EntityService, TextEntities
 from backend.text.entity_merge import PATTERN, Entity
-from backend.text.own_labels import read_labels
 
 Found = TypeVar("Found")
 
@@ -181,12 +178,8 @@ class Understanding:
 
     async def _custom(self, document: Document) -> tuple[tuple[OwnField, ...], int]:
         """What the caller's schema asks for, and the tokens that were read for it."""
-        if not self._options.schema:
-            return (), 0
-        labels = read_labels(orjson.loads(self._options.schema))
-        services = self._services
-        own_fields = OwnFields(services.embeddings, services.text_work)
-        return await own_fields.find(document, labels, self._urgency)
+        own_fields = OwnFields(self._services.embeddings, self._services.text_work)
+        return await own_fields.asked(document, self._options.schema, self._urgency)
 
     async def _structured(
         self, document: Document, analysis: Analysis | None

@@ -1,8 +1,9 @@
-"""Parses the page ranges of a request: "1-3,7", "5-", "-2"."""
+"""Ranges of numbers as people write them: "1-3,7". Of a request's pages also "5-" and "-2"."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from backend.errors import InvalidField, TooLarge
 from backend.files.limits import FileLimits
@@ -38,6 +39,17 @@ def check_page_ranges(ranges: str) -> None:
     """What can be said of a list of ranges before the file is open. Raises: InvalidField, as `select_pages`."""
     for item in ranges.split(",") if ranges.strip() else []:
         _bounds(item.strip(), _MAX_PAGES)
+
+
+def written_ranges(numbers: Iterable[int]) -> list[str]:
+    """Ascending numbers, neighbours as one range: "0-4", "7"."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][1] + 1 == number:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in spans]
 
 
 def _bounds(item: str, page_count: int) -> tuple[int, int]:

@@ -113,6 +113,11 @@ def page_rows(page: Page, start: int = 0, most_words: int | None = None, *, is_f
     return PageRows(page, start, slope, tuple(rows), is_first)
 
 
+def ends_of(pages: Sequence[PageRows], count: int) -> Sequence[PageRows]:
+    """The first ``count`` pages and the last: what is said of a whole document stands there."""
+    return pages if len(pages) <= 2 * count else [*pages[:count], *pages[-count:]]
+
+
 def _is_printed(box: Box) -> bool:
     """Whether a box has a height and lies on paper: files may place words at NaN, or a light year away."""
     return box.height > 0 and all(abs(side) < _FARTHEST for side in box)

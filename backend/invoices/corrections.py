@@ -15,7 +15,7 @@ from backend.errors import InvalidField, TooLarge
 from backend.invoices.money.find import Equation, totals_hold
 from backend.invoices.money.taxes import TAX_TOLERANCE
 from backend.invoices.parties.tax_ids import is_valid
-from backend.invoices.records import Validity
+from backend.invoices.records import TAX_IDS, Validity
 from backend.text.patterns.pattern import compact
 
 FieldType = Literal["date", "time", "number", "id", "currency", "text"]
@@ -28,7 +28,6 @@ LIST_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "TaxDetails": ("Type", "Rate", "Base", "Amount"),
     "Movements": ("Date", "ValueDate", "Description", "Amount", "Balance"),
 }
-TAX_IDS = ("VendorTaxId", "CustomerTaxId")
 _TYPES: Mapping[FieldType, tuple[str, ...]] = {
     "date": ("InvoiceDate", "DueDate", "TransactionDate", "PeriodStart", "PeriodEnd", "Date", "ValueDate"),
     "time": ("TransactionTime",),

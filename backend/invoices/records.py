@@ -17,6 +17,7 @@ FIELD_NAMES = (
     "MerchantName", "TransactionDate", "TransactionTime", "Total", "Tip",
     "AccountNumber", "AccountHolder", "PeriodStart", "PeriodEnd", "OpeningBalance", "ClosingBalance", "Movements",
 )  # fmt: skip
+TAX_IDS = ("VendorTaxId", "CustomerTaxId")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,6 @@ class Reading(NamedTuple):
 
     labels: Array  # (words, LABELS) probabilities
     begins: Array  # (words,) probability that a value begins with the word
-    rows: Array  # (words,) probability that the word stands on the first line of a line of goods
     kinds: Array  # (KINDS,) probabilities of the page
     opens: float  # probability that a document begins with the page
 
@@ -96,9 +95,9 @@ class Network:
             bias = self._weights["places"][:, layer * _HEADS : (layer + 1) * _HEADS].T
             x = self._layer(f"blocks.{layer}.", x, bias, near)
         x = self._normal(x, "norm")
-        begins, rows = sigmoid(self._linear(x, "word")).T
+        begins = sigmoid(self._linear(x, "word"))[:, 0]
         page = self._linear(np.concatenate([x.mean(0), x.max(0)])[None], "page")[0]
-        return Reading(softmax(self._linear(x, "label")), begins, rows, softmax(page[:-1]), float(sigmoid(page[-1])))
+        return Reading(softmax(self._linear(x, "label")), begins, softmax(page[:-1]), float(sigmoid(page[-1])))
 
     def _entered(self, page: PageArrays) -> Array:
         weights = self._weights

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,11 +54,9 @@ def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
     """``python -m backend.main`` with the bundled model on a free port, ready; stopped with SIGTERM afterwards.
 
     The service's log says when and where it listens. ``settings`` are environment variables. Its state folder is a new
-    one in ``state_dir``: another test file must not find the collections that this one leaves. Only what the first
-    server measured is taken over.
+    one in ``state_dir``: another test file must not find the collections that this one leaves.
     """
     own = Path(tempfile.mkdtemp(dir=state_dir))
-    _copy_measurements(state_dir, own)
     environment = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "STATE_DIR": str(own), "LOG_LEVEL": "INFO"}
     process = subprocess.Popen(
         [sys.executable, "-m", "backend.main"],
@@ -76,7 +73,6 @@ def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
         server.url = _wait_for_address(server, lines)
         with server.client() as client:
             client.get("/health/ready").raise_for_status()
-        _copy_measurements(own, state_dir)
         yield server
     finally:
         process.terminate()
@@ -86,12 +82,6 @@ def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
             process.kill()
             process.wait()
         reader.join()
-
-
-def _copy_measurements(source: Path, target: Path) -> None:
-    """They are the JSON files directly in a state folder."""
-    for file in source.glob("*.json"):
-        shutil.copy(file, target)
 
 
 def _read(server: LiveServer, lines: Queue[str | None]) -> None:

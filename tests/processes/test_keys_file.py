@@ -65,15 +65,10 @@ class Tenants:
 
 
 @pytest.fixture(scope="module", params=["1", "2"])
-def tenants(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, state_dir: Path
-) -> Iterator[Tenants]:
+def tenants(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
     path = tmp_path_factory.mktemp("keys") / "keys.toml"
     path.write_text(FILE)
     own = tmp_path_factory.mktemp("state")
-    tuning = state_dir / "tuning.json"
-    if tuning.exists():
-        (own / "tuning.json").write_bytes(tuning.read_bytes())
     process = Process(own, API_KEYS=str(path), CACHE_SCOPE="key", SERVER_PROCESSES=request.param, **QUICK)
     process.ready()
     yield Tenants(process, path)

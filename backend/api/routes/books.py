@@ -13,7 +13,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, BinaryIO, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from typing_extensions import TypedDict
@@ -23,7 +23,7 @@ from backend.api.json_answers import written_json
 from backend.api.json_body import validate_fields
 from backend.api.request_fields import none_if_empty, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
-from backend.api.routes.stored_documents import Date, Text
+from backend.api.routes.stored_documents import DocumentConditions
 from backend.api.routing import JSON, REQUEST_TIMEOUT, described, get, query_parameters
 from backend.api.service_call import call_within_limit
 from backend.books.exports import MEDIA_TYPES, BookExport, ExportFormat, ExportOptions, file_name
@@ -43,8 +43,8 @@ from backend.books.ledger import (
 from backend.books.views import VIEWS, Locale, ViewName
 from backend.errors import InvalidField, TooLarge
 from backend.search.corrected_answer import corrected_answer
-from backend.search.records import DOCUMENT_STATES, DocumentQuery, DocumentState, StoredDocument
-from backend.search.stored_documents import KINDS, StoredDocuments
+from backend.search.records import DocumentQuery, StoredDocument
+from backend.search.stored_documents import StoredDocuments
 
 _documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 
@@ -59,8 +59,8 @@ SortName = Literal[
 ]  # fmt: skip
 
 
-class BookQuery(BaseModel):
-    """Which stored documents. Values are texts, as queries have no others; an empty one counts as absent."""
+class BookQuery(DocumentConditions):
+    """Which stored documents."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -70,15 +70,6 @@ class BookQuery(BaseModel):
         json_schema_extra={"pattern": _IDS},
         description="Of files, with commas between; file-…:2 is the third document of one. Empty: all.",
     )
-    state: Annotated[DocumentState | None, BeforeValidator(none_if_empty), one_of(DOCUMENT_STATES)] = Field(
-        None, description="Only documents in this state."
-    )
-    kind: Annotated[str | None, BeforeValidator(none_if_empty), one_of(KINDS)] = Field(
-        None, description="Only documents of this kind."
-    )
-    supplier: Text = Field(None, description="A part of the supplier's name in any case, or its tax id.")
-    date_from: Date = Field(None, description="Of this date or later.")
-    date_to: Date = Field(None, description="Of this date or earlier.")
 
     def chosen(self) -> dict[str, frozenset[int] | None] | None:
         """The documents of each file that are meant, None for all of it; None for all files. Raises: InvalidField."""

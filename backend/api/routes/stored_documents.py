@@ -205,13 +205,9 @@ Text = Annotated[
 ]
 
 
-class DocumentListQuery(ListQuery):
-    """`GET /v1/documents`. What is said of a document holds for one and the same of a file."""
+class DocumentConditions(BaseModel):
+    """Which stored documents; an empty value counts as absent."""
 
-    limit: int = Field(20, ge=1, le=_MOST_LISTED, description="How many to answer with.")
-    sort: DocumentSort = Field(
-        "created_at", description="By what; of a file of several its first document. Without it comes lowest."
-    )
     state: Annotated[DocumentState | None, BeforeValidator(none_if_empty), one_of(DOCUMENT_STATES)] = Field(
         None, description="Only documents in this state."
     )
@@ -219,10 +215,19 @@ class DocumentListQuery(ListQuery):
         None, description="Only documents of this kind."
     )
     supplier: Text = Field(None, description="A part of the supplier's name in any case, or its tax id.")
-    supplier_tax_id: Text = Field(None, description="The supplier's tax id, without separators.")
-    number: Text = Field(None, description="The document's number; separators do not count.")
     date_from: Date = Field(None, description="Of this date or later.")
     date_to: Date = Field(None, description="Of this date or earlier.")
+
+
+class DocumentListQuery(ListQuery, DocumentConditions):
+    """`GET /v1/documents`. What is said of a document holds for one and the same of a file."""
+
+    limit: int = Field(20, ge=1, le=_MOST_LISTED, description="How many to answer with.")
+    sort: DocumentSort = Field(
+        "created_at", description="By what; of a file of several its first document. Without it comes lowest."
+    )
+    supplier_tax_id: Text = Field(None, description="The supplier's tax id, without separators.")
+    number: Text = Field(None, description="The document's number; separators do not count.")
     due_from: Date = Field(None, description="Due on this date or later.")
     due_to: Date = Field(None, description="Due on this date or earlier.")
     total_from: Number = Field(None, description="Of this total or more.")

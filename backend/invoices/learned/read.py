@@ -13,7 +13,7 @@ from stdnum.iso7064 import mod_97_10
 
 from backend.abandoned import require_wanted
 from backend.files.pages import Word, bounding_box
-from backend.files.visual_rows import Cell, PageRows
+from backend.files.visual_rows import Cell, PageRows, ends_of
 from backend.invoices.header.dates import dates_in
 from backend.invoices.header.ids import id_in
 from backend.invoices.parties.names import clean_name
@@ -88,9 +88,7 @@ class PageReader:
 
     def ends(self, pages: Sequence[PageRows]) -> list[ReadPage]:
         """The first and last pages of a document."""
-        if len(pages) > 2 * _MOST_PAGES:
-            pages = [*pages[:_MOST_PAGES], *pages[-_MOST_PAGES:]]
-        return [part for page in pages for part in self.parts(page)]
+        return [part for page in ends_of(pages, _MOST_PAGES) for part in self.parts(page)]
 
     def kinds(self, page: PageRows) -> dict[str, float]:
         """The probability of each kind that the page may be of, and as "fields" of those with fields; may be empty."""

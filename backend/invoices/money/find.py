@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 from backend.files.pages import Word
-from backend.files.visual_rows import PageRows
+from backend.files.visual_rows import PageRows, ends_of
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import Vocabulary
 from backend.invoices.money.balance import CENTS, Balance, settle, with_due
@@ -320,7 +320,7 @@ def _with_amount(row: TaxRow, candidate: Candidate, value: Decimal) -> TaxRow:
     return replace(row, amount=amount, base=base)
 
 
-_MOST_PAGES = 50  # a longer document's totals are on its first or its last pages
+_MOST_PAGES = 25  # at either end: a longer document's totals are on its first or its last pages
 _ENOUGH = 0.35  # score of a total that stands alone
 _RECEIPT = Vocabulary(
     {
@@ -350,8 +350,7 @@ def find_money(
         items: amounts among them are no totals; their sum is the base.
         learned: what the network takes amounts for, beside what labels say.
     """
-    if len(pages) > _MOST_PAGES:
-        pages = [*pages[: _MOST_PAGES // 2], *pages[-_MOST_PAGES // 2 :]]
+    pages = ends_of(pages, _MOST_PAGES)
     lines = money_lines(pages, mark, items)
     rows = tax_rows(lines)
     withheld = withholding_of(lines)

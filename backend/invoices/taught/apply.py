@@ -16,13 +16,12 @@ from backend.invoices.money.labels import Kind
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.printed_field import printed_field
-from backend.invoices.records import Field
+from backend.invoices.records import TAX_IDS, Field
 from backend.invoices.taught.examples import AS_IN, KEYS, SAME_FOR_ALL, Spot, SupplierExample, key_of
 from backend.invoices.taught.printed import (
     AMOUNTS,
     DATES,
     NUMBERS,
-    TAX_IDS,
     Printed,
     PrintedPages,
     plain,

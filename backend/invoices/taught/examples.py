@@ -10,13 +10,12 @@ from typing import Any
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import Kind
 from backend.invoices.items.find import find_items
-from backend.invoices.records import Field
+from backend.invoices.records import TAX_IDS, Field
 from backend.invoices.taught.printed import (
     AMOUNTS,
     DATES,
     NAMES,
     NUMBERS,
-    TAX_IDS,
     Place,
     Printed,
     PrintedPages,

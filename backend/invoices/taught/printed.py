@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from backend.files.pages import Box, Word, bounding_box
-from backend.files.visual_rows import Cell, PageRows
+from backend.files.visual_rows import Cell, PageRows, ends_of
 from backend.invoices.header.dates import dates_in
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.records import Field
@@ -24,7 +24,6 @@ AMOUNTS = (
 )  # fmt: skip
 DATES = ("InvoiceDate", "DueDate", "TransactionDate")
 NUMBERS = ("InvoiceId", "PurchaseOrder", "RectifiedInvoiceId")
-TAX_IDS = ("VendorTaxId", "CustomerTaxId")
 NAMES = ("VendorName", "CustomerName", "MerchantName")
 _MOST_PAGES = 2  # at either end of a document: heads stand on the first, sums on the last
 _MOST_ROWS = 400  # of a page
@@ -79,8 +78,7 @@ class PrintedPages:
     """
 
     def __init__(self, pages: Sequence[PageRows], mark: str, order: DateOrder) -> None:
-        if len(pages) > 2 * _MOST_PAGES:
-            pages = [*pages[:_MOST_PAGES], *pages[-_MOST_PAGES:]]
+        pages = ends_of(pages, _MOST_PAGES)
         self.pages, self.mark, self.order = pages, mark, order
         self._rows = {page.page.number: [row.words for row in page.rows[:_MOST_ROWS]] for page in pages}
         self._known: dict[str, list[Printed]] = {}
