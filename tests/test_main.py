@@ -243,7 +243,7 @@ def test_sigterm_ends_a_start_cleanly_also_while_it_measures(run, tmp_path):
     """Requests are answered before anything is measured; SIGTERM ends it with 0 after the services are closed."""
     logs, codes = [], []
     for measures in (True, False):
-        process = run("-c", PRINTS_ITS_CLOSE, STATE_DIR=str(tmp_path), **QUICK)
+        process = run("-c", PRINTS_ITS_CLOSE, STATE_DIR=str(tmp_path), **QUICK | {"MEASURE_WHEN_IDLE": "true"})
         connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=300)
         answer = ask(connection, ["la factura"])
         assert 200 == answer.status
