@@ -152,7 +152,9 @@ async def test_labels_of_a_document_without_text() -> None:
             return seen(LETTER)
 
     options = DocumentOptions(features=frozenset({"classes"}), labels=("letter", "complaint"))
-    understanding = Understanding(SimpleNamespace(text_work=TextWork(Telemetry())), options, Urgency(), images=Images())  # type: ignore[arg-type]
+    understanding = Understanding(
+        SimpleNamespace(text_work=TextWork(Telemetry()), embeddings=None), options, Urgency(), images=Images()
+    )  # type: ignore[arg-type]
 
     understood = await understanding.finish(Document("pdf", (), 1, "0"), "")
 
