@@ -10,6 +10,7 @@ from backend.files.einvoice.xml_tree import (
     children,
     compact_id,
     decimal_text,
+    goods,
     iso_date,
     known,
     one_line,
@@ -58,8 +59,8 @@ def read_cii(root: Element) -> EInvoice:
     }
     taxes = tuple(map(_tax, children(settlement, "ApplicableTradeTax")))
     values["TotalTax"] = values["TotalTax"] or sum_of(tax.get("Amount", "") for tax in taxes)
-    lines = tuple(known(_line(line)) for line in children(trade, "IncludedSupplyChainTradeLineItem"))
-    return EInvoice("Factur-X/ZUGFeRD (CII)", known(values), tuple(filter(None, lines)), taxes)
+    lines = goods(_line(line) for line in children(trade, "IncludedSupplyChainTradeLineItem"))
+    return EInvoice("Factur-X/ZUGFeRD (CII)", known(values), lines, taxes)
 
 
 def _address(party: Element | None) -> str:

@@ -10,6 +10,7 @@ from backend.files.einvoice.xml_tree import (
     children,
     compact_id,
     decimal_text,
+    goods,
     iso_date,
     known,
     one_line,
@@ -62,11 +63,9 @@ def read_facturae(root: Element) -> EInvoice:
         "EquivalenceSurcharge": surcharges,
     }
     taxes = tuple(row for tax in children(invoice, "TaxesOutputs/Tax") for row in _taxes(tax))
-    lines = tuple(known(_line(line)) for line in children(invoice, "Items/InvoiceLine"))
+    lines = goods(_line(line) for line in children(invoice, "Items/InvoiceLine"))
     version = text_at(root, "FileHeader/SchemaVersion") or "3.2"
-    return EInvoice(
-        f"Facturae {version}", known(values), tuple(filter(None, lines)), taxes, others=max(0, len(invoices) - 1)
-    )
+    return EInvoice(f"Facturae {version}", known(values), lines, taxes, others=max(0, len(invoices) - 1))
 
 
 def invoice_number(series: str, number: str) -> str:

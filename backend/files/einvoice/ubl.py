@@ -10,6 +10,7 @@ from backend.files.einvoice.xml_tree import (
     children,
     compact_id,
     decimal_text,
+    goods,
     iso_date,
     known,
     one_line,
@@ -51,8 +52,8 @@ def read_ubl(root: Element) -> EInvoice:
         "WithholdingRate": decimal_text(text_at(withheld, "TaxSubtotal/TaxCategory/Percent")),
     }
     values["TotalTax"] = values["TotalTax"] or sum_of(tax.get("Amount", "") for tax in taxes)
-    lines = tuple(known(_line(line)) for line in children(root, "InvoiceLine|CreditNoteLine"))
-    return EInvoice("UBL", known(values), tuple(filter(None, lines)), taxes)
+    lines = goods(_line(line) for line in children(root, "InvoiceLine|CreditNoteLine"))
+    return EInvoice("UBL", known(values), lines, taxes)
 
 
 def _name(party: Element | None) -> str:

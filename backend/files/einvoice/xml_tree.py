@@ -60,6 +60,16 @@ def known(values: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in printable.items() if value}
 
 
+def goods(lines: Iterable[dict[str, str]]) -> tuple[dict[str, str], ...]:
+    """The lines that sell something: headings and notes come as lines of nothing for nothing."""
+    rows = map(known, lines)
+    return tuple(row for row in rows if row and (_is_some(row.get("Quantity", "1")) or _is_some(row.get("Amount", ""))))
+
+
+def _is_some(number: str) -> bool:
+    return bool(number.strip("-0."))
+
+
 MAX_BYTES = 20_000_000  # an invoice of 50,000 lines has as many
 _MAX_DEPTH = 100
 _MAX_ELEMENTS = 1_000_000

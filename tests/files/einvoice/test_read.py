@@ -58,6 +58,15 @@ def test_a_credit_note_in_ubl() -> None:
     )
 
 
+@pytest.mark.parametrize(("quantity", "amount", "lines"), [("0.00", "0.00", 0), ("2", "0.00", 1), ("0", "10.00", 1)])
+def test_a_line_of_nothing_for_nothing_is_a_note(quantity: str, amount: str, lines: int) -> None:
+    """Programs write headings and remarks as lines; what is given away has a quantity."""
+    data = UBL.replace(b'unitCode="C62">2<', f'unitCode="C62">{quantity}<'.encode())
+    data = data.replace(b"LineExtensionAmount>10.00<", f"LineExtensionAmount>{amount}<".encode())
+
+    assert len(read_einvoice(data).items) == lines
+
+
 def test_facturae_of_a_person() -> None:
     """Names of a person, withholding, the equivalence surcharge as a tax of its own, series and number joined."""
     invoice = read_einvoice(facturae())
