@@ -473,3 +473,140 @@ def test_takes_no_row_of_rates_for_a_line():
 
         TOTAL FACTURA                                       3,13
     """) == [("Pan", "4", "0.50", "2.00"), ("Chicle", "1", "0.87", "0.87")]
+
+
+def test_reads_negative_amounts_in_brackets():
+    """Credit notes print them so; a number in brackets within a text is still none."""
+    assert short("""
+        Description                      Units     Unit price          Total
+        Mineral water 500 ml (box)         (2)         274.72       (549.44)
+        Tyre 205/55 R16                    (3)         155.88       (467.64)
+
+                                          Taxable amount          (1,017.08)
+    """) == [
+        ("Mineral water 500 ml (box)", "-2", "274.72", "-549.44"),
+        ("Tyre 205/55 R16", "-3", "155.88", "-467.64"),
+    ]
+
+
+def test_transport_is_a_line_unless_it_carries_a_sum():
+    """What is carried to another page is known by its amount, as "Transporte" is a service, too."""
+    first = """
+        Concepto                     Cantidad    Precio     Importe
+        Papel A4                            2     10,00       20,00
+        Transporte                                             7,00
+    """
+    second = """
+        Concepto                     Cantidad    Precio     Importe
+        Transporte                                            27,00
+        Carpetas                            3      1,00        3,00
+
+                                  Base imponible              30,00
+    """
+    assert short(first, second) == [
+        ("Papel A4", "2", "10.00", "20.00"),
+        ("Transporte", "", "", "7.00"),
+        ("Carpetas", "3", "1.00", "3.00"),
+    ]
+
+
+def test_a_row_that_goes_on_in_small_letters_begins_in_the_row_above():
+    """Wrapped cells may stand at the foot of their row."""
+    assert short("""
+        Concepto                     Cantidad    Precio     Importe
+        Papel A4                            2     10,00       20,00
+        Mantenimiento anual
+        del jardín                          1     40,00       40,00
+        Carpetas                            3      1,00        3,00
+
+                                  Base imponible              63,00
+    """) == [
+        ("Papel A4", "2", "10.00", "20.00"),
+        ("Mantenimiento anual del jardín", "1", "40.00", "40.00"),
+        ("Carpetas", "3", "1.00", "3.00"),
+    ]
+
+
+def test_reads_labels_in_two_languages():
+    """ "Precio / Price" heads one column, so that a number left of it keeps its own."""
+    assert short("""
+        Artículo / Description         Pares / Pairs   Precio / Price   Importe / Amount
+        Zapato Oxford 41                     80             36,40            2.912,00
+        Botín Chelsea                        48             44,50            2.136,00
+
+                                                    TOTAL EUR                5.048,00
+    """) == [("Zapato Oxford 41", "80", "36.40", "2912.00"), ("Botín Chelsea", "48", "44.50", "2136.00")]
+
+
+def test_a_row_without_a_discount_keeps_its_amount():
+    """Rows that fill every column tell where amounts stand, not the nearest label."""
+    assert short("""
+        Cant.   Concepto                 Descuento      Importe
+        1       Informe pericial         0,00       4,33
+        2       Hosting y dominio                  50,90
+        3       Tapa del día             0,00      89,70
+        2       Cerveza                            11,94
+
+                Base imponible                    156,87
+    """) == [
+        ("Informe pericial", "1", "", "4.33"),
+        ("Hosting y dominio", "2", "", "50.90"),
+        ("Tapa del día", "3", "", "89.70"),
+        ("Cerveza", "2", "", "11.94"),
+    ]
+
+
+def test_arithmetic_chooses_columns_that_labels_name_wrong():
+    """Where quantity x price makes the amount in more rows than below the labels, products tell the columns."""
+    assert short("""
+        Qty   Work done              Rate      Tax      Line
+        12    Printer toner        265.86    6.625%   3190.32
+        2     Bulb LED 9W          373.50    6.625%    747.00
+        88    Brake pads front      20.39    6.625%   1794.32
+
+                                          Sub Total            5731.64
+    """) == [
+        ("Printer toner", "12", "265.86", "3190.32"),
+        ("Bulb LED 9W", "2", "373.50", "747.00"),
+        ("Brake pads front", "88", "20.39", "1794.32"),
+    ]
+
+
+def test_takes_no_account_number_and_no_nameless_amount_for_a_line():
+    """Among amounts with cents that name something."""
+    assert short("""
+        Concepte                          Quantitat      Preu       Import
+        Quota de servei                          2      6,45        12,90
+        Consum domèstic                         18      0,65        11,70
+                                           24,60 €    2,46 €      27,06 €
+        Compte                                                        9989
+        Base imposable                     IVA 10%    Import total
+    """) == [("Quota de servei", "2", "6.45", "12.90"), ("Consum domèstic", "18", "0.65", "11.70")]
+
+
+def test_a_partial_sum_is_no_line_and_ends_nothing():
+    """Lines without quantities may follow it."""
+    assert [
+        line[0]
+        for line in short("""
+        Concepto                            Importe
+        Suero fisiológico                     15,64
+        Traducción jurada                     28,18
+        Suma de líneas                        43,82
+        Alquiler de contador                   6,68
+
+        Base imponible                        50,50
+    """)
+    ] == ["Suero fisiológico", "Traducción jurada", "Alquiler de contador"]
+
+
+def test_the_sign_of_a_product_is_no_description():
+    """ "2 uds. x 3,36" below a name."""
+    assert short("""
+        Portes
+        2 uds x 3,36                6,72
+        Detergente
+        1 ud x 4,00                 4,00
+
+        TOTAL                      10,72
+    """) == [("Portes", "2", "3.36", "6.72"), ("Detergente", "1", "4.00", "4.00")]

@@ -166,10 +166,18 @@ def _header(row: PieceRow, labels: Sequence[LabelMatch], first: int, last: int) 
     if cells < 2 or cells < _LEAST_LABELLED * len(row.row.cells) or any(match.label == "Alien" for match in labels):
         return None
     found: list[Column] = []
-    for match in labels:
+    for match, before in zip(labels, (None, *labels), strict=False):
         words = sorted((*match.words, *_remark(match)), key=lambda word: word.box.left)
         piece = make_piece(row.page, words)
-        found.append(Column(match.label, (Span(piece.left, piece.right),)))
+        span = Span(piece.left, piece.right)
+        if (
+            before is not None
+            and before.cell is match.cell
+            and before.label == match.label
+            and _is_again(before, match)
+        ):
+            span = Span(found.pop().label.left, piece.right)
+        found.append(Column(match.label, (span,)))
     columns = _resolved(sorted(found, key=lambda column: column.label.left)[:_MOST_COLUMNS])
     kinds = {column.kind for column in columns}
     told = len(kinds - {"Other"})
@@ -177,6 +185,12 @@ def _header(row: PieceRow, labels: Sequence[LabelMatch], first: int, last: int) 
         return None
     height = median(word.box.height for match in labels for word in match.words)
     return Header(row.page, first, last, tuple(columns), max(height, row.page.line_height, 1e-6))
+
+
+def _is_again(before: LabelMatch, match: LabelMatch) -> bool:
+    """Whether a label only says the one before it in another language: "Precio / Price"."""
+    between = before.cell.words[before.last : match.first]
+    return bool(between) and not any(map(str.isalnum, "".join(word.text for word in between)))
 
 
 def _remark(match: LabelMatch) -> tuple[Word, ...]:
@@ -269,10 +283,16 @@ def _offset(piece: Piece, span: Span) -> float:
 
 
 def learnt(header: Header, rows: Iterable[Sequence[Piece]]) -> Header:
-    """The header with the places where the numbers of its columns stand, beside those of the labels."""
+    """The header with the places where the numbers of its columns stand, beside those of the labels.
+
+    Rows that fill most columns tell: a lone amount may stand nearer to the label of a column that its row leaves empty.
+    """
     places: dict[int, list[Span]] = {}
-    for pieces in rows:
-        for index, column in match_numbers(pieces, header).items():
+    matched = [(pieces, match_numbers(pieces, header)) for pieces in rows]
+    fullest = max((len(columns) for _, columns in matched), default=0)
+    full = [pair for pair in matched if len(pair[1]) == fullest]
+    for pieces, of_row in full if len(full) > 1 else matched:
+        for index, column in of_row.items():
             places.setdefault(column, []).append(Span(pieces[index].left, pieces[index].right))
     columns = list(header.columns)
     for index, spans in places.items():

@@ -104,7 +104,8 @@ def _take_row(
 def _names(row: PieceRow, left: float | None, height: float) -> bool:
     """Whether a row can be a piece of a description."""
     texts = [piece for piece in row.pieces if piece.has_letters]
-    if not texts or is_page_number(row.text):
+    sums = sum(piece.number is not None and piece.number.decimals > 0 for piece in row.pieces)
+    if not texts or sums > 1 or is_page_number(row.text):
         return False
     return left is None or texts[0].left >= left - _INDENT * height
 
@@ -122,6 +123,8 @@ def _split(
         count = gaps.index(max(gaps))
     if not line.description and order != "after":
         count = min(count, len(rows) - 1)
+    if _goes_on(rows[-1], line):
+        return list(rows[:-1]), [rows[-1]]
     if last is not None and not last.description and order == "after":
         count = max(count, 1)
     upper, lower = list(rows[:count]), list(rows[count:])
@@ -130,6 +133,14 @@ def _split(
     if lower and line.description and gaps[-1] > _CLOSE * height:
         lower = []  # a heading over some lines
     return upper, lower
+
+
+def _goes_on(row: PieceRow, line: Line) -> bool:
+    """Whether a line's text goes on within what the row above it begins: "Mantenimiento" / "del jardín  1  40,00"."""
+    first = next((piece for piece in row.pieces if piece.has_letters), None)
+    if first is None or not line.description:
+        return False
+    return first.text[:1].isupper() and line.description[0].text[:1].islower()
 
 
 def _edges(last: Line | None, rows: Sequence[PieceRow], line: Line) -> list[tuple[float, float]]:

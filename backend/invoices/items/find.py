@@ -42,14 +42,17 @@ def find_items(pages: Sequence[PageRows], mark: str) -> ItemLines | None:
         mark: the document's decimal separator, from `numbers.decimal_mark_of`.
     """
     rows = [piece_rows(page, mark) for page in pages]
-    table = table_lines(rows)
-    if table is not None:
+    table, implied = table_lines(rows), implied_lines(rows)
+    if table is not None and (implied is None or table.reckoned >= implied.reckoned):
         return _items(table.lines, table.tops, "below the labels of their columns")
     lines = list_lines(rows)
-    table = implied_lines(rows)
-    if table is not None and len(table.lines) >= len(lines):
-        return _items(table.lines, table.tops, "rows in which quantity x price makes the amount")
+    if implied is not None and (len(implied.lines), _named(implied.lines)) >= (len(lines), _named(lines)):
+        return _items(implied.lines, implied.tops, "rows in which quantity x price makes the amount")
     return _items(lines, {}, "rows of a text and an amount above a total") if lines else None
+
+
+def _named(lines: Sequence[Line]) -> int:
+    return sum(bool(line.description) for line in lines)
 
 
 def _items(lines: Sequence[Line], tops: Mapping[int, float], why: str) -> ItemLines:

@@ -91,7 +91,8 @@ COLUMNS = Vocabulary(
             "desconto", "sconto", "sc %", "dto 1",
         ),
         "TaxRate": (
-            "iva", "% iva", "iva %", "tipo iva", "tipo de iva", "tipo", "igic", "% igic", "impuesto", "impuestos",
+            "iva", "ive", "% iva", "iva %", "% ive", "ive %", "tipo iva",
+            "tipo de iva", "tipo", "igic", "% igic", "impuesto", "impuestos",
             "impto", "tasa iva", "iva aplicable", "vat", "vat %",
             "vat rate", "tax", "taxes", "tax rate", "tax %", "gst",
             "gst %", "gst rate", "sales tax", "tva", "taux tva", "taux", "tva %", "mwst", "ust", "mwst %", "ust %",
@@ -177,7 +178,7 @@ _ENDS = Vocabulary(
             "total ilíquido", "incidência", "neto gravado", "suma neto",
         ),
         "tax": (
-            "iva", "cuota iva", "suma cuotas", "vat", "gst", "tax", "sales tax", "igic", "ipsi",
+            "iva", "ive", "cuota iva", "cota ive", "suma cuotas", "vat", "gst", "tax", "sales tax", "igic", "ipsi",
             "tva", "mwst", "ust", "zzgl", "zzgl mwst", "umsatzsteuer", "mehrwertsteuer", "impuestos", "impuesto",
             "retención", "retencion irpf", "irpf", "recargo de equivalencia", "recargo equivalencia", "withholding",
             "plus vat", "state tax", "local tax", "city tax", "cuota i v a", "i v a", "tipo iva", "r e", "rec equiv",
@@ -198,10 +199,10 @@ _ENDS = Vocabulary(
             "less payments", "paid to date", "less paid", "anzahlung", "acompte", "tip", "gratuity", "propina",
         ),
         "carried": (
-            "suma y sigue", "suma anterior", "suma y continúa",
+            "suma y sigue", "suma anterior", "suma y continúa", "suma de líneas", "suma parcial", "lines total",
             "suma i segueix", "sigue", "continúa", "carried forward",
             "brought forward", "carry forward", "carried over", "brought over", "continued", "a reportar", "report",
-            "à reporter", "übertrag", "a transportar", "transporte", "a riportare", "riporto", "suma página",
+            "à reporter", "übertrag", "a transportar", "a riportare", "riporto", "suma página",
             "total página", "page total", "page subtotal", "subtotal página", "sigue en página", "viene de página",
             "total hoja", "c/f", "b/f", "zwischensumme seite", "continues",
         ),

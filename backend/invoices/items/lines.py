@@ -197,7 +197,7 @@ def _with_loose(line: Line) -> Line:
         for q, p in product(_readings(one), _readings(other)):
             if _agrees(q, p, line.amount.number, line.values.get("Discount")) and abs(q) <= _MOST_QUANTITY:
                 first, second = (one, q), (other, p)
-                if known is None and _decimals(q) > _decimals(p):
+                if known is None and decimals_of(q) > decimals_of(p):
                     first, second = second, first
                 values = {
                     **line.values,
@@ -208,7 +208,8 @@ def _with_loose(line: Line) -> Line:
     return line
 
 
-def _decimals(number: Decimal) -> int:
+def decimals_of(number: Decimal) -> int:
+    """Printed decimal places."""
     exponent = number.as_tuple().exponent
     return -exponent if isinstance(exponent, int) and exponent < 0 else 0
 
@@ -218,6 +219,8 @@ def without_used_words(line: Line) -> Line:
     used = {word.start for value in (*line.values.values(), line.amount) for word in value.words}
     words = tuple(word for word in line.description if word.start not in used)
     named = any(character.isalpha() for word in words for character in word.text.lstrip("xX\u00d7"))
+    if {"Quantity", "UnitPrice"} <= line.values.keys() and _TIMES.fullmatch(" ".join(word.text for word in words)):
+        return replace(line, description=(), unit=line.unit or words[:-1])
     if named and len(words) > 1 and _DATE.fullmatch(words[0].text):
         words = words[1:]  # of another column, or of a diary
     return replace(line, description=words if named else ())
@@ -231,6 +234,7 @@ _FACTORS = re.compile(
     re.IGNORECASE,
 )
 _DATE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}|\d\d/\d\d")
+_TIMES = re.compile(r"[^\W\d_]{1,6}[23\u00b2\u00b3]?\.? ?[x\u00d7X*@]")  # what is left of "2 uds. x 3,36"
 _COUNT = re.compile(r"\d{1,2}[xX\u00d7]?")
 _MOST_COUNTED = 0.8  # of the lines
 _MOST_FACTOR_WORDS = 8

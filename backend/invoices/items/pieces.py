@@ -117,11 +117,11 @@ def _lone_number(cell: Cell, mark: str) -> dict[int, Number]:
 
 
 def _is_whole(number: Number) -> bool:
-    """Whether its words hold little else than the number: "(50" of "(50 uds.)" is no number of its own."""
+    """Whether its words hold little else than the number: "(50" of "(50 uds.)" is none, a lone "(5.00)" is negative."""
     others = sum(character.isalpha() for word in number.words for character in word.text)
-    return others <= 3 * len(number.words) and not number.words[0].text.startswith("(") | (
-        number.words[-1].text.endswith(")") and number.value >= 0
-    )
+    opens, closes = number.words[0].text.startswith("("), number.words[-1].text.endswith(")")
+    alone = opens and closes and number.words == number.cell.words
+    return others <= 3 * len(number.words) and (alone or not (opens or (closes and number.value >= 0)))
 
 
 def _text_span(words: Sequence[Word], owners: dict[int, Number]) -> tuple[int, int]:

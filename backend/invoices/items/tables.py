@@ -26,6 +26,7 @@ from backend.invoices.items.labels import end_label
 from backend.invoices.items.lines import (
     Line,
     Value,
+    decimals_of,
     makes_amount,
     piece_value,
     settled,
@@ -140,6 +141,11 @@ class TableLines:
     closed: bool  # by a row with a total
     columns: int  # that its header names
 
+    @property
+    def reckoned(self) -> int:
+        """How many lines' amounts are made by their other numbers."""
+        return sum(line.holds is True for line in self.lines)
+
 
 Entry = Line | PieceRow | None  # a line, a row of text, or a break between lines
 
@@ -170,9 +176,7 @@ def _best_table(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int
 
 def _is_credible(table: TableLines) -> bool:
     """Whether these are lines of an invoice, not of a price list or a timetable: their sums are reckoned."""
-    return bool(table.lines) and (
-        table.closed or 2 * sum(line.holds is True for line in table.lines) > len(table.lines)
-    )
+    return bool(table.lines) and (table.closed or 2 * table.reckoned > len(table.lines))
 
 
 def _weight(table: TableLines) -> tuple[float, int]:
@@ -183,17 +187,18 @@ def _table(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Hea
     """The lines below a header and its repetitions, and on pages that show none: it may not have been read there."""
     lines: list[Line] = []
     tops: dict[int, float] = {}
-    closed = False
+    closed, added = False, Decimal(0)
     for index, rows in enumerate(pages):
         own = [other for place, other in headers if place == index and same_columns(header, other)]
         for place, other in enumerate(own):
             stop = own[place + 1].first if place + 1 < len(own) else len(rows)
-            found, closed = _region(rows[other.last + 1 : stop], other)
+            found, closed = _region(rows[other.last + 1 : stop], other, added)
             lines.extend(found)
+            added = sum((line.amount.number for line in lines), Decimal(0))
             if found:
                 tops.setdefault(rows[0].page.page.number, _top(rows, other))
         if not own and rows and not closed:
-            found, closed = _region(rows, replace(header, page=rows[0].page))
+            found, closed = _region(rows, replace(header, page=rows[0].page), added)
             lines.extend(line for line in found if line.holds)
     return TableLines(tuple(lines), tops, closed, len(header.columns))
 
@@ -204,8 +209,12 @@ def _top(rows: Sequence[PieceRow], header: Header) -> float:
     return rows[header.last + 1].top if has_long_number(row) else row.top
 
 
-def _region(rows: Sequence[PieceRow], header: Header) -> tuple[list[Line], bool]:
-    """The lines among the rows below a header, and whether a total follows them."""
+def _region(rows: Sequence[PieceRow], header: Header, carried: Decimal) -> tuple[list[Line], bool]:
+    """The lines among the rows below a header, and whether a total follows them.
+
+    Args:
+        carried: sum of the lines before, which pages may print at their ends and beginnings.
+    """
     ends = [_end(_clip(row, header)) for row in rows]
     body = [row.pieces for row, _ in takewhile(lambda pair: not pair[1], zip(rows, ends, strict=True))]
     header = with_amounts(header, body)
@@ -216,10 +225,10 @@ def _region(rows: Sequence[PieceRow], header: Header) -> tuple[list[Line], bool]
         return [], False
     entries: list[Entry] = []
     closed, idle = False, 0
-    added, reckoned = Decimal(0), False
+    added, reckoned = Decimal(0), bool(carried)
     for row, end in zip(clipped, ends, strict=True):
         line = _line(row, header, amount)
-        is_sum = line is not None and _is_sum(line, added, reckoned=reckoned)
+        is_sum = line is not None and _is_sum(line, (added, added + carried), reckoned=reckoned)
         if (end or is_sum or closed) and not (line is not None and line.holds and _is_named(line)):
             closed = closed or is_sum or end in _CLOSING
             entries.append(None)
@@ -232,7 +241,22 @@ def _region(rows: Sequence[PieceRow], header: Header) -> tuple[list[Line], bool]
         if line is not None:
             added, reckoned = added + line.amount.number, reckoned or bool(line.holds)
     lines = with_descriptions(entries, header.height)
-    return [with_product(line) for line in lines], closed
+    return [with_product(line) for line in _goods(lines)], closed
+
+
+def _goods(lines: Sequence[Line]) -> list[Line]:
+    """The lines without those that are none: whole numbers among amounts with cents, amounts that name nothing."""
+    printed = sum(decimals_of(line.amount.number) > 0 for line in lines)
+    named = sum(_is_named(line) for line in lines)
+    return [
+        line
+        for line in lines
+        if line.holds
+        or (
+            (2 * printed <= len(lines) or decimals_of(line.amount.number) > 0)
+            and (2 * named <= len(lines) or _is_named(line))
+        )
+    ]
 
 
 def _with_low_amounts(rows: Sequence[PieceRow]) -> list[PieceRow]:
@@ -253,13 +277,15 @@ def _are_apart(upper: PieceRow, lower: PieceRow) -> bool:
     return lower.pieces[0].left > upper.pieces[-1].right
 
 
-def _is_sum(line: Line, added: Decimal, *, reckoned: bool) -> bool:
+def _is_sum(line: Line, sums: Sequence[Decimal], *, reckoned: bool) -> bool:
     """Whether an amount is the sum of the lines above: a total, whatever its label says.
 
     Args:
         reckoned: some line above has a quantity and a price, which a total has not.
     """
-    return reckoned and not {"Quantity", "UnitPrice"} & set(line.values) and abs(line.amount.number - added) <= _CENTS
+    if not reckoned or {"Quantity", "UnitPrice"} & set(line.values):
+        return False
+    return any(abs(line.amount.number - added) <= _CENTS for added in sums)
 
 
 def _end(row: PieceRow) -> str | None:
