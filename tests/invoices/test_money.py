@@ -708,6 +708,41 @@ BASE IMPONIBLE            CUOTA IVA              IMPORTE TOTAL
         ),
         pytest.param(
             """
+Servicios prestados 21 %                   850,00 €
+Base imponible                             850,00 €
+Cuota                                      178,50 €
+Total                                    1.028,50 €
+""",
+            {"SubTotal": "850.00", "TotalTax": "178.50", "InvoiceTotal": "1028.50"},
+            [("21", "850.00", "178.50")],
+            True,
+            id="a-rate-beside-no-amount",
+        ),
+        pytest.param(
+            """
+IMPORTE BRUTO            122.151,90 €
+Desconto:                  3.664,56 €
+Total sen IVE:           118.487,34 €
+IVE 21.00%                24.882,34 €
+Total a pagar            143.369,68 €
+""",
+            {"SubTotal": "118487.34", "TotalTax": "24882.34", "InvoiceTotal": "143369.68"},
+            [("21", "118487.34", "24882.34")],
+            True,
+            id="galician",
+        ),
+        pytest.param(
+            """
+IMP. BRUTO    % DTO    IMP. DTO    BASE IMP.    % IVA     CUOTA    TOTAL FACTURA
+  1.248,60     5,00       62,43     1.186,17    21,00    249,10         1.435,27
+""",
+            {"SubTotal": "1186.17", "TotalTax": "249.10", "InvoiceTotal": "1435.27"},
+            [("21", "1186.17", "249.10")],
+            True,
+            id="a-discount-is-no-tax-row",
+        ),
+        pytest.param(
+            """
 Base          Tipo     Cuota      Tipo     Cuota     Importe
 imponible     IVA      IVA        R.E.     R.E.      total
 100,00        21       21,00      5,2      5,20      126,20

@@ -189,7 +189,7 @@ def _that_add_up(
     taken_off = 0 if withheld is None else (-1 if total.cents < 0 else 1) * abs(withheld.cents)
     for after in (False, True) if withheld is not None else (False,):
         missing = total.cents - base.cents + (taken_off if after else 0)
-        if tax is not None:
+        if tax is not None and abs(tax.cents) < abs(base.cents):
             group = _near(between, missing - tax.cents)
             if group is not None:
                 yield _added(plain, _ADDS_UP, group, after=after)

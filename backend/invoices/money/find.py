@@ -22,6 +22,7 @@ from backend.invoices.money.taxes import (
     TAX_TOLERANCE,
     TaxRow,
     Withholding,
+    only_row,
     tax_rows,
     with_bases,
     withholding_of,
@@ -359,7 +360,10 @@ def find_money(
     balance = settle(found, rows, _withheld_candidate(withheld), items_sum)
     if balance.total is None or (balance.total.score < _ENOUGH and not balance.adds_up):
         return Money((), Validity())
-    rows = with_bases(rows, lines, _whole_base(balance))
+    base, tax = _whole_base(balance), balance.tax
+    rows = with_bases(rows, lines, base)
+    if not rows and base is not None and tax is not None and tax.page is not None and len(tax.numbers) == 1:
+        rows = only_row(lines, base, tax.numbers[0], tax.page)
     digital = all(page.page.source == "text_layer" for page in pages)
     equations = equations_of(balance, rows, items_sum, complete=digital)
     holds = totals_hold(equations)

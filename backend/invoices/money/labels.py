@@ -6,7 +6,7 @@ each reading has a strength, and arithmetic decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import product
 from typing import Literal, NamedTuple
@@ -303,17 +303,29 @@ def _key(phrase: str) -> str:
     return "".join(tokens_of(phrase))
 
 
+def _with_galician(phrases: Iterable[str]) -> Iterator[str]:
+    """The phrases, and those that name the tax or leave it out in Galician: "Total sen IVE", "Cota IVE"."""
+    for phrase in phrases:
+        yield phrase
+        words = phrase.split()
+        if "iva" in words:
+            yield " ".join(_GALICIAN.get(word, word) for word in words)
+
+
+_GALICIAN = {"iva": "ive", "sin": "sen", "cuota": "cota"}
+
+
 def _readings() -> dict[str, tuple[Reading, ...]]:
     readings: dict[str, dict[Kind, float]] = {}
     for kind, strength, phrases in _PHRASES:
-        for phrase in phrases:
+        for phrase in _with_galician(phrases):
             kinds = readings.setdefault(_key(phrase), {})
             kinds[kind] = max(strength, kinds.get(kind, 0.0))
     return {key: tuple(Reading(*pair) for pair in kinds.items()) for key, kinds in readings.items()}
 
 
 _READINGS = _readings()  # by key
-MONEY_LABELS = Vocabulary({_key(phrase): (phrase,) for _, _, phrases in _PHRASES for phrase in phrases})
+MONEY_LABELS = Vocabulary({_key(phrase): (phrase,) for *_, phrases in _PHRASES for phrase in _with_galician(phrases)})
 
 # Rates of value-added tax in Spain (with IGIC and former ones), Portugal, Italy, France, Germany, the United Kingdom,
 # Ireland and Malaysia; a bare "21" beside a base is one of these.
@@ -328,14 +340,14 @@ SURCHARGE_RATES = frozenset(map(Decimal, (
 # Words after "Total" that say whether the tax is in it: "Total (excl. VAT)", "Total RM Including GST 6%".
 _OUTSIDE = frozenset((
     "sin", "excl", "excluding", "exclusive", "excluded", "exc", "ex", "before", "without", "hors", "ohne", "exkl",
-    "zzgl", "sem", "senza", "sense", "antes", "no", "not", "excluido", "ht",
+    "zzgl", "sem", "sen", "senza", "sense", "antes", "no", "not", "excluido", "ht",
 ))  # fmt: skip
 _INSIDE = frozenset((
     "incl", "including", "inclusive", "included", "inc", "con", "with", "inkl", "com", "amb", "incluido",
     "incluidos", "inclusa", "ttc", "after",
 ))  # fmt: skip
 _TAX_WORDS = frozenset((
-    "iva", "igic", "ipsi", "impuestos", "impostos", "vat", "gst", "sst", "tax", "taxes", "tva", "taxe", "mwst",
+    "iva", "ive", "igic", "ipsi", "impuestos", "impostos", "vat", "gst", "sst", "tax", "taxes", "tva", "taxe", "mwst",
     "ust", "ht", "ttc", "incluido", "incluidos",
 ))  # fmt: skip
 _RATE_OF: dict[Kind, Kind] = {"tax": "rate", "surcharge": "surcharge_rate", "withholding": "withholding_rate"}

@@ -18,7 +18,7 @@ from backend.invoices.money.balance import CENTS, Balance
 from backend.invoices.money.candidates import Candidate, Candidates
 from backend.invoices.money.labels import KNOWN_RATES, SURCHARGE_RATES, Kind
 from backend.invoices.money.lines import MoneyLines
-from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax
+from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax, rates_of
 from backend.tables.numbers import Number
 from backend.text.patterns.numbers import parse_number
 
@@ -106,7 +106,7 @@ def prove(lines: MoneyLines, found: Candidates, known: Sequence[TaxRow], *, doub
         doubted: whether what labels suggest contradicts itself; else it only lacks parts, and more is asked of a proof.
     """
     said = {row.rate for row in known} | {rate for label in lines.labelled for rate in map(abs, label.rates)}
-    search = _Search(found, known, _amounts(lines), frozenset(_rates(lines)) | said, frozenset(said))
+    search = _Search(found, known, _amounts(lines), frozenset(rates_of(lines)) | said, frozenset(said))
     best, most = None, 0.0 if doubted else _LEAST_UNDOUBTED
     for total in search.totals:
         for option in search.sums(total):
@@ -141,17 +141,6 @@ def _behind_rate(number: Number) -> Iterator[Number]:
     lead, _, rest = number.digits.partition(" ")
     if rest and Decimal(lead.replace(",", ".")) in KNOWN_RATES:
         yield number._replace(value=parse_number(rest, rest[-3]), digits=rest)
-
-
-def _rates(lines: MoneyLines) -> Iterator[Decimal]:
-    """The rates that are printed, with a percent sign or as a number that may be one."""
-    for _, _, numbers in (*lines.goods, *lines.plain):
-        for number in numbers:
-            lead = number.digits.partition(" ")[0]
-            if number.percent or abs(number.value) in KNOWN_RATES:
-                yield abs(number.value)
-            elif lead != number.digits and lead.isdigit():
-                yield Decimal(lead)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ _BARE_RATES = KNOWN_RATES | SURCHARGE_RATES
 _TOTALS: tuple[Kind, ...] = ("total", "due", "base", "gross", "paid", "balance")
 # The printed word -> Type of a row.
 _TYPES = (
-    ("IGIC", ("igic",)), ("IPSI", ("ipsi",)), ("IVA", ("iva", "lva")), ("VAT", ("vat",)), ("Sales tax", ("sales tax",)),
-    ("GST", ("gst",)), ("HST", ("hst",)), ("SST", ("sst", "service tax")), ("TVA", ("tva",)),
-    ("MwSt", ("mwst", "ust", "umsatzsteuer", "mehrwertsteuer", "steuer")),
+    ("IGIC", ("igic",)), ("IPSI", ("ipsi",)), ("IVA", ("iva", "lva", "ive")), ("VAT", ("vat",)),
+    ("Sales tax", ("sales tax",)), ("GST", ("gst",)), ("HST", ("hst",)), ("SST", ("sst", "service tax")),
+    ("TVA", ("tva",)), ("MwSt", ("mwst", "ust", "umsatzsteuer", "mehrwertsteuer", "steuer")),
 )  # fmt: skip
 
 
@@ -78,7 +78,15 @@ def tax_rows(lines: MoneyLines) -> tuple[TaxRow, ...]:
     for row in chain(_of_tables(lines), _of_lines(lines), _of_series(lines), _bare(lines)):
         if len(rows) < _MOST_ROWS:
             _add(rows, row)
-    return tuple(sorted(rows, key=_place))
+    return tuple(sorted((row for row in rows if not _is_discount(row, rows)), key=_place))
+
+
+def _is_discount(row: TaxRow, rows: Sequence[TaxRow]) -> bool:
+    """Whether a product without labels is what was taken off before the tax: what it leaves is another row's base."""
+    if row.by != "sum" or row.base is None:
+        return False
+    left = row.base.value - abs(row.amount.value)
+    return any(other is not row and other.base is not None and other.base.value == left for other in rows)
 
 
 def withholding_of(lines: MoneyLines) -> Withholding | None:
@@ -344,3 +352,25 @@ def _with_base(row: TaxRow, lines: MoneyLines, base: Number | None) -> TaxRow:
     if base is not None and not is_included_tax(base.value, row.rate, row.amount.value):
         return replace(row, base=base)
     return row
+
+
+def only_row(lines: MoneyLines, base: Number, tax: Number, page: PageRows) -> tuple[TaxRow, ...]:
+    """The row of the one printed rate that makes the settled tax of the settled base; none where several do."""
+    rates = {rate for rate in rates_of(lines) if rate and is_tax(base.value, rate, tax.value)}
+    named = _type_of(" ".join(match.cell.text for match, _ in lines.loose))
+    return (TaxRow(rates.pop(), tax, base, page, named, "sum"),) if len(rates) == 1 else ()
+
+
+def rates_of(lines: MoneyLines) -> Iterator[Decimal]:
+    """The rates that are printed, with a percent sign or as a number that may be one."""
+    for _, _, numbers in (*lines.goods, *lines.plain):
+        for number in numbers:
+            lead = number.digits.partition(" ")[0]
+            if number.percent or abs(number.value) in KNOWN_RATES:
+                yield abs(number.value)
+            elif lead != number.digits and lead.isdigit():
+                yield Decimal(lead)
+    for label in lines.labelled:
+        yield from map(abs, label.rates)
+    for _, rates in lines.loose:
+        yield from map(abs, rates)
