@@ -79,7 +79,7 @@ format-check: $(VENV)/.dev
 types: $(VENV)/.dev ## Check the types with mypy
 	@$(PY) -m mypy
 
-docs: $(VENV)/.dev ## Write .env.example, docs/settings.md and docs/metrics.md from the code
+docs: $(VENV)/.dev ## Write .env.example, docs/settings.md, docs/metrics.md and docs/reasons.md from the code
 	@$(PY) -m tools.docs
 
 docs-check: $(VENV)/.dev

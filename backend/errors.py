@@ -68,6 +68,7 @@ class FinanciaError(Exception):
     title = "Internal error"
     retryable = False
     param: str | None = None  # the request field at fault, where there is one
+    told: tuple[str, ...] = ()  # attributes that answers tell as `params`, beside the sentence
     retry_after_s: float | None = None  # sent as Retry-After, rounded up to whole seconds
 
 
@@ -113,6 +114,7 @@ class TooLarge(BadInput):
     status = 413
     code = "too_large"
     title = "Too large"
+    told = ("what", "value", "limit", "setting")
 
     def __init__(
         self, what: str, value: float, limit: float, setting: str, *, advice: str = "", param: str | None = None
@@ -255,6 +257,7 @@ class UnknownModel(NotFound):
 
     code = "model_not_found"
     title = "Unknown model"
+    told = ("name", "known")
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(f"model: '{name}' is not loaded here; loaded are {', '.join(known)}", param="model")
@@ -295,6 +298,7 @@ class QuotaExceeded(FinanciaError):
     status = 429
     code = "quota_exceeded"
     title = "Quota exceeded"
+    told = ("quota",)
     retryable = True
 
     def __init__(self, quota: str, message: str, retry_after_s: float) -> None:

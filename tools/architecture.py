@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # that no two wings import each other.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"tracing", "errors"}),
-    frozenset({"abandoned", "durable_files", "lazy_exports", "own_modules", "retry", "telemetry"}),
+    frozenset({"abandoned", "durable_files", "lazy_exports", "own_modules", "reasons", "retry", "telemetry"}),
     frozenset({"device", "supervision"}),
     frozenset({"files", "models"}),
     frozenset({"lanes", "training"}),

@@ -1,4 +1,4 @@
-"""What is written from the code: .env.example, docs/settings.md, docs/metrics.md, and names for Compose.
+"""What is written from the code: .env.example, three pages of docs/, and names for Compose.
 
 python tools/docs.py            # write them
 python tools/docs.py --check    # exit status 1 when one of them is not what the code says
@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from backend.config import Settings
 from backend.device.watch.gpu_metrics import table
+from backend.reasons import SENTENCES
 from backend.telemetry import METRICS, PREFIX, Metric
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +58,33 @@ _COMPOSE_INTRO = f"""\
 # Fixed in the image and the Compose files, but for the last: a folder of the host, which the container has not.
 _OF_THE_CONTAINER = frozenset({"host", "port", "state_dir", "tessdata_prefix"})
 _OF_LIBRARIES = ("PYTORCH_CUDA_ALLOC_CONF", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT")
+
+REASONS_INTRO = f"""\
+# Reasons
+
+<!-- {_MADE_BY} -->
+
+Whatever an answer says in `why` (of a field, a page, the classes, a transcript) it says in `reasons`, too, as codes
+with parameters that any client puts into its own language; `fields_reasons` are those of `fields_why`:
+
+```json
+{{"why": "behind the label “Vencimiento”; as in 3 confirmed invoices",
+ "reasons": [{{"code": "label", "params": {{"position": "behind", "label": "Vencimiento"}}}},
+             {{"code": "confirmed_invoices", "params": {{"count": 3}}}}]}}
+```
+
+Codes and names of parameters stay. Parameters are text; with `:d` whole numbers, with other formats numbers (shares
+from 0 to 1); `signs`, `steps` and `languages` are lists. `position` is a word of the sentence (behind, below, beside,
+after, right of, …), `kind` a kind of document. What has no code of its own is `other`, whose one parameter is the
+English `text`; texts of errors are English, too: `error`, `fault` and `reason`.
+
+Equations (`differences`, problem `arithmetic`) are made of field names, numbers, `+`, `-`, `x`, `=` and `sum of`, in
+`Base x Rate (21 %) = Amount`, too: nothing else is to be translated. Errors have a stable `code`; where their
+sentence has numbers or names, `params` has them: `too_large` its `what`, `value`, `limit` and `setting`,
+`quota_exceeded` its `quota`, `model_not_found` its `name` and the `known` ones.
+
+| code | sentence |
+|---|---|"""
 
 GPU_INTRO = """\
 ## The accelerator
@@ -109,6 +137,12 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def reasons_page() -> str:
+    """Every reason with the sentence that says it."""
+    lines = [REASONS_INTRO, *(f"| `{code}` | {_cell(sentence)} |" for code, sentence in SENTENCES.items())]
+    return "\n".join(lines) + "\n"
+
+
 def compose_names() -> str:
     """The names that the Compose files take from outside, alone: a value is in the environment, or nowhere."""
     names = [name.upper() for name in Settings.model_fields if name not in _OF_THE_CONTAINER]
@@ -119,6 +153,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     ".env.example": env_example,
     "docs/settings.md": settings_page,
     "docs/metrics.md": metrics_page,
+    "docs/reasons.md": reasons_page,
     "deploy/compose/settings.env": compose_names,
 }
 

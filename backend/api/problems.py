@@ -6,9 +6,10 @@ import json
 import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 from fastapi.exceptions import RequestValidationError
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -41,6 +42,7 @@ class ProblemDetails(TypedDict):  # its docstring is in the OpenAPI document
     retryable: bool
     request_id: str
     error: OpenAIError
+    params: NotRequired[Annotated[dict[str, Any], Field(description="The numbers and names of `detail`, by code.")]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def problem_of(error: Exception, path: str) -> Problem:
             param=error.param,
             retry_after_s=error.retry_after_s,
             headers={"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {},
+            extensions={"params": {name: getattr(error, name) for name in error.told}} if error.told else {},
         )
     if isinstance(error, HTTPException):
         return _router_problem(error, path)

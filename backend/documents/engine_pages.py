@@ -25,6 +25,7 @@ from backend.ocr.records import OcrImage, OcrResult
 from backend.ocr.tesseract import TesseractPage, TesseractPart
 from backend.ocr.tesseract_words import TesseractResult, confidence_of, without_edge_words
 from backend.ocr.text_boxes import Crop
+from backend.reasons import because
 
 _PIXELS_A_TOKEN = 256  # a page then weighs in the queue what texts of the same time on a lane do
 
@@ -198,8 +199,8 @@ class TesseractReading:
 
 def _why(where: str, steps: Sequence[str], confidence: float | None) -> str:
     if confidence is None:
-        return f"Tesseract, {where}, found no words"
-    return f"Tesseract, {where}, after {', '.join(steps)}" if steps else f"Tesseract, {where}, on the page as it is"
+        return because("tesseract_no_words", where=where)
+    return because("tesseract_after", where=where, steps=steps) if steps else because("tesseract", where=where)
 
 
 # Times LIMIT_PAGE_S that its work may take: it takes two to three times as long as Tesseract, and a book page took 21 s
@@ -254,7 +255,7 @@ class RapidOcrPage:
             rotation=page.rotation,
             confidence=page_confidence(recognized),
             engine=self._engines.version,
-            why="RapidOCR read it",
+            why=because("rapidocr"),
             steps=(f"turn {page.rotation}°",) if page.rotation else (),
             incomplete=time_is_over(self._budget.limit_s) if len(recognized) < len(lines) else "",
         )

@@ -34,6 +34,7 @@ from backend.ocr.engine_choice import (
 )
 from backend.ocr.records import OcrImage, OcrResult, PixelBox
 from backend.ocr.tesseract_words import TesseractResult
+from backend.reasons import because
 
 # To be raised when the same engines give other words, another order or other lines: cached pages are then read again.
 _READING_VERSION = 5
@@ -187,7 +188,7 @@ class OcrService:
                 result = await tesseract.result(searches=True)
                 return replace(result, why=f"{result.why}; {plan.why}")
             assert rapidocr is not None  # a plan has one of them
-            return replace(await rapidocr.read(), why=f"RapidOCR read it: {plan.why}")
+            return replace(await rapidocr.read(), why=f"{because('rapidocr')}; {plan.why}")
 
     async def _read_by_either(self, tesseract: TesseractReading, rapidocr: RapidOcrPage) -> OcrResult:
         """Tesseract's result, or RapidOCR's where that of a few lines, or of the whole page, is in doubt."""
@@ -200,14 +201,14 @@ class OcrService:
                 return await _read_by_rapidocr(tesseract, rapidocr, lines, why)
             first = await tesseract.result(searches=False)
         except InferenceFailed as error:
-            return replace(await rapidocr.read(), why=f"RapidOCR read it: {error}")
+            return replace(await rapidocr.read(), why=f"{because('rapidocr')}; {error}")
         doubt = first.incomplete or reason_for_doubt(first)
         if not doubt:
             return accept_first(first)
         try:
             return _better(first, await rapidocr.read(), doubt)
         except _READING_ERRORS as error:  # a doubtful result is better than none
-            return replace(first, why=f"{first.why}; {doubt}, but RapidOCR could not read it: {error}")
+            return replace(first, why=f"{first.why}; {doubt}, {because('rapidocr_failed', error=error)}")
 
     def _use_free_lanes(self, tesseract: TesseractReading, rapidocr: RapidOcrPage) -> None:
         """Lanes without a page begin with what the page will most likely need after its first lines."""
@@ -237,7 +238,7 @@ class OcrService:
             raise InvalidField(f"engine: '{engine}' is not here; {known}", param="engine")
         if unknown := unsupported(languages, chosen):
             raise cannot_read(unknown, engine, chosen.languages)
-        why = f"{engine} was asked for"
+        why = because("engine_asked_for", engine=engine)
         return _Plan(None, chosen, why) if isinstance(chosen, RapidOcrEngines) else _Plan(chosen, None, why)
 
 
@@ -249,7 +250,7 @@ async def _read_by_rapidocr(
         second = await rapidocr.read()
     except _READING_ERRORS as error:
         first = await tesseract.result(searches=True)
-        return replace(first, why=f"{first.why}; {why}, but RapidOCR could not read it: {error}")
+        return replace(first, why=f"{first.why}; {why}, {because('rapidocr_failed', error=error)}")
     if legible_letters(second.blocks) >= legible_letters(lines.blocks):
         return replace(second, why=f"{second.why}; {why}")
     return _better(await tesseract.result(searches=True), second, why)
@@ -258,7 +259,7 @@ async def _read_by_rapidocr(
 def _better(first: OcrResult, second: OcrResult, why: str) -> OcrResult:
     """The choice of `choose_result`, and of two results where RapidOCR's is not whole the one with more letters."""
     if second.incomplete and legible_letters(first.blocks) > legible_letters(second.blocks):
-        return replace(first, why=f"{first.why}; {why}, but RapidOCR read less: {second.incomplete}")
+        return replace(first, why=f"{first.why}; {why}, {because('rapidocr_less', reason=second.incomplete)}")
     return choose_result(first, second, why)
 
 
@@ -313,9 +314,9 @@ def _automatic(engines: OcrEngines, languages: Sequence[str]) -> _Plan:
     tesseract, rapidocr = engines.any_tesseract, engines.rapidocr
     why = list(engines.absent)
     if tesseract is not None and (unknown := unsupported(languages, tesseract)):
-        tesseract, why = None, [*why, f"Tesseract has no data for {', '.join(unknown)}"]
+        tesseract, why = None, [*why, because("tesseract_lacks", languages=unknown)]
     if rapidocr is not None and (unknown := unsupported(languages, rapidocr)):
-        rapidocr, why = None, [*why, f"RapidOCR does not know {', '.join(unknown)}"]
+        rapidocr, why = None, [*why, because("rapidocr_lacks", languages=unknown)]
     if tesseract is None and rapidocr is None:
         raise cannot_read(languages, "the engines together", engines.languages)
     return _Plan(tesseract, rapidocr, "; ".join(why))

@@ -21,6 +21,7 @@ from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
 from backend.models.encoder import Vectors
 from backend.models.vectors import normalized
+from backend.reasons import because
 from backend.text.embeddings import EmbeddingService
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import OwnLabel, read_labels, words_of
@@ -169,7 +170,7 @@ def _values(
             if place.where != "after" and place.segment in named:
                 continue
             if (value := _read(names, labels[one.label], place.words)) is not None:
-                why = f"{place.where} {one.name.text!r}"
+                why = because("own_label", position=place.where, label=one.name.text)
                 placed = _placed(document, first, names.page, value, score=one.score, why=why)
                 found.setdefault(one.label, []).append(placed)
                 break

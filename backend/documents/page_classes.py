@@ -18,6 +18,7 @@ from backend.files.stored_file import StoredFile
 from backend.images.classification import ClassifiedPage, ImageClassificationService, PageChoice
 from backend.lanes.inference import Urgency
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
+from backend.reasons import because
 from backend.text.classification import ClassifiedText, Prediction
 
 _LEAST = 1e-6  # a score of 0 is rounding: the other part could not be heard against it
@@ -58,24 +59,23 @@ def combine(
         labels: the only ones that were asked for; None or none: any.
     """
     if image.classes is None:
-        why = f"the text alone: page {image.number} could not be looked at: {image.fault}"
+        why = because("picture_unseen", page=image.number, fault=image.fault)
         return text, _parts(text, image, why)
     seen = _asked_for(image.classes, labels) if labels else image.classes
     if text is None:
-        return seen, _parts(text, image, f"the picture of page {image.number} alone: there are no classes of a text")
+        return seen, _parts(text, image, because("picture_alone", page=image.number))
     if seen.prediction is None:
-        fault = "has too low a score to say" if image.classes.prediction is None else "is none of the labels asked for"
-        return text, _parts(text, image, f"the text alone: the picture's best label {fault}")
+        fault = "picture_low" if image.classes.prediction is None else "picture_not_asked"
+        return text, _parts(text, image, because(fault))
     if text.prediction is None:
-        return seen, _parts(text, image, "the picture alone: the text's best label has too low a score to say")
+        return seen, _parts(text, image, because("text_low"))
     if text.multi_label or seen.multi_label:
-        whose = "image model gives a page" if seen.multi_label else "classifier gives a text"
-        return text, _parts(text, image, f"the text alone: the {whose} any number of labels")
+        return text, _parts(text, image, because("picture_many_labels" if seen.multi_label else "text_many_labels"))
     shared = _shared(text, seen)
     if same_label(text.prediction) not in shared or same_label(seen.prediction) not in shared:
-        why = f"the text alone: its classes and those of {image.model} have other names; see both parts"
+        why = f"{because('other_names', model=image.model)}; {because('see_both')}"
         return text, _parts(text, image, why)
-    why = f"the text and the picture of page {image.number}: the average of the logarithms of their scores"
+    why = because("text_and_picture", page=image.number)
     return _pooled(text, shared), _parts(text, image, why, combined=True)
 
 

@@ -31,6 +31,7 @@ from backend.invoices.structure import fields_of, tables_of
 from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
+from backend.reasons import because
 from backend.serving.catalog import Catalog
 from backend.speech.pages import KIND as RECORDING
 from backend.summaries.records import Summary
@@ -235,10 +236,7 @@ def _skipped(document: Document, features: Collection[str]) -> tuple[SkippedFeat
     if document.kind != RECORDING:
         return ()
     wanted = [feature for feature in _OF_LAYOUT if feature in features]
-    return tuple(
-        SkippedFeature(feature, f"{feature} are read from a page's layout, and a recording has none")
-        for feature in wanted
-    )
+    return tuple(SkippedFeature(feature, because("no_layout", feature=feature)) for feature in wanted)
 
 
 def _no_fields(error: InferenceFailed) -> ExtractedFields:

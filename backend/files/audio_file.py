@@ -27,6 +27,7 @@ from backend.files.limits import FileLimits
 from backend.files.mapped_file import MappedFile
 from backend.files.pages import printable_line
 from backend.files.speech_records import SAMPLE_RATE
+from backend.reasons import because
 
 _LOST_RATIO = 0.1  # energy of the mean to that of the loudest channel; below it the channels cancel each other out
 _WEIGHED_EVERY = 7  # samples: enough to compare energies, at a seventh of the cost
@@ -410,16 +411,16 @@ class _Decoding:
     def _incomplete(self) -> str:
         faults = []
         if self._bad_packets:
-            faults.append(f"{self._bad_packets} of its {self._packets} packets could not be decoded")
+            faults.append(because("packets_lost", bad=self._bad_packets, packets=self._packets))
         if self._read_errors:
-            faults.append(f"it could not be read after {self._sound.seconds:.1f} s: {self._last_error}")
+            faults.append(because("reading_stopped", seconds=self._sound.seconds, error=self._last_error))
         if self._is_over and self._demuxer in _ANNOUNCING:
             declared_s, seconds = _declared_s(self.container, self.stream) or 0.0, self._sound.seconds
             if declared_s - seconds > 1.0 + _MISSING_RATIO * declared_s:
-                faults.append(f"it announces {declared_s:.1f} s of sound and holds {seconds:.1f} s")
+                faults.append(because("shorter_sound", announced_s=declared_s, seconds=seconds))
         if self._is_over and self.missing_bytes:
-            faults.append(f"its last {self.missing_bytes} bytes are missing")
-        return f"the file is damaged or cut off: {'; '.join(faults)}" if faults else ""
+            faults.append(because("bytes_missing", bytes=self.missing_bytes))
+        return because("sound_cut_off", fault="; ".join(faults)) if faults else ""
 
 
 def open_container(data: mmap.mmap, demuxer: str) -> InputContainer:

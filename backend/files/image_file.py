@@ -19,6 +19,7 @@ from backend.files.file_types import FileType
 from backend.files.limits import SMALLER_IMAGE_ADVICE, FileLimits, check_pixels
 from backend.files.mapped_file import MappedFile
 from backend.files.records import MAX_SIZES, Framing, PageSize
+from backend.reasons import because
 
 _TRANSPOSES = {
     90: Image.Transpose.ROTATE_270,
@@ -193,7 +194,7 @@ class ImageFile:
                 continue
             finally:
                 PillowImageFile.LOAD_TRUNCATED_IMAGES = False
-            return image, "the file is cut off or damaged: what was left of it was read" if tolerant else ""
+            return image, because("image_cut_off") if tolerant else ""
         raise AssertionError("the second attempt returns or raises")
 
 

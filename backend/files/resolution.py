@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from backend.files.limits import FileLimits
 from backend.files.pages import POINTS_PER_INCH
 from backend.files.records import LayerStats
+from backend.reasons import because
 
 DEFAULT_DPI = 200.0  # beyond it Tesseract's error on clean print does not fall: 0.014 CER on 200-dpi pages
 FINEST_DPI = 300.0  # usual for scans made for OCR; finer ones only take longer
@@ -29,7 +30,7 @@ class Resolution:
     why: str
 
 
-DEFAULT = Resolution(DEFAULT_DPI, f"{DEFAULT_DPI:g} dpi, what OCR needs for print")
+DEFAULT = Resolution(DEFAULT_DPI, because("default_dpi", dpi=DEFAULT_DPI))
 
 
 def choose_resolution(width: float, height: float, stats: LayerStats, limits: FileLimits) -> Resolution:
@@ -45,8 +46,8 @@ def choose_resolution(width: float, height: float, stats: LayerStats, limits: Fi
         chosen = _for_scan(stats.image_dpi, width * height)
     most = most_dpi(width, height, limits.render_pixels)
     if chosen.dpi > most:
-        why = f"{most:.0f} dpi: at {chosen.dpi:.0f} the page of {width:.0f} x {height:.0f} points would be over "
-        return Resolution(most, f"{why}{limits.render_pixels} pixels (LIMIT_RENDER_PIXELS)")
+        page = {"width": width, "height": height, "limit": limits.render_pixels}
+        return Resolution(most, because("fewer_dpi", dpi=most, wished_dpi=chosen.dpi, **page))
     return chosen
 
 
@@ -57,7 +58,7 @@ def for_model(width: float, height: float, side_px: int) -> Resolution:
     """
     inches = min(width, height) / POINTS_PER_INCH
     dpi = FINEST_DPI if inches <= 0 else min(FINEST_DPI, _MODEL_PIXELS * side_px / inches)
-    return Resolution(dpi, f"{dpi:.0f} dpi, {_MODEL_PIXELS} times the pixels that the model takes")
+    return Resolution(dpi, because("model_dpi", dpi=dpi, times=_MODEL_PIXELS))
 
 
 def most_dpi(width: float, height: float, most_pixels: int) -> float:
@@ -79,10 +80,10 @@ def _pixels(side: float, dpi: float) -> int:
 def _for_scan(image_dpi: float, area: float) -> Resolution:
     pixels = area * (image_dpi / POINTS_PER_INCH) ** 2
     if image_dpi > FINEST_DPI and pixels * (FINEST_DPI / image_dpi) ** 2 >= _ENOUGH_PIXELS:
-        return Resolution(FINEST_DPI, f"{FINEST_DPI:g} dpi: the scan of {image_dpi:.0f} dpi is finer than OCR needs")
+        return Resolution(FINEST_DPI, because("finer_scan", dpi=FINEST_DPI, scan_dpi=image_dpi))
     if pixels >= _ENOUGH_PIXELS or image_dpi >= DEFAULT_DPI:
-        return Resolution(image_dpi * (1 - _ROUNDING), f"{image_dpi:.0f} dpi: the scan's own pixels")
+        return Resolution(image_dpi * (1 - _ROUNDING), because("scan_pixels", dpi=image_dpi))
     if image_dpi < _COARSEST_DPI:
         return DEFAULT
     dpi = min(DEFAULT_DPI, image_dpi * _MAX_MAGNIFIED)
-    return Resolution(dpi, f"{dpi:.0f} dpi: a coarse scan of {image_dpi:.0f} dpi, enlarged")
+    return Resolution(dpi, because("coarse_scan", dpi=dpi, scan_dpi=image_dpi))

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from backend.files.pages import Source
 from backend.files.records import LayerStats, TextLayer
+from backend.reasons import because
 
 # Row: the first letter, column: the second, a to z, accents off. A digit is 9 + log2 of the share of the second after
 # the first, rounded, at least 0: the mean of Spanish, English, Catalan, Galician, Basque, Portuguese, French, German,
@@ -110,9 +111,9 @@ def choose_source(layer: TextLayer, requested: RequestedSource = "auto") -> Chos
     The invisible text that earlier OCR left over a scan is checked like any other.
     """
     if layer.stats.is_set:
-        return ChosenSource("text_layer", "the file's own text, set on a page here")
+        return ChosenSource("text_layer", because("set_here"))
     if requested != "auto":
-        return ChosenSource(requested, "asked for")
+        return ChosenSource(requested, because("asked_for"))
     return _by_content(layer.stats) or _by_glyphs(layer.stats) or _by_language(layer)
 
 
@@ -129,25 +130,24 @@ def text_quality(text: str) -> TextQuality:
 def _by_content(stats: LayerStats) -> ChosenSource | None:
     """Decides by what is drawn on the page."""
     if not stats.objects:
-        return ChosenSource("text_layer", "the page is blank: nothing is drawn on it")
+        return ChosenSource("text_layer", because("blank"))
     if not stats.characters:
-        return ChosenSource("ocr", "it has no text of its own")
+        return ChosenSource("ocr", because("no_text"))
     if stats.characters < _FEW_CHARACTERS and stats.drawings:
-        return ChosenSource("ocr", f"its own text has {stats.characters} characters, and more is drawn on it")
+        return ChosenSource("ocr", because("little_text", characters=stats.characters))
     visible = stats.characters - stats.invisible
     if stats.image_ratio >= _SCAN_RATIO and visible < _STAMPED and stats.invisible < _STAMPED:
-        share = f"{stats.image_ratio:.0%}"
-        return ChosenSource("ocr", f"images cover {share} of it and its own text has {stats.characters} characters")
+        return ChosenSource("ocr", because("scan", share=stats.image_ratio, characters=stats.characters))
     return None
 
 
 def _by_glyphs(stats: LayerStats) -> ChosenSource | None:
     """Decides by whether its glyphs are mapped to characters."""
     if stats.unmapped_ratio >= _UNMAPPED_RATIO:
-        return ChosenSource("ocr", f"{stats.unmapped_ratio:.0%} of its glyphs are mapped to no character")
+        return ChosenSource("ocr", because("unmapped_glyphs", share=stats.unmapped_ratio))
     replaced = stats.replaced / max(stats.characters, 1)
     if replaced >= _REPLACED_RATIO:
-        return ChosenSource("ocr", f"{replaced:.0%} of its characters are replacements or private")
+        return ChosenSource("ocr", because("replaced_characters", share=replaced))
     return None
 
 
@@ -155,22 +155,16 @@ def _by_language(layer: TextLayer) -> ChosenSource:
     """Decides by whether its characters look like text."""
     quality = text_quality(layer.text)
     if quality.odd_ratio > _ODD_RATIO:
-        return ChosenSource(
-            "ocr", f"{quality.odd_ratio:.0%} of its own characters are neither letters, digits nor punctuation"
-        )
+        return ChosenSource("ocr", because("odd_characters", share=quality.odd_ratio))
     single_ratio = _single_ratio(layer.text)
     if single_ratio > _SINGLE_RATIO:
-        return ChosenSource(
-            "ocr", f"{single_ratio:.0%} of the words of its own text are single letters: its words are torn apart"
-        )
+        return ChosenSource("ocr", because("torn_words", share=single_ratio))
     is_decisive = quality.bigrams.total >= _MIN_BIGRAMS and quality.latin_share >= _LATIN_SHARE
     if is_decisive and quality.bigrams.mean < _MIN_BIGRAM_SCORE:
-        return ChosenSource(
-            "ocr", "the letters of its own text follow each other as in no language: its fonts are mis-mapped"
-        )
+        return ChosenSource("ocr", because("no_language"))
     stats = layer.stats
-    origin = "an earlier OCR's text layer" if stats.invisible > stats.characters / 2 else "its own text"
-    return ChosenSource("text_layer", f"{origin} of {stats.characters} characters is sound")
+    origin = "earlier_ocr" if stats.invisible > stats.characters / 2 else "own_text"
+    return ChosenSource("text_layer", because(origin, characters=stats.characters))
 
 
 def _single_ratio(text: str) -> float:

@@ -33,6 +33,7 @@ from backend.files.resolution import Resolution
 from backend.files.speech_records import AudioInfo, AudioSlice
 from backend.files.stored_file import StoredFile
 from backend.files.worker_pool import WorkerLate, WorkerNotStarted
+from backend.reasons import because
 
 _BOX_BYTES, _INDEX_BYTES = 16, 8  # of one word: its box; its line and block
 _RULING_BYTES = 16
@@ -243,7 +244,8 @@ def raster(frame: Frame, turn: int, resolution: Resolution | None) -> Raster:
     width, height = float(header["width"]), float(header["height"])
     if resolution is None:
         scale_x, scale_y = float(header["scale_x"]), float(header["scale_y"])
-        why = "the image's own pixels" if scale_x == scale_y == 1 else f"{shape[1]} x {shape[0]} pixels made of its own"
+        is_own = scale_x == scale_y == 1
+        why = because("image_pixels") if is_own else because("made_pixels", width=shape[1], height=shape[0])
         return Raster(pixels, width, height, scale_x, scale_y, header["dpi"], why, str(header["incomplete"]))
     if turn % 180:
         width, height = height, width

@@ -20,6 +20,7 @@ from backend.invoices.learned.read import PageReader
 from backend.invoices.money.labels import MONEY_LABELS, readings_of
 from backend.invoices.money.labels import Kind as MoneyKind
 from backend.models.fields_network import KINDS
+from backend.reasons import because
 from backend.tables.numbers import numbers_in
 
 Kind = Literal["invoice", "credit_note", "receipt", "bank_statement"]
@@ -179,10 +180,10 @@ def document_kind(
     if kinds["fields"] <= 1 - _CERTAIN and ruled.kind is not None:
         if ruled.kind == "bank_statement" and kinds["bank"] > 1 - _CERTAIN:
             return ruled
-        return DocumentKind(None, f"looks like {likeliest}: fields are read from invoices, receipts, statements")
+        return DocumentKind(None, because("looks_like_other", type=likeliest))
     if kinds["fields"] >= _CERTAIN and ruled.kind is None and not evidence.other:
         kind = evidence.kind or _KIND_OF_PAGE.get(likeliest, "invoice")
-        return DocumentKind(kind, f"read as {kind.replace('_', ' ')}: its page looks like one")
+        return DocumentKind(kind, because("looks_like_one", kind=kind.replace("_", " ")))
     return ruled
 
 
@@ -193,20 +194,16 @@ def _ruled(evidence: Evidence, document_type: str | None) -> DocumentKind:
     is_prose = evidence.prose > _MOST_PROSE and not is_letter
     points = evidence.points - (_PROSE_COST if is_prose else 0.0)
     if evidence.other and not evidence.titled and hinted is None:
-        return DocumentKind(
-            None, f"its title is a {evidence.other}'s: fields are read from invoices, receipts, statements"
-        )
+        return DocumentKind(None, because("title_of_other", type=evidence.other))
     if not (evidence.has_total or evidence.kind or evidence.is_statement):
-        return DocumentKind(None, "no total beside an amount stands on it: it is no invoice, receipt or statement")
+        return DocumentKind(None, because("no_total"))
     enough = _ENOUGH if document_type is None else _ENOUGH_WITH_TYPE if hinted else _ENOUGH_AGAINST_TYPE
     if points < enough:
-        return DocumentKind(
-            None, f"too little on it is an invoice's, a receipt's or a statement's ({points:g} of {enough:g} points)"
-        )
+        return DocumentKind(None, because("too_few_signs", points=points, needed=enough))
     is_statement = hinted == "bank_statement" and not evidence.titled
     kind = "bank_statement" if is_statement else evidence.kind or hinted or "invoice"
-    hint = f"; classed {document_type}" if document_type else ""
-    return DocumentKind(kind, f"read as {kind.replace('_', ' ')}: {', '.join(evidence.reasons)}{hint}")
+    hint = f"; {because('classed', type=document_type)}" if document_type else ""
+    return DocumentKind(kind, because("read_as", kind=kind.replace("_", " "), signs=evidence.reasons) + hint)
 
 
 class Evidence(NamedTuple):

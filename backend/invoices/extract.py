@@ -27,6 +27,7 @@ from backend.invoices.statement.find import find_statement
 from backend.invoices.taught.apply import Taught, applied, taught_by
 from backend.invoices.taught.examples import SupplierExample
 from backend.models.fields_network import bundled_network
+from backend.reasons import because
 from backend.tables.numbers import decimal_mark_of
 
 _MOST_WORDS = 120  # of a row of a page: no invoice has more beside one another
@@ -73,8 +74,8 @@ def _source(invoice: EInvoice) -> FieldSource:
 
 def _why(invoice: EInvoice) -> str:
     if invoice.page is None:
-        return f"the electronic invoice ({invoice.format}) says so"
-    return f"the {invoice.format} code on page {invoice.page} says so"
+        return because("electronic", format=invoice.format)
+    return because("qr_code", format=invoice.format, page=invoice.page)
 
 
 def _field(name: str, value: str, invoice: EInvoice, printed: Field | None) -> Field:
@@ -145,12 +146,15 @@ def extract_fields(
     first, *others = found
     if not others:
         return first
-    names = [f"another one{_number(other)} begins on page {other.pages[0]}" for other in others[:_MOST_NAMED]]
+    names = [_begins(other) for other in others[:_MOST_NAMED]]
     return replace(first, why="; ".join([first.why, *names]) + " (`documents`)", others=tuple(others))
 
 
-def _number(extracted: ExtractedFields) -> str:
-    return next((f", {field.value}," for field in extracted.fields if field.name == "InvoiceId"), "")
+def _begins(other: ExtractedFields) -> str:
+    number, page = next((field.value for field in other.fields if field.name == "InvoiceId"), ""), other.pages[0]
+    if not number:
+        return because("another_document", page=page)
+    return because("another_numbered_document", number=number, page=page)
 
 
 def _of_part(
@@ -174,7 +178,7 @@ def _of_part(
 def with_electronic(printed: ExtractedFields, invoice: EInvoice) -> ExtractedFields:
     """What is printed, where the electronic invoice does not say otherwise."""
     fields = with_einvoice(printed.fields, invoice)
-    why = f"{printed.why}; the electronic invoice ({invoice.format}) wins"
+    why = f"{printed.why}; {because('electronic_wins', format=invoice.format)}"
     validity = einvoice_validity(fields, invoice)
     if invoice.page is not None:  # a code says a few values of the page: the page's own amounts are checked
         validity = _with_ids(fields, printed.validity).validity
@@ -190,7 +194,7 @@ def _printed_fields(
 ) -> ExtractedFields:
     kind, why = document_kind(pages, document_type, reader)
     if taught is not None and kind != taught.kind:
-        kind, why = taught.kind, f"read as {taught.kind}: as a confirmed document of its supplier"
+        kind, why = taught.kind, because("as_confirmed_supplier", kind=taught.kind.replace("_", " "))
     if kind is None:
         return ExtractedFields((), Validity(), why)
     mark = decimal_mark_of(document)

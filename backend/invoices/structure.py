@@ -18,6 +18,7 @@ from backend.invoices.document_kind import Kind
 from backend.invoices.extract import extract_fields, with_electronic
 from backend.invoices.records import ExtractedFields, Field, Validity
 from backend.invoices.taught.examples import SupplierExample, remember
+from backend.reasons import because
 from backend.tables.find import find_tables
 from backend.tables.records import Table
 from backend.telemetry import log_event
@@ -46,7 +47,7 @@ def fields_of(
     if part is document:
         return found
     words = sum(len(page.words) for page in part.pages)
-    return replace(found, why=f"{found.why}; of the document, only the first {words} words were looked at")
+    return replace(found, why=f"{found.why}; {because('first_words_only', words=words)}")
 
 
 def example_of(
@@ -82,7 +83,7 @@ def _guarded(what: str, find: Callable[[], Found]) -> Found:
         last = extract_tb(error.__traceback__)[-1]  # and not its message, which may quote the document
         fault, at = type(error).__name__, f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         log_event(_log, logging.ERROR, "fields or tables could not be read", what=what, fault=fault, at=at)
-        raise InferenceFailed(f"{what}: reading them failed ({type(error).__name__}), which is logged") from error
+        raise InferenceFailed(because("reading_failed", what=what, fault=type(error).__name__)) from error
 
 
 def _first_part(document: Document) -> Document:

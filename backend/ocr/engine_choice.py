@@ -14,6 +14,7 @@ from typing import Literal
 
 from backend.ocr.records import OcrBlocks, OcrResult
 from backend.ocr.tesseract_words import TesseractResult
+from backend.reasons import because
 
 OcrEngineName = Literal["auto", "tesseract", "pytesseract", "rapidocr"]
 
@@ -31,16 +32,16 @@ def reason_for_doubt(result: OcrResult) -> str:
     """Why RapidOCR should recognise the page as well; "" where Tesseract's result is good enough."""
     words = result.words
     if not words:
-        return "Tesseract found no word"
+        return because("tesseract_found_none")
     confidence = result.confidence or 0.0
     share = sum(word.confidence < DOUBTFUL for word in words) / len(words)
     if confidence >= _SURE_PAGE and share <= _DOUBTFUL_SHARE:
         return ""
-    return f"Tesseract was unsure (confidence {confidence:.2f}, {share:.0%} of its words doubtful)"
+    return because("tesseract_unsure", confidence=confidence, share=share)
 
 
 def accept_first(first: OcrResult) -> OcrResult:
-    return replace(first, why=f"{first.why}; sure of it, so no other engine was asked")
+    return replace(first, why=f"{first.why}; {because('tesseract_sure')}")
 
 
 def choose_result(first: OcrResult, second: OcrResult, why: str) -> OcrResult:
@@ -51,7 +52,8 @@ def choose_result(first: OcrResult, second: OcrResult, why: str) -> OcrResult:
     """
     letters, rapidocr_letters = legible_letters(first.blocks), legible_letters(second.blocks)
     if rapidocr_letters < _FAR_FEWER * letters:
-        return replace(first, why=f"{first.why}; {why}, but RapidOCR found {rapidocr_letters} letters of {letters}")
+        fewer = because("rapidocr_fewer", letters=rapidocr_letters, of=letters)
+        return replace(first, why=f"{first.why}; {why}, {fewer}")
     return replace(second, why=f"{second.why}; {why}")
 
 
@@ -76,11 +78,10 @@ def reason_to_leave(lines: TesseractResult, ink_share: float) -> str:
     """
     words = [word for block in lines.blocks for line in block for word in line]
     if not words:
-        return "Tesseract found no word in its densest lines"
+        return because("tesseract_found_none_first")
     confidence = lines.confidence or 0.0
     doubtful = sum(word.confidence < DOUBTFUL for word in words)
     page_words = len(words) / max(ink_share, 0.01)
     if confidence >= _SURE_LINES and doubtful < max(_MIN_DOUBTFUL, _PROBE_DOUBTFUL_SHARE * page_words):
         return ""
-    of_them = f"{doubtful} of {len(words)} words doubtful"
-    return f"Tesseract was unsure of its first lines (confidence {confidence:.2f}, {of_them})"
+    return because("tesseract_unsure_first", confidence=confidence, doubtful=doubtful, words=len(words))

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from backend.reasons import because
+
 WALL_RATIO = 10.0  # seconds on the clock for each second of work that is allowed
 _SLACK = 1.25  # an engine that only knows the clock is stopped a little late: what it did is then over the limit
 _MEASURABLE_S = 0.1  # shorter pages tell nothing about the lane's share of a core
@@ -20,7 +22,7 @@ Clock = Callable[[], float]
 
 def time_is_over(limit_s: float) -> str:
     """What an answer says of a page that was not read to its end."""
-    return f"its {limit_s:.3g} s of work (LIMIT_PAGE_S) were over before all of it was read"
+    return because("page_time_over", limit_s=limit_s)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from backend.invoices.corrections import AMOUNTS, LIST_COLUMNS, FieldValues, check_digits, recheck
+from backend.reasons import because, reasons_in
 from backend.search.records import DocumentChange, DocumentValues, StoredDocument, WireFields
 from backend.text.patterns.pattern import compact
 
@@ -22,6 +23,7 @@ def corrected_answer(stored: StoredDocument) -> dict[str, Any]:
         **stored.answer,
         "fields": first["fields"],
         "fields_why": first["fields_why"],
+        "fields_reasons": first["fields_reasons"],
         "valid": first["valid"],
         "documents": documents,
     }
@@ -46,6 +48,7 @@ def _corrected(stored: StoredDocument, index: int) -> dict[str, Any]:
         **read,
         "kind": kind,
         "fields": fields,
+        "fields_reasons": reasons_in(read["fields_why"]),
         "valid": _validity(read, fields, changed),
         "confirmed": last is not None,
         "confirmed_by": None if last is None else last.by,
@@ -57,10 +60,17 @@ KIND = "kind"  # is corrected as a field is
 
 
 def _field(name: str, value: Any, change: DocumentChange, read: Mapping[str, Any] | None) -> dict[str, Any]:
-    why = f"corrected by {change.by}"
+    why = because("corrected", by=change.by)
     if name in LIST_COLUMNS:
         rows = [{column: _value(column, cell, why, None) for column, cell in row.items()} for row in value]
-        return {"value": rows, "score": 1.0, "source": "person", "why": why, "corrected": _corrected_by(change, None)}
+        return {
+            "value": rows,
+            "score": 1.0,
+            "source": "person",
+            "why": why,
+            "reasons": reasons_in(why),
+            "corrected": _corrected_by(change, None),
+        }
     before = None if read is None else read["value"]
     return {**_value(name, value, why, read), "corrected": _corrected_by(change, before)}
 
@@ -78,6 +88,7 @@ def _value(name: str, value: Mapping[str, Any], why: str, read: Mapping[str, Any
         "end": place.get("end"),
         "source": "person",
         "why": why,
+        "reasons": reasons_in(why),
         "valid": check_digits(name, value["value"]),
         "repair": None,
         "ambiguous": False,

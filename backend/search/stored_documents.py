@@ -32,7 +32,7 @@ KINDS = ("invoice", "credit_note", "receipt", "bank_statement")
 _MOST_CHANGES = 2_000  # of one file
 _AT_ONCE = 100  # documents in memory while all are walked through
 # Vectors are those of vector stores; what is said of the file is that of its first document.
-_NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "valid", *DOCUMENT_CONTENT)
+_NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "fields_reasons", "valid", *DOCUMENT_CONTENT)
 _TRIES = 5  # of a confirmation beside changes of others
 
 # What a confirmed document teaches: keys to find it by, and the lesson; None: nothing. Called on a thread.

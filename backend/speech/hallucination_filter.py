@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from backend.reasons import because
+
 MAX_COMPRESSION = 2.4  # text that zlib makes smaller than this repeats itself
 MIN_LOGPROB = -1.0  # of a token on average; below it the text is doubtful
 MAX_NO_SPEECH = 0.6  # probability that nobody speaks, which counts where the text is doubtful
@@ -224,15 +226,15 @@ def _nobody_speaks(decoded: Heard) -> bool:
 def _dropped(decoded: Heard) -> dict[int, str]:
     """Segments that were not said, with the reason."""
     if _nobody_speaks(decoded):
-        why = f"nobody speaks (probability {decoded.no_speech_prob:.2f}), and the text is doubtful"
+        why = because("text_doubtful", probability=decoded.no_speech_prob)
         return dict.fromkeys(range(len(decoded.segments)), why)
     dropped: dict[int, str] = {}
     repeats = decoded.compression_ratio > MAX_COMPRESSION
     for index, segment in enumerate(decoded.segments):
         if has_loop(segment.text) or (repeats and len(decoded.segments) == 1):
-            dropped[index] = "the model repeated itself, however it was asked"
+            dropped[index] = because("repeated")
         elif _is_beyond(segment):
-            dropped[index] = "the model wrote it after the end of the audio"
+            dropped[index] = because("after_end")
         elif why := _phantom(segment, decoded):
             dropped[index] = why
     return dropped
@@ -253,7 +255,7 @@ def _phantom(segment: HeardSegment, decoded: Heard) -> str:
         "nobody says it that slowly" * (seconds > _LONGEST_COURTESY_S if is_courtesy else rate < _SLOWEST),
     ]
     first = next((reason for reason in reasons if reason), "")
-    return first and f"a phrase that the model writes where nobody speaks: {first}"
+    return first and because("phantom", reason=first)
 
 
 def _most_in_a_row(words: Sequence[str], length: int) -> int:

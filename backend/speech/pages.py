@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from backend.files.pages import Box, Document, Page, RawWord, Word, blocks_of, make_page
 from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord, Transcript
+from backend.reasons import because
 
 KIND = "audio"  # of a `Document`
 PAGE_S = 60.0
@@ -149,7 +150,7 @@ def _language(segments: Sequence[Segment]) -> str | None:
 
 
 def _why(segments: Sequence[Segment], engine: str) -> str:
-    return f"{engine} transcribed what is said" if segments else "nobody speaks here"
+    return because("transcribed", model=engine) if segments else because("nobody_here")
 
 
 def _segments(page: Page) -> Iterator[Segment]:

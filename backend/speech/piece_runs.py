@@ -17,6 +17,7 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Urgency, run_one
 from backend.lanes.work_item import WorkItem
+from backend.reasons import because
 from backend.speech.hallucination_filter import Attempt, judge, undecoded
 from backend.speech.pieces import Stretch, quietest
 from backend.speech.records import (
@@ -246,7 +247,7 @@ def _within(value: float, least: float, most: float) -> float:
     return max(least, min(value, most))
 
 
-UNDECODED = "somebody may speak here, but the model made no words of it"
+UNDECODED = because("no_words_here")
 
 
 @dataclass(frozen=True, slots=True)

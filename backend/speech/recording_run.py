@@ -13,6 +13,7 @@ import numpy as np
 from backend.errors import InferenceFailed
 from backend.files.speech_records import SAMPLE_RATE, AudioSlice, DroppedSpeech, Segment, SpokenLanguage, Transcript
 from backend.lanes.backlog import Admitted
+from backend.reasons import because
 from backend.speech.piece_runs import SURE, UNDECODED, DecodedSpeech, LanguageTally, PieceRuns, is_doubtful
 from backend.speech.pieces import AudioPiece, PieceLimits, Stretch, cut_pieces
 from backend.speech.records import TranscriptionCallback, TranscriptionEvent
@@ -269,20 +270,20 @@ class RecordingRun:
         """Why the transcript is empty or lacks something."""
         reasons = [self._incomplete] if self._incomplete else []
         if not self._segments and self._dropped:
-            reasons.append(f"what the model wrote was not said: {self._dropped[0].why}")
+            reasons.append(because("not_said", reason=self._dropped[0].why))
         elif not self._segments and self.speech_s:
-            reasons.append("somebody may speak, but the model made no words of it")
+            reasons.append(because("no_words"))
         elif not self._segments:
             reasons.append(self._why_nobody_speaks())
         elif undecoded_s := sum(part.end_s - part.start_s for part in self._dropped if part.why == UNDECODED):
-            reasons.append(f"of {undecoded_s:.1f} s in which somebody may speak the model made no words")
+            reasons.append(because("unheard", seconds=undecoded_s))
         if self._failure is not None:
-            reasons.append(f"a part could not be transcribed: {self._failure}")
+            reasons.append(because("part_failed", error=self._failure))
         return "; ".join(reasons)
 
     def _why_nobody_speaks(self) -> str:
         if not self.total_s:
-            return "the recording has no sound in it"
+            return because("no_sound")
         if self._loudest < _SILENT_LEVEL:
-            return "the recording is silent"
-        return "nobody speaks in the recording: there are other sounds, such as noise or music"
+            return because("silent")
+        return because("nobody_speaks")

@@ -498,6 +498,7 @@ VERBOSE_EXAMPLE = {
     "speech_s": 3.1,
     "dropped": [],
     "why": "",
+    "reasons": [],
     "model": "whisper-base",
     "segments": [_SEGMENT],
     "words": [{"word": "La", "start": 0.32, "end": 0.48, "confidence": 0.9712}],
@@ -507,7 +508,7 @@ _EVENTS = (
     '"language":"es","duration":3.9}\n\n'
     'data: {"type":"transcript.text.done","text":"La factura vence el 31 de marzo.","languages":[{"code":"es"}],'
     '"usage":{"type":"tokens","input_tokens":195,"output_tokens":13,"total_tokens":208,'
-    '"input_token_details":{"audio_tokens":195,"text_tokens":0},"seconds":3.9},"why":""}\n\n'
+    '"input_token_details":{"audio_tokens":195,"text_tokens":0},"seconds":3.9},"why":"","reasons":[]}\n\n'
 )
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from backend.files.speech_records import DroppedSpeech, Segment, SpeechTask, SpokenWord, Transcript, gap
+from backend.reasons import ReasonAnswer, reasons_in
 from backend.speech.languages import language_name
 
 _TIME_DIGITS = 3
@@ -94,6 +95,7 @@ class DroppedAnswer(TypedDict):
     end: float
     text: str
     why: str
+    reasons: list[ReasonAnswer]
 
 
 class TranscriptionAnswer(TypedDict):
@@ -106,6 +108,7 @@ class TranscriptionAnswer(TypedDict):
     model: Annotated[str, Field(description="As language: what Mistral's clients need.")]
     language: Annotated[str | None, Field(description="ISO 639-1, of most of it; null where nobody speaks.")]
     why: Annotated[str, Field(description="Ours: why the text is empty or not whole; empty where all is well.")]
+    reasons: Annotated[list[ReasonAnswer], Field(description="`why` as codes with parameters (docs/reasons.md).")]
 
 
 class VerboseTranscriptionAnswer(TypedDict):
@@ -123,6 +126,7 @@ class VerboseTranscriptionAnswer(TypedDict):
     speech_s: Annotated[float, Field(description="Seconds in which somebody speaks.")]
     dropped: Annotated[list[DroppedAnswer], Field(description="Heard by the model, and not said.")]
     why: Annotated[str, Field(description="Why the text is empty or not whole; empty where all is well.")]
+    reasons: list[ReasonAnswer]
     model: str
 
 
@@ -134,6 +138,7 @@ def json_answer(transcript: Transcript, *, with_logprobs: bool) -> Transcription
         "model": transcript.model,
         "language": transcript.language.code or None,
         "why": transcript.why,
+        "reasons": reasons_in(transcript.why),
     }
     if with_logprobs:
         answer["logprobs"] = logprobs_answer(transcript.segments)
@@ -155,6 +160,7 @@ def verbose_answer(
         "speech_s": round(transcript.speech_s, _TIME_DIGITS),
         "dropped": [_dropped_answer(dropped) for dropped in transcript.dropped],
         "why": transcript.why,
+        "reasons": reasons_in(transcript.why),
         "model": transcript.model,
     }
     if "segment" in granularities:
@@ -268,6 +274,7 @@ def _dropped_answer(dropped: DroppedSpeech) -> DroppedAnswer:
         "end": round(dropped.end_s, _TIME_DIGITS),
         "text": dropped.text,
         "why": dropped.why,
+        "reasons": reasons_in(dropped.why),
     }
 
 

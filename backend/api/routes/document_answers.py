@@ -20,6 +20,7 @@ from backend.documents.formats.plain_json import document_fields, pages_fields, 
 from backend.files.pages import Box, Document, TextLocation, locate
 from backend.invoices.records import ExtractedFields, FieldRow, Validity
 from backend.invoices.records import Field as InvoiceField
+from backend.reasons import ReasonAnswer, reasons_in
 from backend.speech.pages import KIND, seconds_of
 from backend.summaries.records import Method, Source, Summary, WrittenSentence
 from backend.tables.records import Table, TableCell, TableSource
@@ -27,6 +28,7 @@ from backend.text.analysis import KeySentence
 
 Sides = tuple[float, float, float, float]
 _LISTS = ("Items", "TaxDetails", "Movements")
+ReasonsAnswer = Annotated[list[ReasonAnswer], Field(description="`why` as codes with parameters (docs/reasons.md).")]
 
 
 FieldSourceAnswer = Literal["text", "xml", "qr", "computed", "person"]
@@ -52,6 +54,7 @@ class FieldValueAnswer(TypedDict):
     end: int | None
     source: Annotated[FieldSourceAnswer, Field(description="person: it was corrected.")]
     why: Annotated[str, Field(description="By what it was found.")]
+    reasons: ReasonsAnswer
     valid: Annotated[bool | None, Field(description="By check digits or the calendar; null where neither applies.")]
     repair: Annotated[str | None, Field(description="The likely value of an id whose check digits fail; an offer.")]
     ambiguous: Annotated[bool, Field(description="Day and month of this date cannot be told apart.")]
@@ -65,6 +68,7 @@ class FieldListAnswer(TypedDict):
     score: float
     source: FieldSourceAnswer
     why: str
+    reasons: ReasonsAnswer
     corrected: NotRequired[CorrectedAnswer]
 
 
@@ -125,6 +129,7 @@ class OneDocumentAnswer(TypedDict):
     kind: Annotated[str | None, Field(description="invoice, receipt, bank_statement, …; null where it is none.")]
     fields: FieldsAnswer
     fields_why: str
+    fields_reasons: Annotated[list[ReasonAnswer], Field(description="`fields_why` as codes with parameters.")]
     valid: ValidityAnswer
     tables: NotRequired[list[TableAnswer]]
     confirmed: NotRequired[Annotated[bool, Field(description="Of a stored document, as what follows.")]]
@@ -148,6 +153,7 @@ def documents_answer(
             "kind": one.kind,
             "fields": fields_answer(one),
             "fields_why": one.why,
+            "fields_reasons": reasons_in(one.why),
             "valid": validity_answer(one.validity),
         }
         if tables is not None:
@@ -167,6 +173,7 @@ class CustomValueAnswer(TypedDict):
     start: int
     end: int
     why: Annotated[str, Field(description="By what it was found.")]
+    reasons: ReasonsAnswer
     valid: Annotated[bool | None, Field(description="By check digits or the calendar; null where neither applies.")]
 
 
@@ -193,6 +200,7 @@ def _custom_value(found: records.OwnValue) -> CustomValueAnswer:
         "start": found.start,
         "end": found.end,
         "why": found.why,
+        "reasons": reasons_in(found.why),
         "valid": found.valid,
     }
 
@@ -231,7 +239,13 @@ def table_answer(table: Table) -> TableAnswer:
 def _field_answer(field: InvoiceField) -> FieldValueAnswer | FieldListAnswer:
     if field.name in _LISTS:
         rows = [_row_answer(row) for row in field.rows]
-        return {"value": rows, "score": field.score, "source": field.source, "why": field.why}
+        return {
+            "value": rows,
+            "score": field.score,
+            "source": field.source,
+            "why": field.why,
+            "reasons": reasons_in(field.why),
+        }
     return _value_answer(field)
 
 
@@ -250,6 +264,7 @@ def _value_answer(field: InvoiceField) -> FieldValueAnswer:
         "end": field.end,
         "source": field.source,
         "why": field.why,
+        "reasons": reasons_in(field.why),
         "valid": field.valid,
         "repair": field.repair,
         "ambiguous": field.ambiguous,
@@ -285,6 +300,7 @@ CUSTOM_EXAMPLE = {
     "start": 17,
     "end": 25,
     "why": "after 'Matrícula'",
+    "reasons": reasons_in("after 'Matrícula'"),
     "valid": None,
 }
 FIELD_EXAMPLE: FieldValueAnswer = {
@@ -296,7 +312,8 @@ FIELD_EXAMPLE: FieldValueAnswer = {
     "start": 190,
     "end": 200,
     "source": "text",
-    "why": "right of 'Total factura'; base + tax agree with it",
+    "why": 'beside "Total factura"',
+    "reasons": reasons_in('beside "Total factura"'),
     "valid": None,
     "repair": None,
     "ambiguous": False,
@@ -363,6 +380,7 @@ class PageAnswer(TypedDict):
     end_s: NotRequired[Annotated[float, Field(description="At the end of a segment.")]]
     source: Literal["text_layer", "ocr", "speech"]
     why: Annotated[str, Field(description="Why this source, and how it was read.")]
+    reasons: ReasonsAnswer
     engine: str
     confidence: float | None
     language: Annotated[str | None, Field(description="ISO 639-1.")]
@@ -419,6 +437,7 @@ class SkippedAnswer(TypedDict):
 
     feature: str
     why: str
+    reasons: ReasonsAnswer
 
 
 class ImageClassesAnswer(ClassesAnswer):
@@ -433,6 +452,7 @@ class DocumentClassesAnswer(ClassesAnswer):
 
     combined: NotRequired[Annotated[bool, Field(description="Whether the scores are of text and picture together.")]]
     why: NotRequired[Annotated[str, Field(description="How they were combined, or why they are of one alone.")]]
+    reasons: NotRequired[ReasonsAnswer]
     text: NotRequired[Annotated[ClassesAnswer | None, Field(default=None, description="By the text.")]]
     image: NotRequired[Annotated[ImageClassesAnswer | None, Field(default=None, description="By the picture.")]]
 
@@ -470,6 +490,7 @@ class DocumentAnswer(TypedDict):
     fields_why: NotRequired[
         Annotated[str, Field(description="What the document was read as, or why it has no fields.")]
     ]
+    fields_reasons: NotRequired[list[ReasonAnswer]]
     valid: NotRequired[ValidityAnswer]
     documents: NotRequired[
         Annotated[
@@ -506,14 +527,17 @@ def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> b
     if "entities" in omitted:
         omitted.add("coverage")
     if "fields" in omitted:
-        omitted |= {"fields_why", "valid", "documents"}
+        omitted |= {"fields_why", "fields_reasons", "valid", "documents"}
     if not answer.options.schema:
         omitted.add("custom")
     fields = {name: value for name, value in _document_answer(answer, encoding).items() if name not in omitted}
     if answer.document.kind == KIND:
         fields["duration_s"] = round(max((page.width for page in answer.document.pages), default=0.0), 3)
     if answer.understood.skipped:
-        fields["skipped"] = [skipped._asdict() for skipped in answer.understood.skipped]
+        fields["skipped"] = [
+            {"feature": one.feature, "why": one.why, "reasons": reasons_in(one.why)}
+            for one in answer.understood.skipped
+        ]
     return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -550,6 +574,7 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
         "coverage": understood.coverage,
         "fields": fields_answer(found),
         "fields_why": found.why,
+        "fields_reasons": reasons_in(found.why),
         "valid": validity_answer(found.validity),
         "documents": documents_answer(
             found, tables if "tables" in answer.options.features else None, [page.number for page in document.pages]
@@ -608,6 +633,7 @@ def _document_classes(understood: records.Understood) -> DocumentClassesAnswer |
     }
     if parts is not None:
         answer["combined"], answer["why"] = parts.combined, parts.why
+        answer["reasons"] = reasons_in(parts.why)
         answer["text"] = None if parts.text is None else classes_answer(parts.text)
         image = parts.image
         answer["image"] = None if image is None else {**classes_answer(image), "model": parts.model, "page": parts.page}

@@ -64,6 +64,7 @@ from backend.files.pages import Document
 from backend.files.text_source import RequestedSource
 from backend.lanes.inference import Urgency, offload
 from backend.ocr.engine_choice import OcrEngineName
+from backend.reasons import reasons_in
 from backend.search.stored_documents import StoredDocuments
 from backend.summaries.records import RequestedMethod
 from backend.text.embeddings import EmbeddingService
@@ -431,7 +432,8 @@ _PAGE = {
     "units_per_inch": 72.0,
     "rotation": 0,
     "source": "ocr",
-    "why": "it has no text of its own; clean print, read by Tesseract",
+    "why": "it has no text of its own; RapidOCR read it",
+    "reasons": reasons_in("it has no text of its own; RapidOCR read it"),
     "engine": "tesseract 5.5.4",
     "confidence": 0.9541,
     "language": "es",
@@ -466,6 +468,7 @@ DOCUMENT_EXAMPLE = {
     "chunks": [{"index": 0, "start": 0, "end": 33, "pages": [1], "tokens": 17, "vector": [0.0123, -0.0456]}],
     "fields": {"InvoiceTotal": FIELD_EXAMPLE},
     "fields_why": "read as invoice: title invoice, id, total",
+    "fields_reasons": reasons_in("read as invoice: title invoice, id, total"),
     "valid": VALIDITY_EXAMPLE,
     "documents": [
         {
@@ -473,6 +476,7 @@ DOCUMENT_EXAMPLE = {
             "kind": "invoice",
             "fields": {"InvoiceTotal": FIELD_EXAMPLE},
             "fields_why": "read as invoice: title invoice, id, total",
+            "fields_reasons": reasons_in("read as invoice: title invoice, id, total"),
             "valid": VALIDITY_EXAMPLE,
             "tables": [TABLE_EXAMPLE],
         }

@@ -40,6 +40,7 @@ from backend.api.service_call import call_within_limit
 from backend.errors import InvalidField
 from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, PATTERNS, TEXT_CHARS, type_of
 from backend.invoices.records import FIELD_NAMES
+from backend.reasons import reasons_in
 from backend.search.corrected_answer import KIND
 from backend.search.records import (
     DOCUMENT_STATES,
@@ -425,6 +426,7 @@ _CORRECTED = {
     "score": 1.0,
     "source": "person",
     "why": "corrected by ana",
+    "reasons": reasons_in("corrected by ana"),
     "corrected": {"by": "ana", "at": 1767225700.5, "read": "1234.50"},
 }
 _ONE: dict[str, Any] = {
@@ -432,6 +434,7 @@ _ONE: dict[str, Any] = {
     "kind": "invoice",
     "fields": {"InvoiceTotal": _CORRECTED},
     "fields_why": "read as invoice: title invoice, id, total",
+    "fields_reasons": reasons_in("read as invoice: title invoice, id, total"),
     "valid": VALIDITY_EXAMPLE,
     "confirmed": False,
     "confirmed_by": None,
@@ -469,6 +472,7 @@ _WHOLE = {
     "metadata": {},
     "fields": _ONE["fields"],
     "fields_why": _ONE["fields_why"],
+    "fields_reasons": _ONE["fields_reasons"],
     "valid": VALIDITY_EXAMPLE,
     "pages": [],
     "failed_pages": [],

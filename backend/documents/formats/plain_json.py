@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from backend.files.pages import Box, Document, Page, Word, printable_line
+from backend.reasons import reasons_in
 from backend.speech.pages import seconds_of
 
 _SECOND_DIGITS = 3
@@ -59,6 +60,7 @@ def page_fields(page: Page, start: int) -> dict[str, Any]:
         "rotation": page.rotation,
         "source": page.source,
         "why": page.why,
+        "reasons": reasons_in(page.why),
         "engine": page.engine,
         "confidence": None if page.confidence is None else round(page.confidence, _CONFIDENCE_DIGITS),
         "language": page.language,

@@ -18,6 +18,7 @@ from backend.invoices.label_match import LabelMatch, Vocabulary
 from backend.invoices.ocr_confusions import suggest_repairs
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
+from backend.reasons import because
 from backend.text.patterns import find_patterns
 from backend.text.patterns.date_order import DateOrder
 from backend.text.patterns.dates import order_of
@@ -109,7 +110,7 @@ def _candidate(
     debited, paid = _last(_DEBITED, before), _last(_PAID_TO, before)
     suits += 0.1 if paid > debited else -0.1 if debited > paid else 0.0
     printed = words or [word for word in page.page.words if word.start < end and start < word.end]
-    why = "an account number with right check digits" if valid else "an account number with wrong check digits"
+    why = because("account_number") if valid else because("wrong_account_number")
     score = 0.97 if valid else 0.6
     return suits, printed_field("IBAN", value, printed, page, score=score, why=why, valid=valid)
 
@@ -191,11 +192,11 @@ def find_payment_term(pages: Sequence[_Labelled]) -> Field | None:
             for place in page.places(label) if label.label == "term" else ():
                 words = _sentence(label.rest if place.position == "behind" else place.words)
                 if _TERM.search(fold(_text(words)).text):
-                    return _term(page.page, words, 0.85, f"{place.position} its label")
+                    return _term(page.page, words, 0.85, because("its_label", position=place.position))
     for page in pages:
         for cell in page.page.cells:
             if len(cell.words) <= _MOST_ALONE and _ALONE.fullmatch(fold(cell.text).text):
-                return _term(page.page, cell.words, 0.6, "words of a term of payment")
+                return _term(page.page, cell.words, 0.6, because("payment_words"))
     return None
 
 
@@ -312,7 +313,7 @@ def _labelled_dates(page: _Labelled, order: DateOrder) -> Iterator[_Dated]:
         for place in page.places(label):
             dates = dates_in(place.words, order, is_ocr=page.page.page.source == "ocr")[:1]
             for found in (found for found in dates if found.first <= _WITHIN):
-                why = f"{place.position} the label “{printed}”"
+                why = because("label", position=place.position, label=printed)
                 yield _Dated(name, found, strength * place.trust, page.page, place.row, why)
 
 
@@ -325,7 +326,7 @@ def _bare_dates(page: _Labelled, items: ItemLines | None, order: DateOrder) -> I
             if fold(_text(cell.words[max(0, found.first - 2) : found.first])).text.casefold() == "sort code":
                 continue  # of a British bank: 20-11-43
             score = _bare_score(page.page, cell, len(found.words))
-            why = "a date without a label at the head of the page"
+            why = because("date_at_head")
             yield _Dated("InvoiceDate", found, score, page.page, cell.row, why)
 
 
@@ -340,7 +341,7 @@ def _bare_score(page: PageRows, cell: Cell, words: int) -> float:
 
 def _date_field(name: str, found: _Dated) -> Field:
     score = min(0.99, found.score) * (0.6 if found.date.ambiguous else 1.0)
-    why = found.why + ("; day and month could be the other way round" if found.date.ambiguous else "")
+    why = found.why + (f"; {because('day_or_month')}" if found.date.ambiguous else "")
     return printed_field(
         name, found.date.value, found.date.words, found.page, score=score, why=why, valid=True,
         ambiguous=found.date.ambiguous,
@@ -356,7 +357,7 @@ def _transaction(issued: _Dated, pages: Sequence[_Labelled]) -> Iterator[Field]:
     page = next(page for page in pages if page.page is issued.page)
     time = _time(issued, page)
     if time is not None:
-        why = "a time beside the date or its label"
+        why = because("time_beside_date")
         score = min(0.99, issued.score)
         yield printed_field("TransactionTime", time.value, time.words, page.page, score=score, why=why, valid=True)
 

@@ -14,6 +14,7 @@ from backend.invoices.items.pieces import piece_rows
 from backend.invoices.items.tables import implied_lines, table_lines
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field, FieldRow
+from backend.reasons import because
 from backend.text.patterns.numbers import format_decimal
 
 _LEADERS = re.compile(r"(?<![\s.:·…_])[\s.:·…_]{2,}$|\s?:$")  # between a text and its amount
@@ -44,11 +45,11 @@ def find_items(pages: Sequence[PageRows], mark: str) -> ItemLines | None:
     rows = [piece_rows(page, mark) for page in pages]
     table, implied = table_lines(rows), implied_lines(rows)
     if table is not None and (implied is None or table.reckoned >= implied.reckoned):
-        return _items(table.lines, table.tops, "below the labels of their columns")
+        return _items(table.lines, table.tops, because("columns_labelled"))
     lines = list_lines(rows)
     if implied is not None and (len(implied.lines), _named(implied.lines)) >= (len(lines), _named(lines)):
-        return _items(implied.lines, implied.tops, "rows in which quantity x price makes the amount")
-    return _items(lines, {}, "rows of a text and an amount above a total") if lines else None
+        return _items(implied.lines, implied.tops, because("rows_multiply"))
+    return _items(lines, {}, because("rows_above_total")) if lines else None
 
 
 def _named(lines: Sequence[Line]) -> int:
@@ -87,12 +88,12 @@ def _fields(line: Line) -> Iterator[Field]:
 
 def _text(name: str, words: Sequence[Word], line: Line, dropped: re.Pattern[str] = _LEADERS) -> Field:
     text = dropped.sub("", " ".join(word.text for word in words))
-    return printed_field(name, text, words, line.page, score=_score(line), why="beside the amount")
+    return printed_field(name, text, words, line.page, score=_score(line), why=because("beside_amount"))
 
 
 def _number(name: str, value: Value, line: Line) -> Field:
     if not value.words:
-        why = "amount / price; it was not read"
+        why = f"{because('amount_by_price')}; {because('not_read')}"
         return Field(name, format_decimal(value.number), "", _COMPUTED, "computed", why)
-    why = "quantity x price makes the amount" if line.holds else "in its column"
+    why = because("quantity_by_price") if line.holds else because("in_column")
     return printed_field(name, format_decimal(value.number), value.words, line.page, score=_score(line), why=why)

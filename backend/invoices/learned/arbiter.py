@@ -18,11 +18,12 @@ from backend.invoices.money.labels import Kind
 from backend.invoices.parties.names import has_legal_form
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
+from backend.reasons import because
 from backend.text.patterns.dates import order_of
 from backend.text.patterns.folding import fold, letters_of
 
 Learned = Mapping[str, Sequence[Guess]]  # likeliest first
-WHY = "as the network reads the page"
+WHY = because("network")
 _KINDS: Mapping[str, Kind] = {"SubTotal": "base", "TotalTax": "tax", "InvoiceTotal": "total", "AmountDue": "due"}
 _WEIGHT = 0.8  # of its probability among the scores of labels
 _LEAST_AMOUNT = 0.5  # probability of an amount that is tried

@@ -11,6 +11,7 @@ from backend.files.visual_rows import PageRows
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.lines import HeaderTable, Labelled, MoneyLines, TableRow
 from backend.invoices.money.taxes import TaxRow, is_tax
+from backend.reasons import because
 from backend.tables.numbers import Number
 
 _MOST = 6  # candidates of a kind that are tried together
@@ -88,7 +89,7 @@ def candidates(
         if not _is_printed(kind, rows, found.get(kind, ())):
             found.setdefault(kind, []).append(candidate)
     if items is not None and not any(base.score >= _SURE for base in found.get("base", ())):
-        found.setdefault("base", []).append(Candidate(items, _SUM_OF_ITEMS, (), None, "sum of the lines"))
+        found.setdefault("base", []).append(Candidate(items, _SUM_OF_ITEMS, (), None, because("sum_of_lines")))
     for candidate in (*_bases_of_rates(lines, rows), *_untaxed_bases(lines)):
         found.setdefault("base", []).append(candidate)
     for kind, candidate in _by_arithmetic(lines, found):
@@ -127,7 +128,7 @@ def _bases_of_rates(lines: MoneyLines, rows: Sequence[TaxRow]) -> Iterable[Candi
     }
     if len(printed) == 1:
         page, number = next(iter(printed.values()))
-        yield Candidate(number.value, _BY_ARITHMETIC, (number,), page, "its rate makes the tax")
+        yield Candidate(number.value, _BY_ARITHMETIC, (number,), page, because("rate_makes_tax"))
 
 
 def _untaxed_bases(lines: MoneyLines) -> Iterable[Candidate]:
@@ -141,7 +142,7 @@ def _untaxed_bases(lines: MoneyLines) -> Iterable[Candidate]:
         if above is None or below is None or tax.amounts[0].value or not tax.strength("tax"):
             continue
         if above.amounts[0].value == below.amounts[0].value and below.strength("total"):
-            yield Candidate(above.amounts[0].value, _BY_ARITHMETIC, above.amounts, above.page, "by arithmetic")
+            yield Candidate(above.amounts[0].value, _BY_ARITHMETIC, above.amounts, above.page, because("arithmetic"))
 
 
 def _by_arithmetic(lines: MoneyLines, found: dict[Kind, list[Candidate]]) -> Iterable[tuple[Kind, Candidate]]:
@@ -158,7 +159,7 @@ def _by_arithmetic(lines: MoneyLines, found: dict[Kind, list[Candidate]]) -> Ite
             if other.cents and cents in printed:
                 page, number = printed[cents]
                 score = _BY_ARITHMETIC * min(whole.score, other.score, 1.0)
-                yield Candidate(number.value, score, (number,), page, "by arithmetic")
+                yield Candidate(number.value, score, (number,), page, because("arithmetic"))
 
     yield from (("total", candidate) for candidate in sums(["base"], ["tax"], 1))
     if not any(base.score >= _SURE for base in found.get("base", ())):
@@ -181,7 +182,9 @@ def _paid(found: dict[Kind, list[Candidate]]) -> Iterable[Candidate]:
         elif abs(cash.value) > abs(change.value):
             numbers = (*cash.numbers, *change.numbers)
             value = abs(cash.value) - abs(change.value)
-            yield Candidate(value, _PAID_AS_TOTAL * min(cash.score, change.score), numbers, None, "cash less change")
+            yield Candidate(
+                value, _PAID_AS_TOTAL * min(cash.score, change.score), numbers, None, because("cash_less_change")
+            )
 
 
 def _placed(candidate: Candidate, places: dict[int, int]) -> Candidate:
@@ -221,7 +224,13 @@ def _of_labels(labelled: Iterable[Labelled], several: bool) -> Iterable[tuple[Ki
 
 def _of_label(label: Labelled, kind: Kind, score: float) -> Iterable[tuple[Kind, Candidate]]:
     def candidate(number: Number, factor: float = 1.0) -> Candidate:
-        return Candidate(number.value, factor * score, (number,), label.page, f'beside "{_text(label)}"')
+        return Candidate(
+            number.value,
+            factor * score,
+            (number,),
+            label.page,
+            because("money_label", position="beside", label=_text(label)),
+        )
 
     amounts = label.amounts
     if len(amounts) == 1:
@@ -262,7 +271,7 @@ def _of_tables(lines: MoneyLines) -> Iterable[tuple[Kind, Candidate]]:
                 numbers = [row.number(kind) for row in data]
                 printed = [number for number in numbers if number is not None and _is_money(number)]
                 if len(printed) == 1:
-                    yield kind, Candidate(printed[0].value, 0.9, (printed[0],), table.page, "below its header")
+                    yield kind, Candidate(printed[0].value, 0.9, (printed[0],), table.page, because("below_header"))
 
 
 def _is_sum(row: TableRow) -> bool:
@@ -285,7 +294,16 @@ def _of_row(row: TableRow, table: HeaderTable) -> Iterable[tuple[Kind, Candidate
         for kind, strength in column.readings:
             if kind == "tax" and number is not (_last_tax(row) or number):
                 continue
-            yield kind, Candidate(number.value, 0.95 * strength, (number,), table.page, f'below "{text}"')
+            yield (
+                kind,
+                Candidate(
+                    number.value,
+                    0.95 * strength,
+                    (number,),
+                    table.page,
+                    because("money_label", position="below", label=text),
+                ),
+            )
 
 
 def _last_tax(row: TableRow) -> Number | None:
@@ -300,14 +318,14 @@ def _sums(rows: Sequence[TaxRow], found: dict[Kind, list[Candidate]]) -> Iterabl
         by_lines = all(row.by == "line" for row in rows)
         score = _SUM_OF_ROWS if by_lines or len(rows) > 1 else _SUM_BESIDE_TABLE
         amounts = tuple(row.amount for row in rows)
-        yield "tax", _sum(amounts, score, "sum of the tax rows")
+        yield "tax", _sum(amounts, score, because("sum_of_taxes"))
         bases = tuple(row.base for row in rows if row.base is not None and not row.is_surcharge)
         if len(bases) == sum(not row.is_surcharge for row in rows):
-            yield "base", _sum(bases, _SUM_BESIDE_TABLE, "sum of the tax rows")
+            yield "base", _sum(bases, _SUM_BESIDE_TABLE, because("sum_of_taxes"))
     if not any(row.is_surcharge for row in rows):
         for tax, surcharge in product(_best(found.get("tax", ()))[:3], _best(found.get("surcharge", ()))[:2]):
             numbers = (*tax.numbers, *surcharge.numbers)
-            yield "tax", _sum(numbers, (tax.score + surcharge.score) / 2, "tax and surcharge")
+            yield "tax", _sum(numbers, (tax.score + surcharge.score) / 2, because("tax_and_surcharge"))
 
 
 def _is_printed(kind: Kind, rows: Sequence[TaxRow], options: Iterable[Candidate]) -> bool:

@@ -29,6 +29,7 @@ from backend.invoices.money.taxes import (
 )
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Difference, Field, FieldRow, Validity
+from backend.reasons import because
 from backend.tables.numbers import Number
 from backend.text.patterns.folding import fold
 from backend.text.patterns.numbers import format_decimal
@@ -100,14 +101,14 @@ def currency_of(pages: Sequence[PageRows], numbers: Sequence[tuple[PageRows, Num
         code = counts.most_common(1)[0][0]
         page, number = next((page, number) for page, number in numbers if number.currency == code)
         named = _by_dollar(text, code)
-        return Currency(named, number.words[-1:], page, 0.95, "the sign beside the amounts")
+        return Currency(named, number.words[-1:], page, 0.95, because("currency_sign"))
     named_code = _most(_NAMED, text)
     if named_code:
-        return Currency(named_code, (), None, 0.85, "named in the text")
+        return Currency(named_code, (), None, 0.85, because("currency_named"))
     if "$" in text:
-        return Currency(_by_dollar(text, "USD"), (), None, 0.8, "a dollar sign")
+        return Currency(_by_dollar(text, "USD"), (), None, 0.8, because("dollar_sign"))
     hint = _first(_HINTS, text)
-    return Currency(hint, (), None, 0.6, "by tax ids and places") if hint else None
+    return Currency(hint, (), None, 0.6, because("currency_of_places")) if hint else None
 
 
 def _by_dollar(text: str, code: str) -> str:
@@ -450,7 +451,7 @@ def _sum_of_items(items: ItemLines | None) -> Decimal | None:
 def _withheld_candidate(withheld: Withholding | None) -> Candidate | None:
     if withheld is None or not withheld.amount.value:
         return None
-    return Candidate(withheld.amount.value, 1.0, (withheld.amount,), withheld.page, "withholding")
+    return Candidate(withheld.amount.value, 1.0, (withheld.amount,), withheld.page, because("withholding"))
 
 
 def _score(balance: Balance, candidate: Candidate) -> float:
@@ -499,7 +500,11 @@ def _tax_fields(rows: Sequence[TaxRow], pages: Sequence[PageRows], balance: Bala
         return
     details, by_number = [], {page.page.number: page for page in pages}
     for row in rows:
-        why = {"table": "a table of taxes", "line": "beside its label", "sum": "base x rate = amount"}[row.by]
+        why = {
+            "table": because("tax_table"),
+            "line": because("its_label", position="beside"),
+            "sum": because("rate_makes_amount"),
+        }[row.by]
         score = 0.95 if row.holds else 0.8
         cells = [Field("Type", row.type, "", score, "computed", why)]
         cells.append(Field("Rate", _plain(row.rate), "", score, "text", why))
@@ -519,7 +524,7 @@ def _tax_fields(rows: Sequence[TaxRow], pages: Sequence[PageRows], balance: Bala
         total = sum((row.amount.value for row in surcharges), Decimal(0))
         page = surcharges[0].page if len(surcharges) == 1 else None
         numbers = tuple(row.amount for row in surcharges)
-        yield _field("EquivalenceSurcharge", Candidate(total, 1.0, numbers, page, "recargo de equivalencia"), balance)
+        yield _field("EquivalenceSurcharge", Candidate(total, 1.0, numbers, page, because("surcharge")), balance)
 
 
 def _plain(rate: Decimal) -> str:

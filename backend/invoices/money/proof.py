@@ -19,6 +19,7 @@ from backend.invoices.money.candidates import Candidate, Candidates
 from backend.invoices.money.labels import KNOWN_RATES, SURCHARGE_RATES, Kind
 from backend.invoices.money.lines import MoneyLines
 from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax, rates_of
+from backend.reasons import because
 from backend.tables.numbers import Number
 from backend.text.patterns.numbers import parse_number
 
@@ -282,13 +283,14 @@ class _Search:
         """The balance of a sum, and its tax rows: those that were read where it has none of its own."""
         sign = -1 if option.total.number.value < 0 else 1
         total, tax = self._candidate((option.total,), sign), self._candidate(option.taxes, sign)
-        base = Candidate(total.value - tax.value, 0.5, (), None, "the total without its tax")
+        base = Candidate(total.value - tax.value, 0.5, (), None, because("total_without_tax"))
         held = option.withheld
         balance = Balance(
             base=self._candidate(option.bases, sign) if option.bases else base,
             tax=tax,
             total=total,
-            withheld=held and Candidate(sign * abs(held.number.value), 1.0, (held.number,), held.page, "withholding"),
+            withheld=held
+            and Candidate(sign * abs(held.number.value), 1.0, (held.number,), held.page, because("withholding")),
             withheld_in_total=held is not None,
             adds_up=True,
         )
@@ -304,10 +306,10 @@ class _Search:
         cents = sum(part.cents for part in parts)
         whole = parts[0] if len(parts) == 1 else self.printed.get(cents)
         if whole is not None:
-            why = "only so the amounts add up"
+            why = because("only_adds_up_so")
             return Candidate(sign * abs(whole.number.value), 0.9, (whole.number,), whole.page, why)
         numbers = tuple(part.number for part in parts)
-        return Candidate(sign * Decimal(cents) / 100, 0.9, numbers, None, "sum of the tax rows")
+        return Candidate(sign * Decimal(cents) / 100, 0.9, numbers, None, because("sum_of_taxes"))
 
     def unexplained(self, proof: Proof) -> float:
         """How much of what is clearly labelled has no place in it: a wrong total is still the total."""

@@ -17,6 +17,7 @@ from backend.invoices.parties.pieces import Piece, Role
 from backend.invoices.parties.read import Party, read_parties
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
+from backend.reasons import because
 from backend.text.patterns.folding import fold, letters_of
 
 # Headings of the columns of goods and services, without accents.
@@ -128,7 +129,7 @@ def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Fou
     """
     page = _Page.of(rows, body, parties)
     parties = _with_orphans(parties, page)
-    customer, customer_why = _labelled_customer(parties, page), "beside the label of the customer"
+    customer, customer_why = _labelled_customer(parties, page), because("customer_label")
     greeted = next((party for party in parties if party.label == GREETING and party.names), None)
     theirs = [p for p in parties if p.label in (CUSTOMER, DELIVERY) and p.names and _may_be_party(p, page)]
     theirs += [party for party in parties if _is_greeted(party, greeted)]
@@ -140,9 +141,9 @@ def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Fou
     named = [party for party in (*vendors, *free, *payees) if party.names]
     vendor = next((party for party in named if not any(_same(party, other) for other in theirs)), None)
     if customer is None and greeted is not None:
-        customer, customer_why = _greeted_customer(free, greeted), "the name in the greeting"
+        customer, customer_why = _greeted_customer(free, greeted), because("greeting")
     if customer is None:
-        customer, customer_why = _unlabelled_customer(free, vendor, page), "a name with its address below the vendor's"
+        customer, customer_why = _unlabelled_customer(free, vendor, page), because("below_vendor")
         theirs += [customer] if customer else []
     customer = _completed(customer, free)
     mine = [party for party in (*vendors, *free) if not any(_same(party, other) for other in theirs)]
@@ -351,20 +352,20 @@ def _vendor_fields(vendor: Party | None, mine: Sequence[Party], customer: Party 
     """
     name = address = number = None
     if vendor is not None:
-        score, why = (0.95, "beside the label of the seller") if vendor.label else (0.7, "the most prominent name")
+        score, why = (0.95, because("vendor_label")) if vendor.label else (0.7, because("prominent_name"))
         if not vendor.label and vendor.has_legal_form:
-            score, why = 0.85, "the most prominent name with a legal form"
+            score, why = 0.85, because("prominent_legal_name")
         name = Found(vendor.names, score, why)
     whole = next((party for party in mine if _is_whole(party)), None)
     if whole is None and vendor is not None and _has_place(vendor):
         whole = vendor
     if whole is not None:
-        address = Found(whole.address, 0.9 if whole.names else 0.6, "the address in the block of the vendor")
+        address = Found(whole.address, 0.9 if whole.names else 0.6, because("vendor_block_address"))
     taken = {piece.tax_id.value for piece in (customer.tax_ids if customer else ()) if piece.tax_id}
     for party in mine:
         for piece in party.tax_ids:
             if number is None and piece.tax_id and not piece.tax_id.is_customer and piece.tax_id.value not in taken:
-                number = Found((piece,), 0.95 if piece.tax_id.label else 0.8, "a tax number in a block of the vendor")
+                number = Found((piece,), 0.95 if piece.tax_id.label else 0.8, because("vendor_block_tax_id"))
     return {"VendorName": name, "VendorAddress": address, "VendorTaxId": number}
 
 
@@ -373,18 +374,18 @@ def _customer_fields(customer: Party | None, why: str, parties: Sequence[Party])
     if customer is not None:
         name = Found(customer.names, 0.95 if customer.label else 0.7, why)
         address = (
-            Found(customer.address, 0.9, "the address below the customer's name")
+            Found(customer.address, 0.9, because("customer_block_address"))
             if any(not is_region(piece.folded) for piece in customer.address)
             else None
         )
         if address is None:
             place = next((party for party in parties if party.label == DELIVERY and party.address), None)
-            address = Found(place.address, 0.6, "where the goods or services go") if place else None
+            address = Found(place.address, 0.6, because("delivery_address")) if place else None
         if customer.tax_ids:
-            number = Found(customer.tax_ids[:1], 0.9, "a tax number in the block of the customer")
+            number = Found(customer.tax_ids[:1], 0.9, because("customer_block_tax_id"))
     if number is None:
         said = [piece for party in parties for piece in party.tax_ids if piece.tax_id and piece.tax_id.is_customer]
-        number = Found((said[0],), 0.9, "a tax number whose label says it is the customer's") if said else None
+        number = Found((said[0],), 0.9, because("customer_tax_id_label")) if said else None
     return {"CustomerName": name, "CustomerAddress": address, "CustomerTaxId": number}
 
 
@@ -400,7 +401,7 @@ def _number_apart(parties: Sequence[Party], page: _Page, vendors: Found | None) 
             continue
         for piece in party.tax_ids:
             if piece.tax_id and piece.tax_id.label == "es" and _digits(piece) != theirs:
-                return Found((piece,), 0.75, "a tax number in a box of its own that is not the vendor's")
+                return Found((piece,), 0.75, because("other_tax_id"))
     return None
 
 

@@ -15,6 +15,7 @@ from backend.invoices.header.dates import PrintedDate, dates_in
 from backend.invoices.label_match import LabelMatch, Vocabulary
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field, FieldRow
+from backend.reasons import because
 from backend.tables.numbers import Number, numbers_in
 from backend.text.patterns import find_patterns
 from backend.text.patterns.date_order import DateOrder
@@ -324,7 +325,7 @@ def movements_field(movements: Sequence[Movement]) -> Field:
     """The field `Movements`."""
     score = sum(_SURE if movement.holds else _LIKELY for movement in movements) / len(movements)
     checked = [movement.holds for movement in movements if movement.holds is not None]
-    why = f"{len(movements)} lines with a date and an amount under the header of an account's movements"
+    why = because("movements", lines=len(movements))
     rows = tuple(FieldRow(tuple(_row(movement))) for movement in movements)
     valid = all(checked) if checked else None
     return Field("Movements", "", "", round(score, 4), "text", why, rows=rows, valid=valid)
@@ -333,21 +334,19 @@ def movements_field(movements: Sequence[Movement]) -> Field:
 def _row(movement: Movement) -> Iterator[Field]:
     page, score = movement.page, _SURE if movement.holds else _LIKELY
     why = (
-        "in its column"
+        because("in_column")
         if movement.holds is None
-        else "the balance agrees"
+        else because("balance_agrees")
         if movement.holds
-        else "the balance disagrees"
+        else because("balance_disagrees")
     )
-    yield printed_field(
-        "Date", movement.date, movement.date_words, page, score=score, why="at the beginning of its line"
-    )
+    yield printed_field("Date", movement.date, movement.date_words, page, score=score, why=because("line_begins"))
     if movement.value_date is not None:
-        value_why = "behind the date of booking"
+        value_why = because("behind_booking_date")
         yield printed_field("ValueDate", movement.value_date, movement.value_words, page, score=score, why=value_why)
     if movement.description:
         text = " ".join(word.text for word in movement.description)
-        yield printed_field("Description", text, movement.description, page, score=score, why="in its column")
+        yield printed_field("Description", text, movement.description, page, score=score, why=because("in_column"))
     yield printed_field(
         "Amount", f"{movement.signed:f}", movement.amount.words, page, score=score, why=why, valid=movement.holds
     )
@@ -397,7 +396,7 @@ def find_statement(pages: Sequence[PageRows], mark: str) -> tuple[Field, ...]:
         fields.append(movements_field(movements))
         last = movements[-1]
         if closing is None and last.balance is not None and last.date >= movements[0].date:
-            why = "the balance of the last movement"
+            why = because("last_balance")
             value = f"{last.balance.value:f}"
             fields.append(printed_field("ClosingBalance", value, last.balance.words, last.page, score=0.8, why=why))
     return tuple(fields)
@@ -440,7 +439,7 @@ def _balance(facts: Sequence[_Fact], name: str, mark: str) -> Field | None:
         if fact.label.label == name:
             number = next(_amounts(fact, mark), None)
             if number is not None:
-                why = f"beside the label “{' '.join(word.text for word in fact.label.words)}”"
+                why = because("label", position="beside", label=" ".join(word.text for word in fact.label.words))
                 return printed_field(name, f"{number.value:f}", number.words, fact.page, score=0.9, why=why)
     return None
 
@@ -453,7 +452,9 @@ def _account(pages: Sequence[PageRows], facts: Sequence[_Fact]) -> Iterator[Fiel
         name = _name(fact) if fact.label.label == "AccountHolder" else ()
         if name:
             value = " ".join(word.text for word in name).strip(" .,:;-")
-            yield printed_field("AccountHolder", value, name, fact.page, score=0.85, why="beside its label")
+            yield printed_field(
+                "AccountHolder", value, name, fact.page, score=0.85, why=because("its_label", position="beside")
+            )
             return
 
 
@@ -472,7 +473,7 @@ def _iban(pages: Sequence[PageRows]) -> Field | None:
             if entity.value is not None and entity.score > 0.6:  # less: wrong and without a label
                 words = [word for word in page.page.words if word.start < entity.end and entity.start < word.end]
                 return printed_field(
-                    "AccountNumber", entity.value, words, page, score=0.97, why="an IBAN", valid=entity.valid
+                    "AccountNumber", entity.value, words, page, score=0.97, why=because("iban"), valid=entity.valid
                 )
     return None
 
@@ -489,7 +490,9 @@ def _account_number(facts: Sequence[_Fact]) -> Field | None:
                 chosen.append(word)
             value = "".join("".join(filter(str.isalnum, word.text)) for word in chosen)
             if sum(map(str.isdecimal, value)) >= _LEAST_ACCOUNT_DIGITS:
-                return printed_field("AccountNumber", value, chosen, fact.page, score=0.85, why="beside its label")
+                return printed_field(
+                    "AccountNumber", value, chosen, fact.page, score=0.85, why=because("its_label", position="beside")
+                )
     return None
 
 
@@ -500,14 +503,14 @@ def _period(pages: Sequence[PageRows], facts: Sequence[_Fact], order: DateOrder)
             row = fact.page.rows[fact.label.cell.row]
             dates = dates_in(row.words, order, is_ocr=fact.page.page.source == "ocr")
             if len(dates) >= 2:
-                return _span(fact.page, dates[0], dates[1], "behind its label")
+                return _span(fact.page, dates[0], dates[1], because("its_label", position="behind"))
     for page in pages[:1]:
         for row in page.rows[:_TOP_ROWS]:
             if movement_columns(row, page):
                 break
             dates = dates_in(row.words, order, is_ocr=page.page.source == "ocr")
             if len(dates) == 2 and dates[0].value < dates[1].value:
-                return _span(page, dates[0], dates[1], "two dates at the head of the statement")
+                return _span(page, dates[0], dates[1], because("two_dates"))
             if any(TITLES.find(cell) for cell in row.cells):
                 month = _month(page, row.words)
                 if month:
@@ -529,7 +532,7 @@ def _month(page: PageRows, words: Sequence[Word]) -> list[Field]:
         if match.value is not None and _MONTH.fullmatch(match.value):
             year, month = map(int, match.value.split("-"))
             ends = (f"{match.value}-01", f"{match.value}-{monthrange(year, month)[1]:02}")
-            why = "the month of its title"
+            why = because("month_of_title")
             return [
                 printed_field(name, value, words, page, score=0.75, why=why, valid=True)
                 for name, value in zip(("PeriodStart", "PeriodEnd"), ends, strict=True)

@@ -17,7 +17,7 @@ from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import TAX_IDS, Field
-from backend.invoices.taught.examples import AS_IN, KEYS, SAME_FOR_ALL, Spot, SupplierExample, key_of
+from backend.invoices.taught.examples import KEYS, SAME_FOR_ALL, Spot, SupplierExample, key_of
 from backend.invoices.taught.printed import (
     AMOUNTS,
     DATES,
@@ -28,6 +28,7 @@ from backend.invoices.taught.printed import (
     printed_pages,
     shape_of,
 )
+from backend.reasons import because
 from backend.text.patterns.date_order import DateOrder
 from backend.text.patterns.folding import letters_of
 
@@ -251,8 +252,9 @@ def _same_word(one: str, other: str) -> bool:
 
 
 def _why(proposal: Proposal) -> str:
-    many = "s" if proposal.count > 1 else ""
-    return f"{AS_IN}{proposal.count} confirmed invoice{many}"
+    if proposal.count == 1:
+        return because("confirmed_invoice")
+    return because("confirmed_invoices", count=proposal.count)
 
 
 def applied(taught: Taught, fields: Mapping[str, Field], *, adds_up: bool | None) -> dict[str, Field]:

@@ -21,6 +21,7 @@ from backend.invoices.taught.printed import (
     PrintedPages,
     printed_pages,
 )
+from backend.reasons import reasons_in
 from backend.text.patterns.date_order import DateOrder
 from backend.text.patterns.folding import letters_of
 
@@ -29,7 +30,7 @@ TAUGHT = (*AMOUNTS, *DATES, *NUMBERS, *TAX_IDS, *NAMES, "VendorAddress", "Custom
 _LONGEST = 200  # characters of a value that is kept
 
 
-AS_IN = "as in "  # begins the reason of a field that examples gave
+_AS_IN = ("confirmed_invoice", "confirmed_invoices")  # reasons of a field that examples gave
 NOWHERE = Place(0, 0, 0, 0, 0)
 
 
@@ -116,7 +117,8 @@ def remember(
     for name in TAUGHT:
         right, was = confirmed.get(name), read.get(name)
         wrong = right is not None and (was is None or was.value != right.value)
-        corrected = wrong or (was is not None and was.why.startswith(AS_IN))
+        given = was is not None and any(reason["code"] in _AS_IN for reason in reasons_in(was.why)[:1])
+        corrected = wrong or given
         if right is not None and right.valid is False:
             continue
         if right is not None and len(right.value) <= _LONGEST:
