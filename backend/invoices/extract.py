@@ -150,6 +150,25 @@ def extract_fields(
     return replace(first, why="; ".join([first.why, *names]) + " (`documents`)", others=tuple(others))
 
 
+def extract_parts(
+    document: Document, parts: Sequence[Sequence[int]], examples: Sequence[SupplierExample] = ()
+) -> ExtractedFields:
+    """The same, cut into the documents that somebody else has told apart: the numbers of the pages of each."""
+    pages = {page.page.number: page for page in rows_of(document, _MOST_WORDS)}
+    reader = PageReader(bundled_network())
+    first, *others = [
+        _of_part(
+            document,
+            [replace(pages[number], is_first=number == part[0]) for number in part if number in pages],
+            None,
+            reader,
+            examples,
+        )
+        for part in parts
+    ]
+    return replace(first, others=tuple(others))
+
+
 def _begins(other: ExtractedFields) -> str:
     number, page = next((field.value for field in other.fields if field.name == "InvoiceId"), ""), other.pages[0]
     if not number:

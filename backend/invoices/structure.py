@@ -15,7 +15,7 @@ from backend.errors import CallerGone, InferenceFailed
 from backend.files.pages import Document, Page
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import Kind
-from backend.invoices.extract import extract_fields, with_electronic
+from backend.invoices.extract import extract_fields, extract_parts, with_electronic
 from backend.invoices.records import ExtractedFields, Field, Validity
 from backend.invoices.taught.examples import SupplierExample, remember
 from backend.reasons import because
@@ -48,6 +48,16 @@ def fields_of(
         return found
     words = sum(len(page.words) for page in part.pages)
     return replace(found, why=f"{found.why}; {because('first_words_only', words=words)}")
+
+
+def fields_of_parts(
+    document: Document, parts: Sequence[Sequence[int]], examples: Sequence[SupplierExample] = ()
+) -> ExtractedFields:
+    """The fields of documents that a person cut out of a file; arguments as of `extract_parts`.
+
+    Raises: InferenceFailed for a fault of ours.
+    """
+    return _guarded("fields", lambda: extract_parts(document, parts, examples))
 
 
 def example_of(

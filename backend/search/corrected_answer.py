@@ -17,7 +17,7 @@ _VALIDITY = {"VendorTaxId": "vendor_tax_id", "CustomerTaxId": "customer_tax_id",
 
 def corrected_answer(stored: StoredDocument) -> dict[str, Any]:
     """The answer of POST /v1/documents as it is now, without the pages; each document with who confirmed it when."""
-    documents = [_corrected(stored, index) for index in range(len(stored.answer["documents"]))]
+    documents = [_corrected(*part) for part in stored.parts]
     first = documents[0]
     return {
         **stored.answer,
@@ -29,9 +29,7 @@ def corrected_answer(stored: StoredDocument) -> dict[str, Any]:
     }
 
 
-def _corrected(stored: StoredDocument, index: int) -> dict[str, Any]:
-    read: dict[str, Any] = stored.answer["documents"][index]
-    changes = [change for change in stored.changes if change.document == index]
+def _corrected(read: Mapping[str, Any], changes: Sequence[DocumentChange]) -> dict[str, Any]:
     fields = dict(read["fields"])
     kind = read["kind"]
     for change in changes:

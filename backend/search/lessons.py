@@ -1,22 +1,27 @@
-"""What a confirmed document teaches about its supplier's next one, from what is stored of it. Pure."""
+"""What a confirmed document teaches about its supplier's next one, from what is stored of it. Pure.
+
+Also the file as it was read, for documents that are cut out of it by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backend.files.pages import Box, Page, TextLocation, Word
+from backend.files.einvoice.records import EInvoice
+from backend.files.pages import Box, Document, Page, TextLocation, Word
 from backend.files.visual_rows import page_rows
 from backend.invoices.corrections import LIST_COLUMNS
 from backend.invoices.records import Field
 from backend.invoices.structure import example_of
 from backend.invoices.taught.examples import ANY
-from backend.search.records import ConfirmedDocument, WireFields
+from backend.reasons import reasons_in
+from backend.search.records import ConfirmedDocument, StoredDocument, WireFields
 
 
 def lesson_of(confirmed: ConfirmedDocument) -> tuple[Sequence[str], Mapping[str, Any]] | None:
     """The keys of the document's supplier, and the example that is kept; None where it teaches nothing."""
-    read = confirmed.stored.answer["documents"][confirmed.document]
+    read = confirmed.stored.parts[confirmed.document].read
     if confirmed.kind is None or confirmed.kind == "bank_statement":
         return None
     own = [page for page in confirmed.pages if page["number"] in read["pages"]]
@@ -24,6 +29,28 @@ def lesson_of(confirmed: ConfirmedDocument) -> tuple[Sequence[str], Mapping[str,
     was = _fields(read["fields"])
     example = example_of(pages, confirmed.kind, was, _confirmed(confirmed.fields, read["fields"]))
     return None if example is None else ((ANY, *example.keys()), example.as_json())
+
+
+def document_of(stored: StoredDocument, content: Mapping[str, Any]) -> Document:
+    """The file as it was read, for its fields to be read again; with the values of its tax QR code."""
+    pages, answer = tuple(page_of(page) for page in content["pages"]), stored.answer
+    return Document(answer["kind"], pages, answer["page_count"], stored.file.sha256, einvoice=_code(stored))
+
+
+def _code(stored: StoredDocument) -> EInvoice | None:
+    """What a code on a page said, from the fields that have it; None where there is none."""
+    fields = {
+        name: field
+        for part in stored.parts
+        for name, field in part.read["fields"].items()
+        if field["source"] == "qr" and name not in LIST_COLUMNS
+    }
+    said = [one["params"] for field in fields.values() for one in reasons_in(field["why"]) if one["code"] == "qr_code"]
+    if not said:
+        return None
+    box = next((tuple(field["boxes"][0]) for field in fields.values() if field["boxes"] and not field["text"]), None)
+    values = {name: field["value"] for name, field in fields.items()}
+    return EInvoice(said[0]["format"], values, page=said[0]["page"], box=box)
 
 
 def page_of(wire: Mapping[str, Any]) -> Page:

@@ -261,17 +261,33 @@ DocumentSort = Literal["created_at", "date", "due_date", "supplier", "number", "
 WireFields = Mapping[str, Any]  # `fields` of one document, as POST /v1/documents answers them
 
 
+DocumentAction = Literal["correct", "confirm", "reopen", "split"]
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentChange:
-    """What somebody did to one document of a stored file."""
+    """What somebody did to one document of a stored file, or to how it is cut into documents."""
 
     revision: int  # that it made
-    action: Literal["correct", "confirm", "reopen"]
-    document: int  # index in the file
+    action: DocumentAction
+    document: int | None  # index among the file's documents as they were cut then; None of "split": it is of all
     at_s: float
     by: str  # `Caller.name`
     # Of "correct", by name: {"value", "page", "boxes", "start", "end"}, or a list of rows of such; None: there is none.
+    # Of "split" {"documents": […]}: each {"of": index before} where its pages stay, else as it was read anew.
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+class DocumentPart(NamedTuple):
+    """One document of a stored file: as it was read, and what people did to it since."""
+
+    read: Mapping[str, Any]
+    changes: tuple[DocumentChange, ...]  # the oldest first
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether somebody has confirmed it since it was changed last."""
+        return bool(self.changes) and self.changes[-1].action == "confirm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +309,22 @@ class StoredDocument:
         return self.file.owner
 
     @property
+    def parts(self) -> tuple[DocumentPart, ...]:
+        """The documents of the file, as they are cut now."""
+        parts = [DocumentPart(read, ()) for read in self.answer["documents"]]
+        for change in self.changes:
+            if change.document is not None:
+                read, before = parts[change.document]
+                parts[change.document] = DocumentPart(read, (*before, change))
+            else:
+                cut = change.fields["documents"]
+                parts = [parts[one["of"]] if "of" in one else DocumentPart(one, ()) for one in cut]
+        return tuple(parts)
+
+    @property
     def confirmed(self) -> tuple[bool, ...]:
         """Of each document of the file, whether somebody has confirmed it since it was changed last."""
-        confirmed = [False] * len(self.answer["documents"])
-        for change in self.changes:
-            confirmed[change.document] = change.action == "confirm"
-        return tuple(confirmed)
+        return tuple(part.is_confirmed for part in self.parts)
 
     @property
     def state(self) -> DocumentState:

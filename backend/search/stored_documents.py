@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from backend.errors import Conflict, InvalidField, NotFound, TooLarge
+from backend.files.limits import FileLimits
+from backend.files.page_ranges import select_pages
 from backend.files.stored_file import StoredFile
 from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, checked_value
 from backend.invoices.records import FIELD_NAMES
@@ -17,6 +19,7 @@ from backend.search.files import FileService
 from backend.search.records import (
     DOCUMENT_CONTENT,
     ConfirmedDocument,
+    DocumentAction,
     DocumentChange,
     DocumentQuery,
     DocumentRow,
@@ -26,6 +29,7 @@ from backend.search.records import (
     StoredDocument,
 )
 from backend.search.storage import SearchStorage, list_range
+from backend.speech.pages import KIND as RECORDING
 
 PURPOSE = "documents"
 KINDS = ("invoice", "credit_note", "receipt", "bank_statement")
@@ -34,9 +38,16 @@ _AT_ONCE = 100  # documents in memory while all are walked through
 # Vectors are those of vector stores; what is said of the file is that of its first document.
 _NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "fields_reasons", "valid", *DOCUMENT_CONTENT)
 _TRIES = 5  # of a confirmation beside changes of others
+_MOST_SPLITS = 100  # of one file: each keeps what it read anew
+
+Pages = tuple[int, ...]  # numbers of the pages of a document
 
 # What a confirmed document teaches: keys to find it by, and the lesson; None: nothing. Called on a thread.
 LessonOf = Callable[[ConfirmedDocument], tuple[Sequence[str], Mapping[str, Any]] | None]
+
+
+# Reads documents that somebody has cut out of a file: what is stored, its content, the pages of each of them.
+ReadParts = Callable[[StoredDocument, Mapping[str, Any], Sequence[Pages]], Awaitable[Sequence[Mapping[str, Any]]]]
 
 
 class CheckedDocument(NamedTuple):
@@ -160,6 +171,31 @@ class StoredDocuments:
         """Mark a document of a file, or all, as to be reviewed; what it taught is forgotten. Raises: as `correct`."""
         return await self._changed(owner, by, file_id, "reopen", document, revision=revision)
 
+    async def split(
+        self, owner: str, by: str, file_id: str, cut: Sequence[str], read_parts: ReadParts, *, revision: int | None
+    ) -> StoredDocument:
+        """Cut a file into documents by hand; one whose pages stay keeps its corrections, others are read anew.
+
+        Args:
+            cut: the pages of each document, such as "1-3,7"; pages in none of them belong to no document.
+
+        Raises: as `correct`; what ``read_parts`` raises.
+        """
+        stored = await self.get(owner, file_id)
+        _require_revision(stored, revision)
+        content = await self.content(stored)
+        read_pages = [page["number"] for page in content["pages"]]
+        wanted = pages_of_parts(cut, read_pages, stored.answer["page_count"])
+        now = {tuple(part.read["pages"]): index for index, part in enumerate(stored.parts)}
+        anew = [pages for pages in wanted if pages not in now]
+        if list(now) == wanted:
+            return stored
+        _require_divisible(stored, anew)
+        read = dict(zip(anew, await read_parts(stored, content, anew) if anew else (), strict=True))
+        documents = [{"of": now[pages]} if pages in now else read[pages] for pages in wanted]
+        fields = {"documents": documents}
+        return await self._changed(owner, by, file_id, "split", None, revision=stored.revision, fields=fields)
+
     async def delete(self, owner: str, file_id: str) -> None:
         """Delete a document with its file, also from all vector stores. Raises: NotFound."""
         await self.get(owner, file_id)
@@ -185,7 +221,7 @@ class StoredDocuments:
         owner: str,
         by: str,
         file_id: str,
-        action: Any,
+        action: DocumentAction,
         document: int | None,
         *,
         revision: int | None,
@@ -194,7 +230,7 @@ class StoredDocuments:
         for _ in range(_TRIES):
             stored = await self.get(owner, file_id)
             _require_revision(stored, revision)
-            at_s, count = self._files.now_s(), len(stored.answer["documents"])
+            at_s, count = self._files.now_s(), len(stored.parts)
             if document is not None and not 0 <= document < count:
                 raise InvalidField(
                     f"document: this file holds {count}, so it must be 0 to {count - 1}, got {document}",
@@ -205,7 +241,7 @@ class StoredDocuments:
                 raise TooLarge("changes of this document", len(stored.changes), _MOST_CHANGES, "fixed", advice=advice)
             made = tuple(
                 DocumentChange(stored.revision + 1, action, index, at_s, by, fields or {})
-                for index in (range(count) if document is None else (document,))
+                for index in _changed_by(action, document, count)
             )
             new = replace(stored, revision=stored.revision + 1, updated_s=at_s, changes=(*stored.changes, *made))
             answer = corrected_answer(new)
@@ -263,7 +299,48 @@ def _require_revision(stored: StoredDocument, revision: int | None) -> None:
     )
 
 
-_ACTS = {"correct": "corrected", "confirm": "confirmed", "reopen": "reopened"}
+_ACTS = {"correct": "corrected", "confirm": "confirmed", "reopen": "reopened", "split": "split"}
+
+
+def _changed_by(action: DocumentAction, document: int | None, count: int) -> Iterable[int | None]:
+    """Of which documents of a file a change is told."""
+    if action == "split":
+        return (None,)
+    return range(count) if document is None else (document,)
+
+
+def pages_of_parts(cut: Sequence[str], known: Sequence[int], page_count: int) -> list[Pages]:
+    """The page numbers of each document that a caller wishes; ``known`` were read. Raises: InvalidField."""
+    parts, owners = list[Pages](), dict[int, int]()
+    for index, ranges in enumerate(cut):
+        place = f"documents[{index}].pages"
+        if not ranges.strip():
+            raise InvalidField(f'{place}: is empty; name its pages, such as "1-3,7"', param=place)
+        pages = select_pages(ranges, page_count, FileLimits(pages=page_count))
+        for number in pages:
+            if number not in known:
+                raise InvalidField(f"{place}: page {number} was not read, so no document can have it", param=place)
+            if (owner := owners.setdefault(number, index)) != index:
+                raise InvalidField(
+                    f"{place}: page {number} is in documents[{owner}], too; a page belongs to one document", param=place
+                )
+        parts.append(pages)
+    return parts
+
+
+def _require_divisible(stored: StoredDocument, anew: Sequence[Pages]) -> None:
+    """Raise where a file cannot be cut otherwise."""
+    if stored.answer["kind"] == RECORDING:
+        raise InvalidField("documents: a recording has no documents to cut", param="documents")
+    fields = [field for part in stored.parts for field in part.read["fields"].values()]
+    if anew and any(field["source"] == "xml" for field in fields):
+        raise InvalidField(
+            "documents: the electronic invoice in the file is of the whole file, which stays one document",
+            param="documents",
+        )
+    if sum(change.action == "split" for change in stored.changes) >= _MOST_SPLITS:
+        advice = "Delete it and send the file again to begin anew."
+        raise TooLarge("times that this file was cut", _MOST_SPLITS, _MOST_SPLITS, "fixed", advice=advice)
 
 
 def _checked_document(stored: StoredDocument) -> CheckedDocument:

@@ -53,6 +53,7 @@ async def test_json(client: httpx.AsyncClient, services: FakeServices) -> None:
         "model": "whisper-base",
         "language": "es",
         "why": "from 88 s on the file is damaged",
+        "reasons": [{"code": "other", "params": {"text": "from 88 s on the file is damaged"}}],
     } == answer.json()
     require_schema(TranscriptionAnswer, answer.json())
     [(content, options, urgency)] = services.speech.calls
@@ -114,9 +115,9 @@ async def test_verbose_json(
     assert ("transcribe", "spanish", 90.5, TEXT, 0.75, 5.0) == (
         body["task"], body["language"], body["duration"], body["text"], body["language_score"], body["speech_s"],
     )  # fmt: skip
-    assert [{"start": 80.0, "end": 82.0, "text": "Thanks for watching!", "why": "nobody speaks there"}] == (
-        body["dropped"]
-    )
+    reasons = [{"code": "other", "params": {"text": "nobody speaks there"}}]
+    dropped = {"start": 80.0, "end": 82.0, "text": "Thanks for watching!", "why": "nobody speaks there"}
+    assert [{**dropped, "reasons": reasons}] == body["dropped"]
     if words:
         assert {"word": "La", "start": 1.0, "end": 2.0, "confidence": 0.5} == body["words"][0]
     if segments:

@@ -318,8 +318,9 @@ async def test_the_fields_of_a_file(client: httpx.AsyncClient, services: FakeSer
     )
     table = await client.post("/v1/fields", files=FILE, data={"format": "csv"})
 
-    assert {"fields", "fields_why", "valid", "documents"} <= answer.json().keys()
-    assert [{"pages", "kind", "fields", "fields_why", "valid"}] == [one.keys() for one in answer.json()["documents"]]
+    assert {"fields", "fields_why", "fields_reasons", "valid", "documents"} <= answer.json().keys()
+    keys = {"pages", "kind", "fields", "fields_why", "fields_reasons", "valid"}
+    assert [keys] == [one.keys() for one in answer.json()["documents"]]
     assert "chunks" not in answer.json()
     assert "text/csv; charset=utf-8" == table.headers["content-type"]
     [first, second] = [options for _, options, _ in services.documents.calls]

@@ -78,7 +78,7 @@ async def test_minutes_are_pages(client: httpx.AsyncClient) -> None:
         "text": "La", "start_s": 1.0, "end_s": 2.0, "confidence": 0.5, "start": 0, "end": 2, "line": 0, "block": 0,
     } == first["words"][0]  # fmt: skip
     assert "speech" == first["source"]
-    assert [{"feature": "tables", "why": "a recording has no layout"}] == body["skipped"]
+    assert ["tables: a recording has no layout"] == [f"{one['feature']}: {one['why']}" for one in body["skipped"]]
     assert [{"page": 2, "start_s": 70.0, "end_s": 70.5}] == body["entities"][0]["places"]
     assert [{"page": 2, "start_s": 70.0, "end_s": 71.0}] == body["key_sentences"][0]["places"]
 

@@ -20,9 +20,11 @@ from backend.api.routes.stored_documents import (
     StoredDocumentAnswer,
 )
 from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_digest, owner_digest
+from backend.documents.formats.plain_json import pages_fields
 from backend.documents.records import DocumentAnswer, DocumentOptions
 from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.text_fields import find_text_fields
+from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.stored_file import StoredFile
 from backend.lanes.text_work import TextWork
 from backend.search.files import FileService
@@ -156,6 +158,91 @@ async def test_corrected_then_confirmed(client: httpx.AsyncClient, services: Fak
     assert ("confirmed", "anybody") == (confirmed.json()["state"], confirmed.json()["documents"][0]["confirmed_by"])
     assert ["correct", "correct", "confirm", "reopen"] == [one["action"] for one in reopened.json()["changes"]]
     require_schema(StoredDocumentAnswer, (await client.get(path)).json())
+
+
+def _paper(number: int, name: str, total: str) -> Page:
+    """A page of an invoice."""
+    lines = (
+        f"FACTURA {name}",
+        "Fecha: 12/03/2026",
+        "Base imponible 100,00 €",
+        "IVA 21 % 21,00 €",
+        f"Total factura {total} €",
+    )
+    words = [
+        [
+            RawWord(word, Box(60.0 + 60 * place, 60.0 + 30 * row, 110.0 + 60 * place, 72.0 + 30 * row), 1.0)
+            for place, word in enumerate(line.split())
+        ]
+        for row, line in enumerate(lines)
+    ]
+    return make_page(
+        [words], number=number, width=595.0, height=842.0, source="text_layer", why="sound", engine="pdfium",
+        confidence=1.0,
+    )  # fmt: skip
+
+
+async def test_cut_by_hand(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """A file that was read as one invoice is cut into two, each read from its pages as they are kept; then joined."""
+    pages = (_paper(1, "F-1", "121,00"), _paper(2, "F-2", "121,00"))
+    read = list(pages_fields(Document("pdf", pages, 2, "ab")))
+    wire = {**wire_answer(wire_document((1, 2), **INVOICE)), "pages": read}
+    with stored(PDF) as content:
+        path = f"/v1/documents/{(await services.stored_documents.add(owner, content, 'a.pdf', wire)).id}"
+    await client.patch(f"{path}/fields", json={"fields": {"InvoiceTotal": "1.00"}})
+
+    body = {"documents": [{"pages": "1"}, {"pages": "2"}]}
+    cut = await client.post(f"{path}/split", json=body, headers={"If-Match": '"2"'})
+    late = await client.post(f"{path}/split", json={"documents": [{"pages": "1-2"}], "revision": 2})
+    ledger = await client.get("/v1/documents/ledger")
+    joined = await client.post(f"{path}/split", json={"documents": [{"pages": "1-2"}], "revision": 3})
+
+    for answer in (cut, joined):
+        require_schema(ListedDocumentAnswer, answer.json())
+    documents = cut.json()["documents"]
+    assert [("121.00", [1]), ("121.00", [2])] == [
+        (one["fields"]["InvoiceTotal"]["value"], one["pages"]) for one in documents
+    ]
+    assert [1, 2] == [one["fields"]["InvoiceTotal"]["page"] for one in documents]
+    assert [("121.00", [1]), ("121.00", [2])] == sorted((row["total"], row["pages"]) for row in ledger.json()["data"])
+    problem(late, 409, "conflict", "anybody split documents")
+    assert [[1, 2]] == [one["pages"] for one in joined.json()["documents"]]
+    assert ["correct", "split", "split"] == [one["action"] for one in joined.json()["changes"]]
+    assert [{"pages": [1], "of": None}, {"pages": [2], "of": None}] == joined.json()["changes"][1]["documents"]
+    require_schema(StoredDocumentAnswer, (await client.get(path)).json())
+
+
+async def test_a_code_stays_with_its_page(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """What a tax QR code said of a page is said of the document that has this page afterwards, and of no other."""
+    pages = (_paper(1, "F-1", "121,00"), _paper(2, "F-2", "121,00"))
+    document = wire_document((1, 2), **INVOICE)
+    document["fields"]["InvoiceId"] |= {"value": "QR-2", "source": "qr", "why": "the VERI*FACTU code on page 2 says so"}
+    wire = {**wire_answer(document), "pages": list(pages_fields(Document("pdf", pages, 2, "ab")))}
+    with stored(PDF) as content:
+        path = f"/v1/documents/{(await services.stored_documents.add(owner, content, 'a.pdf', wire)).id}"
+
+    cut = await client.post(f"{path}/split", json={"documents": [{"pages": "1"}, {"pages": "2"}]})
+
+    first, second = (one["fields"] for one in cut.json()["documents"])
+    assert ("QR-2", "qr") == (second["InvoiceId"]["value"], second["InvoiceId"]["source"])
+    assert "qr" not in {field["source"] for field in first.values()}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param({"documents": "1"}, "documents", id="no-list"),
+        pytest.param({"documents": [{"pages": "1"}, {"pages": "1-2"}]}, "page 1 is in documents[0], too", id="twice"),
+        pytest.param({"documents": [{"pages": "x"}]}, "is no page and no range", id="no-number"),
+    ],
+)
+async def test_cuts_that_are_refused(
+    client: httpx.AsyncClient, services: FakeServices, owner: str, body: dict[str, Any], said: str
+):
+    """Each says what is wrong with which pages."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
+
+    problem(await client.post(f"{path}/split", json=body), 422, "invalid_field", said)
 
 
 async def test_two_people_at_once(client: httpx.AsyncClient, services: FakeServices, owner: str):

@@ -111,7 +111,7 @@ def test_documents_combine_text_and_picture(client: httpx.Client) -> None:
         "/v1/documents", files={"file": content}, data={"features": "classes", "classifier": "document-type"}
     ).json()["classes"]
 
-    assert {"text", "image", "combined", "why", "prediction", "score", "predictions"} == set(classes)
+    assert {"text", "image", "combined", "why", "reasons", "prediction", "score", "predictions"} == set(classes)
     assert (1, "page-kinds") == (classes["image"]["page"], classes["image"]["model"])
     assert "invoice" == classes["text"]["prediction"]
     assert classes["combined"] == ("average of the logarithms" in classes["why"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -43,11 +43,19 @@ class Documents:
         self.service = StoredDocuments(storage, self.files, lesson_of=lesson_of)
 
     async def add(
-        self, *documents: Mapping[str, Any], owner: str = "ana", content: bytes = b"%PDF", **options: Any
+        self,
+        *documents: Mapping[str, Any],
+        owner: str = "ana",
+        content: bytes = b"%PDF",
+        expires_after_s: float | None = None,
+        pages: int = 2,
+        **head: Any,
     ) -> StoredDocument:
+        """Keep a file. Args: pages, how many were read; head, further members of the answer."""
         self.clock.advance(1.0)
+        answer = {**wire_answer(*documents, pages=pages), **head}
         with stored_bytes(content) as kept:
-            return await self.service.add(owner, kept, "factura.pdf", wire_answer(*documents), **options)
+            return await self.service.add(owner, kept, "factura.pdf", answer, expires_after_s=expires_after_s)
 
     async def correct(
         self, stored: StoredDocument, by: str = "eva", document: int = 0, **fields: Any
@@ -305,6 +313,97 @@ class TestCorrections:
 
         with pytest.raises(InvalidField, match="this file holds 1, so it must be 0 to 0, got 1"):
             await documents.correct(stored, document=1, InvoiceId="1")
+
+
+class TestCut:
+    """A file that is cut into documents by hand."""
+
+    @staticmethod
+    async def _cut(
+        documents: Documents, stored: StoredDocument, *cut: str, revision: int | None = None
+    ) -> StoredDocument:
+        async def read(
+            _stored: StoredDocument, _content: Mapping[str, Any], parts: Sequence[Sequence[int]]
+        ) -> list[dict[str, Any]]:
+            names = [f"read {part[0]}-{part[-1]}" for part in parts]
+            made = [wire_document(part, InvoiceId=name) for part, name in zip(parts, names, strict=True)]
+            return [{key: value for key, value in one.items() if key != "tables"} for one in made]
+
+        return await documents.service.split("ana", "eva", stored.id, cut, read, revision=revision)
+
+    async def test_what_stays_keeps_what_people_did(self, documents: Documents, reopen: Reopen):
+        """Documents whose pages change are read anew; others keep corrections and confirmation, wherever they stand."""
+        stored = await documents.add(wire_document((1,), **INVOICE), wire_document((2,), **INVOICE), pages=4)
+        stored = await documents.correct(stored, document=1, InvoiceId="mine")
+        stored = await documents.service.confirm("ana", "eva", stored.id, 1)
+        stored = await self._cut(documents, stored, "1,3", "4", "2", revision=stored.revision)
+
+        kept = await Documents(await reopen()).service.get("ana", stored.id)
+
+        assert (4, (False, False, True)) == (kept.revision, kept.confirmed)
+        assert ["read 1-3", "read 4-4", "mine"] == [_fields(kept, index)["InvoiceId"] for index in range(3)]
+        assert [[1, 3], [4], [2]] == [list(one["pages"]) for one in corrected_answer(kept)["documents"]]
+
+    async def test_lists_and_corrections_follow(self, documents: Documents):
+        """Filters find the new documents alone, and later changes are of these."""
+        stored = await documents.add(wire_document((1, 2), **INVOICE))
+        stored = await documents.correct(stored, InvoiceId="gone")
+        stored = await self._cut(documents, stored, "1", "2")
+        stored = await documents.correct(stored, document=1, InvoiceId="mine")
+
+        assert [[], [stored.id], [stored.id]] == [
+            await documents.ids(number=number) for number in ("gone", "read 1-1", "mine")
+        ]
+        assert ["read 1-1", "mine"] == [_fields(stored, index)["InvoiceId"] for index in range(2)]
+        joined = await self._cut(documents, stored, "1-2")
+        assert ["read 1-2"] == [_fields(joined)["InvoiceId"]]
+        assert ["correct", "split", "correct", "split"] == [change.action for change in joined.changes]
+
+    async def test_as_it_is(self, documents: Documents):
+        """A cut that is there already changes nothing, so that it may be sent again."""
+        stored = await documents.add()
+
+        assert stored == await self._cut(documents, stored, "1") == await documents.service.get("ana", stored.id)
+
+    @pytest.mark.parametrize(
+        ("cut", "said"),
+        [
+            pytest.param(("1", "1-2"), "page 1 is in documents.0., too", id="a-page-twice"),
+            pytest.param(("1", "7"), "the file has 4", id="a-page-that-is-not-there"),
+            pytest.param(("3",), "page 3 was not read", id="a-page-that-was-not-read"),
+            pytest.param(("2-1",), "did you mean 1-2", id="backwards"),
+            pytest.param((" ",), "is empty", id="no-page"),
+        ],
+    )
+    async def test_refused(self, documents: Documents, cut: Sequence[str], said: str):
+        """The message says which pages; nothing changes."""
+        stored = await documents.add(wire_document((1,), **INVOICE), page_count=4)
+
+        with pytest.raises(InvalidField, match=said):
+            await self._cut(documents, stored, *cut)
+
+        assert stored == await documents.service.get("ana", stored.id)
+
+    async def test_not_of_what_others_changed(self, documents: Documents):
+        """With the revision of before it is refused, and says who was faster."""
+        stored = await documents.add()
+        await documents.correct(stored, InvoiceId="9")
+
+        with pytest.raises(Conflict, match="eva corrected InvoiceId"):
+            await self._cut(documents, stored, "1", "2", revision=1)
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [({"kind": "audio"}, "a recording"), ({"source": "xml"}, "electronic invoice in the file is of the whole")],
+    )
+    async def test_not_divisible(self, documents: Documents, changes: Mapping[str, str], said: str):
+        """Recordings have no documents, and data in a file is of the whole file."""
+        document = wire_document((1, 2), **INVOICE)
+        document["fields"]["InvoiceId"]["source"] = changes.get("source", "text")
+        stored = await documents.add(document, kind=changes.get("kind", "pdf"))
+
+        with pytest.raises(InvalidField, match=said):
+            await self._cut(documents, stored, "1", "2")
 
 
 class TestReview:

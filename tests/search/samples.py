@@ -13,6 +13,7 @@ from backend.files.limits import FileLimits
 from backend.files.pages import Box
 from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
+from backend.reasons import reasons_in
 from backend.search.records import (
     Attributes,
     EncoderIdentity,
@@ -146,7 +147,8 @@ _VALID = {"totals": True, "VendorTaxId": None, "CustomerTaxId": None, "IBAN": No
 def wire_field(value: str, **changes: Any) -> dict[str, Any]:
     """A field as POST /v1/documents answers it."""
     field = {"value": value, "text": value, "score": 0.9, "page": 1, "boxes": [[1.0, 2.0, 3.0, 4.0]]}
-    rest = {"start": 0, "end": len(value), "source": "text", "why": "beside its label"}
+    why = "beside its label"
+    rest = {"start": 0, "end": len(value), "source": "text", "why": why, "reasons": reasons_in(why)}
     return {**field, **rest, "valid": None, "repair": None, "ambiguous": False, **changes}
 
 
@@ -169,19 +171,27 @@ INVOICE = {
 }
 
 
-def wire_answer(*documents: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer of POST /v1/documents: an invoice of two pages, unless other documents are given."""
+def wire_answer(*documents: Mapping[str, Any], pages: int = 2) -> dict[str, Any]:
+    """An answer of POST /v1/documents: an invoice of a file of two pages, unless other documents are given."""
     made = list(documents) or [wire_document(**INVOICE)]
     word = {"text": "FACTURA", "box": [1.0, 2.0, 3.0, 4.0], "confidence": 1.0, "start": 0, "end": 7}
-    page = {"source": "text_layer", "why": "sound", "engine": "pdfium", "confidence": 1.0, "language": "es"}
+    page = {
+        "source": "text_layer",
+        "why": "sound",
+        "reasons": reasons_in("sound"),
+        "engine": "pdfium",
+        "confidence": 1.0,
+        "language": "es",
+    }
+    page |= {"width": 595.0, "height": 842.0, "units_per_inch": 72.0, "rotation": 0}
     page |= {"incomplete": False, "start": 0, "text": "FACTURA", "words": [{**word, "line": 0, "block": 0}]}
     return {
         "object": "document",
         "kind": "pdf",
-        "page_count": 2,
+        "page_count": pages,
         "sha256": "ab" * 32,
         "metadata": {},
-        "pages": [{"number": number, **page} for number in (1, 2)],
+        "pages": [{"number": number, **page} for number in range(1, pages + 1)],
         "failed_pages": [],
         "text": "FACTURA",
         "language": {"code": "es", "score": 1.0},

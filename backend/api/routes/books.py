@@ -249,7 +249,7 @@ async def _book_all(request: Request, query: BookQuery, take: Callable[[Sequence
     async with aclosing(stored) as each:  # type: ignore[type-var]
         async for one in each:
             files.append(one)
-            count += len(one.answer["documents"])
+            count += len(one.parts)
             if count > MOST_DOCUMENTS:
                 advice = "Ask for fewer: by state, date_from and date_to, supplier or ids."
                 raise TooLarge("documents", count, MOST_DOCUMENTS, "of one answer", advice=advice)

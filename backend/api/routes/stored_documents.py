@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, owner_of
+from backend.api.dependencies import Handle, context_of, owner_of, services_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import (
@@ -27,24 +27,28 @@ from backend.api.parameters import (
     page_number,
     path_id,
 )
-from backend.api.request_fields import WireRequest, none_if_empty, one_of
+from backend.api.request_fields import PAGES_PATTERN, WireRequest, none_if_empty, one_of
 from backend.api.routes.document_answers import (
     FIELD_EXAMPLE,
     VALIDITY_EXAMPLE,
     DocumentAnswer,
     OneDocumentAnswer,
+    documents_answer,
 )
 from backend.api.routes.files import StoredFileResponse, list_answer
-from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, patch, query_parameters
+from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, patch, post, query_parameters
 from backend.api.service_call import call_within_limit
+from backend.documents.service import DocumentService
 from backend.errors import InvalidField
 from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, PATTERNS, TEXT_CHARS, type_of
 from backend.invoices.records import FIELD_NAMES
+from backend.invoices.structure import fields_of_parts
 from backend.reasons import reasons_in
 from backend.search.corrected_answer import KIND
+from backend.search.lessons import document_of
 from backend.search.records import (
     DOCUMENT_STATES,
-    DocumentChange,
+    DocumentAction,
     DocumentQuery,
     DocumentSort,
     DocumentState,
@@ -53,6 +57,8 @@ from backend.search.records import (
 from backend.search.stored_documents import KINDS, CheckedDocument, StoredDocuments
 
 _documents_of: Handle[StoredDocuments] = Handle("stored_documents")
+_reader_of: Handle[DocumentService] = Handle("documents")
+_MOST_CUT = 1_000  # documents of a file
 
 
 class ProblemAnswer(TypedDict):
@@ -69,15 +75,27 @@ class ProblemAnswer(TypedDict):
     others: NotRequired[Annotated[int, Field(description="How many there are.")]]
 
 
+class CutAnswer(TypedDict):
+    """A document that somebody cut out of a file."""
+
+    pages: list[int]
+    of: Annotated[int | None, Field(description="Its index before, where its pages stayed; null: read anew.")]
+
+
 class ChangeAnswer(TypedDict):
-    """What somebody did to one document of the file."""
+    """What somebody did to one document of the file, or to how the file is cut into documents."""
 
     revision: Annotated[int, Field(description="That it made.")]
-    action: Literal["correct", "confirm", "reopen"]
-    document: int
+    action: DocumentAction
+    document: Annotated[
+        int | None, Field(description="Index among the documents that the file had then; null of a split.")
+    ]
     at: Annotated[float, Field(description="Unix seconds.")]
     by: Annotated[str, Field(description="The name of the key.")]
     fields: Annotated[dict[str, Any], Field(description="Of a correction, as they were sent.")]
+    documents: NotRequired[
+        Annotated[list[CutAnswer], Field(description="Of a split: the pages of each document, and what it was before.")]
+    ]
 
 
 class StoredHead(TypedDict):
@@ -150,15 +168,26 @@ def revision_headers(stored: StoredDocument) -> dict[str, str]:
     return {"ETag": f'"{stored.revision}"'}
 
 
-def _change_answer(change: DocumentChange) -> ChangeAnswer:
-    return {
-        "revision": change.revision,
-        "action": change.action,
-        "document": change.document,
-        "at": change.at_s,
-        "by": change.by,
-        "fields": dict(change.fields),
-    }
+def _change_answers(stored: StoredDocument) -> list[ChangeAnswer]:
+    """The history of a document, the oldest first."""
+    cut = [list(document["pages"]) for document in stored.answer["documents"]]
+    answers: list[ChangeAnswer] = []
+    for change in stored.changes:
+        answer: ChangeAnswer = {
+            "revision": change.revision,
+            "action": change.action,
+            "document": change.document,
+            "at": change.at_s,
+            "by": change.by,
+            "fields": {} if change.action == "split" else dict(change.fields),
+        }
+        if change.action == "split":
+            of = [document.get("of") for document in change.fields["documents"]]
+            anew = [document.get("pages") for document in change.fields["documents"]]
+            cut = [list(pages) if index is None else cut[index] for index, pages in zip(of, anew, strict=True)]
+            answer["documents"] = [{"pages": pages, "of": index} for pages, index in zip(cut, of, strict=True)]
+        answers.append(answer)
+    return answers
 
 
 def _whole(answer: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,7 +210,7 @@ _LISTED_PARTS = ("kind", "page_count", "sha256", "documents")
 async def _answered(request: Request, stored: StoredDocument) -> Response:
     """The document without its pages, as changes are answered."""
     [checked] = await _documents_of(request).checked(stored.owner, [stored])
-    changes = [_change_answer(change) for change in stored.changes]
+    changes = _change_answers(stored)
     answer = {**_listed(checked), "changes": changes}
     return json_response(answer, headers=revision_headers(stored))
 
@@ -281,7 +310,7 @@ async def retrieve_document(request: Request) -> Response:
     stored = await call_within_limit(request, service.get(owner, path_id(request, "document")))
     content = await call_within_limit(request, service.content(stored))
     [checked] = await call_within_limit(request, service.checked(owner, [stored]))
-    changes = [_change_answer(change) for change in stored.changes]
+    changes = _change_answers(stored)
     head = {**stored_head(stored, checked.problems), "changes": changes}
     written = await asyncio.to_thread(lambda: orjson.dumps({**_whole(checked.answer, content), **head}))
     return JsonBytes(written, headers=revision_headers(stored))
@@ -379,6 +408,56 @@ async def correct_fields(request: Request) -> Response:
     caller, revision = context_of(request).caller, _revision(request, body.revision)
     call = _documents_of(request).correct(
         caller.owner, caller.name, path_id(request, "document"), body.document, body.fields, revision=revision
+    )
+    return await _answered(request, await call_within_limit(request, call))
+
+
+class CutRequest(WireRequest):
+    """One document of a file."""
+
+    pages: str = Field(
+        min_length=1,
+        max_length=1000,
+        json_schema_extra={"pattern": PAGES_PATTERN},
+        description="Its pages in the file, such as 1-3,7.",
+    )
+
+
+class SplitRequest(WireRequest):
+    """`POST /v1/documents/{id}/split`."""
+
+    documents: list[CutRequest] = Field(
+        min_length=1,
+        max_length=_MOST_CUT,
+        description="The documents of the file from now on: fewer than before to join them, more to split. A page "
+        "belongs to one document at most.",
+    )
+    revision: int | None = Field(
+        None, ge=1, le=10**9, description="That you have seen; If-Match says the same. Without it the latest is cut."
+    )
+
+
+async def split_document(request: Request) -> Response:
+    """Cut a stored file into documents by hand, or join what was cut wrongly.
+
+    A document whose pages stay as they were keeps its corrections and whether it is confirmed. The fields of others are
+    read anew from the pages as they are kept; what was corrected in a document that is no more stays in `changes`.
+    """
+    body = await read_json(request, SplitRequest)
+    caller, revision = context_of(request).caller, _revision(request, body.revision)
+    text_work, examples = services_of(request).text_work, _reader_of(request).examples
+
+    async def read(
+        stored: StoredDocument, content: Mapping[str, Any], parts: Sequence[Sequence[int]]
+    ) -> list[OneDocumentAnswer]:
+        document = document_of(stored, content)
+        known = await examples.of(caller.owner, document)
+        found = await text_work.run_long(partial(fields_of_parts, document, parts, known))
+        return documents_answer(found, None, ())
+
+    cut = [document.pages for document in body.documents]
+    call = _documents_of(request).split(
+        caller.owner, caller.name, path_id(request, "document"), cut, read, revision=revision
     )
     return await _answered(request, await call_within_limit(request, call))
 
@@ -555,6 +634,21 @@ ROUTES = (
                 "fields": {"DueDate": {"value": "2026-04-12", "page": 1, "boxes": [[56.7, 60.2, 98.4, 72.0]]}}
             },
             "lines": {"fields": {"Items": [{"Description": "Tornillos", "Quantity": "100", "Amount": "12.50"}]}},
+        },
+        schema=ListedDocumentAnswer,
+        example=_CHANGED,
+        headers=("ETag",),
+        errors=(400, 404, 409, 413, 415, 422, 429, 504),
+        parameters=(_ID, _IF_MATCH, REQUEST_TIMEOUT),
+    ),
+    post(
+        "/v1/documents/{id}/split",
+        split_document,
+        tag="documents",
+        request=SplitRequest,
+        examples={
+            "two of one": {"documents": [{"pages": "1"}, {"pages": "2"}]},
+            "one of two": {"documents": [{"pages": "1-2"}]},
         },
         schema=ListedDocumentAnswer,
         example=_CHANGED,

@@ -31,7 +31,7 @@ def test_fields_stand_in_a_fixed_order_and_numbers_are_short():
     """Boxes are rounded to hundredths, confidences to four digits."""
     words = [[[RawWord("Sí", Box(1 / 3, 2.0, 10 / 3, 4.005), 0.987654)]]]
     page = make_page(
-        words, number=2, width=595.276, height=841.89, source="ocr", why="scan", engine="e", confidence=2 / 3
+        words, number=2, width=595.276, height=841.89, source="ocr", why="asked for", engine="e", confidence=2 / 3
     )
     document = Document("pdf", (page,), 7, "ff", {"title": "A\x00B \ud800"})
 
@@ -39,7 +39,8 @@ def test_fields_stand_in_a_fixed_order_and_numbers_are_short():
         b"".join(stream_json(document))
         == (
             '{"kind":"pdf","page_count":7,"sha256":"ff","metadata":{"title":"AB"},"pages":[{"number":2,"width":595.28,'
-            '"height":841.89,"units_per_inch":72.0,"rotation":0,"source":"ocr","why":"scan","engine":"e",'
+            '"height":841.89,"units_per_inch":72.0,"rotation":0,"source":"ocr","why":"asked for",'
+            '"reasons":[{"code":"asked_for","params":{}}],"engine":"e",'
             '"confidence":0.6667,"language":null,"incomplete":false,"start":0,"text":"Sí","words":[{"text":"Sí","box":[0.33,2.0,3.33,4.0],'
             '"confidence":0.9877,"start":0,"end":2,"line":0,"block":0}]}]}'
         ).encode()
