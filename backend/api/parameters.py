@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 
+from backend.api.dependencies import context_of
 from backend.api.request_fields import none_if_empty, number_of, param_of
 from backend.errors import InvalidField, NotFound
 from backend.search.records import FileStatus, ListPage, Order
@@ -138,4 +139,28 @@ DPI_PARAMETER = {
     "name": "dpi",
     "in": "query",
     "schema": {"type": "number", "minimum": _DPI[0], "maximum": _DPI[2], "default": _DPI[1]},
+}
+
+
+_KEY_CHARS = 255
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The Idempotency-Key of a request; None without one. Raises: InvalidField."""
+    header = context_of(request).headers.get(b"idempotency-key")
+    if header is None:
+        return None
+    key = header.decode("latin-1").strip()
+    if not 1 <= len(key) <= _KEY_CHARS:
+        raise InvalidField(
+            f"Idempotency-Key: must have 1 to {_KEY_CHARS} characters, got {len(key)}", param="Idempotency-Key"
+        )
+    return key
+
+
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "minLength": 1, "maxLength": _KEY_CHARS, "pattern": r"\S"},
+    "description": "The same key again gives what it gave before.",
 }

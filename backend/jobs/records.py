@@ -46,6 +46,14 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepAs:
+    """How the document of a job is stored."""
+
+    file_id: str
+    expires_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One file to be processed in the background. Times are Unix seconds.
 
@@ -81,6 +89,17 @@ class Job:
     def models(self) -> str:
         """Which models served when it was sent; "" for a job of a release that did not write it."""
         return str(self.options.get("models", ""))
+
+    @property
+    def keep_as(self) -> KeepAs | None:
+        """How its document is stored; None where it is not."""
+        asked = self.options.get("store")
+        return None if asked is None else KeepAs(**asked)
+
+    @property
+    def document_id(self) -> str | None:
+        """The stored document that it has made."""
+        return self.keep_as.file_id if self.keep_as is not None and self.status == "succeeded" else None
 
 
 class PageRecord(NamedTuple):

@@ -50,6 +50,14 @@ class Process(Protocol):
     ) -> Awaitable[DocumentAnswer]: ...
 
 
+# Stores the document of a job as its `keep_as` says; the same job again is the same document.
+Keep = Callable[[Job, StoredFile, DocumentAnswer], Awaitable[None]]
+
+
+async def _keep_nothing(*_: object) -> None:
+    raise Unavailable("store: no documents are kept in this process; send the file without it", kind="for_good")
+
+
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
     """How many jobs run, for how long, and how often they are tried."""
@@ -102,6 +110,7 @@ class JobRunner:
         self._store, self._process, self._supervisor, self._enter = store, process, supervisor, enter
         self._telemetry, self._policy, self._passwords, self._now = telemetry, policy, passwords, now
         self._meter_of = meter_of
+        self.keep: Keep = _keep_nothing
         self._free_workers = asyncio.Semaphore(policy.workers)
         self._handled: set[str] = set()  # jobs whose claim a worker has, running or not
         self._runs: dict[str, _Run] = {}
@@ -371,6 +380,8 @@ class JobRunner:
             urgency = Urgency(Priority.BULK, time.monotonic() + job.limit_s)
             answer = await self._process(stored, options, urgency, writer.on_event, owner=job.owner)
             self._meter_of(job.owner).charge("tokens", answer.understood.tokens)
+            if job.keep_as is not None:
+                await self.keep(job, stored, answer)
             return await asyncio.to_thread(pack_answer, answer)
         finally:
             stored.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -21,8 +21,8 @@ from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
 from backend.jobs.event_watch import EventWatch, Watchers
-from backend.jobs.records import Job, JobFile, JobQuota
-from backend.jobs.runner import JobPolicy, JobRunner, Process
+from backend.jobs.records import Job, JobFile, JobQuota, KeepAs
+from backend.jobs.runner import JobPolicy, JobRunner, Keep, Process
 from backend.jobs.states import move
 from backend.jobs.store import JobStore
 from backend.lanes.cache.scope import Enter, share_with_all
@@ -55,6 +55,7 @@ class JobRequest:
     key: str | None = None  # its Idempotency-Key
     quota: JobQuota | None = None  # of its owner
     answer: Mapping[str, Any] = field(default_factory=dict)  # how another service's dialect answers with it, as JSON
+    keep_as: KeepAs | None = None  # None: it is not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,10 @@ class JobService:
         )
         telemetry.document_jobs_live.labels("running").set_function(lambda: self._runner.running)
         telemetry.document_jobs_live.labels("queued").set_function(store.waiting)
+
+    def keep_with(self, keep: Keep) -> None:
+        """What stores the documents of jobs that ask for it; to be set before `start`."""
+        self._runner.keep = keep
 
     async def start(self) -> None:
         await self._store.start()
@@ -260,6 +265,7 @@ class JobService:
                 "format": request.format,
                 "models": self._models(),
                 "answer": dict(request.answer),
+                "store": None if request.keep_as is None else asdict(request.keep_as),
             },
             same=owner_digest(owner, *_sameness(request)),
             limit_s=min(request.limit_s or self._policy.limit_s, self._policy.limit_s),
@@ -294,4 +300,6 @@ class JobService:
 def _sameness(request: JobRequest) -> list[str]:
     """What two requests of an owner have in common where one job does for both."""
     same = [request.stored.sha256, request.options.key(), request.encoding_format, request.format]
+    if request.keep_as is not None:  # each stores a document of its own, but for those with the same key
+        same += ["store", str(request.keep_as.expires_after_s), request.key or request.keep_as.file_id]
     return [*same, orjson.dumps(request.answer).decode()] if request.answer else same

@@ -82,6 +82,10 @@ class RenderPage(Protocol):
     ) -> Awaitable[bytes]: ...
 
 
+def new_file_id() -> str:
+    return f"file-{secrets.token_hex(12)}"
+
+
 class FileService:
     """Each caller sees only its own files. Used on the event loop only.
 
@@ -129,14 +133,21 @@ class FileService:
         return record
 
     def record(
-        self, owner: str, content: StoredFile, name: str, purpose: str, *, expires_after_s: float | None = None
+        self,
+        owner: str,
+        content: StoredFile,
+        name: str,
+        purpose: str,
+        *,
+        expires_after_s: float | None = None,
+        file_id: str | None = None,
     ) -> FileRecord:
         """What is kept of a new file beside its bytes. Raises: InvalidField."""
         checked_text(name, "file.name", NAME_CHARS, "file")
         checked_text(purpose, "purpose", NAME_CHARS, "purpose")
         now_s = self._now()
         return FileRecord(
-            id=f"file-{secrets.token_hex(12)}",
+            id=file_id or new_file_id(),
             owner=owner,
             name=name,
             size_bytes=content.size_bytes,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from backend.callers.callers import owner_digest
 from backend.errors import Conflict, InvalidField, NotFound, TooLarge
 from backend.files.limits import FileLimits
 from backend.files.page_ranges import select_pages
@@ -23,6 +25,7 @@ from backend.search.records import (
     DocumentChange,
     DocumentQuery,
     DocumentRow,
+    FileRecord,
     Lesson,
     ListPage,
     ListRange,
@@ -58,6 +61,11 @@ class CheckedDocument(NamedTuple):
     problems: list[dict[str, Any]]  # what does not fit, as codes with parameters; see `found_problems`
 
 
+def keyed_id(owner: str, key: str) -> str:
+    """The id of the document that an owner's Idempotency-Key stands for."""
+    return f"file-{owner_digest(owner, key)[:24]}"
+
+
 class StoredDocuments:
     """Each caller sees only its own documents. Used on the event loop only.
 
@@ -69,6 +77,7 @@ class StoredDocuments:
         self, storage: SearchStorage, files: FileService, *, lesson_of: LessonOf = lambda _confirmed: None
     ) -> None:
         self._storage, self._files, self._lesson_of = storage, files, lesson_of
+        self._adding = asyncio.Lock()
 
     async def add(
         self,
@@ -78,13 +87,32 @@ class StoredDocuments:
         answer: Mapping[str, Any],
         *,
         expires_after_s: float | None = None,
+        file_id: str | None = None,
     ) -> StoredDocument:
         """Keep a file with its answer of POST /v1/documents. Raises: as `FileService.upload`.
 
         Args:
             content: stays the caller's to close.
+            file_id: the document of this id is answered where it is there already; None: a new one.
         """
-        file = self._files.record(owner, content, name, PURPOSE, expires_after_s=expires_after_s)
+        file = self._files.record(owner, content, name, PURPOSE, expires_after_s=expires_after_s, file_id=file_id)
+        async with self._adding if file_id else nullcontext():  # two with one id come one after the other
+            before = await self.kept_before(owner, file_id, content) if file_id else None
+            return before or await self._add(file, content, answer)
+
+    async def kept_before(self, owner: str, file_id: str, content: StoredFile) -> StoredDocument | None:
+        """The document that this id was given before. Raises: InvalidField where that is of another file."""
+        stored = await self._storage.document(owner, file_id)
+        if stored is None or self._files.has_expired(stored.file):
+            return None
+        if stored.file.sha256 != content.sha256:
+            raise InvalidField(
+                "Idempotency-Key: it came before with another file; send a new key with a new file",
+                param="Idempotency-Key",
+            )
+        return stored
+
+    async def _add(self, file: FileRecord, content: StoredFile, answer: Mapping[str, Any]) -> StoredDocument:
         kept = {key: value for key, value in answer.items() if key not in _NOT_KEPT}
         kept["documents"] = [
             {key: value for key, value in document.items() if key != "tables"} for document in answer["documents"]
@@ -92,7 +120,7 @@ class StoredDocuments:
         apart = {key: answer[key] for key in DOCUMENT_CONTENT if key in answer}
         stored = StoredDocument(file, 1, file.created_s, kept)
         row = DocumentRow(stored, values_of(corrected_answer(stored)))
-        await self._storage.add_document(row, content, apart, limits=self._files.limits_of(owner))
+        await self._storage.add_document(row, content, apart, limits=self._files.limits_of(file.owner))
         return stored
 
     async def get(self, owner: str, file_id: str) -> StoredDocument:

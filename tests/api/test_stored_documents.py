@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,23 @@ from backend.api.routes.stored_documents import (
     ListedDocumentAnswer,
     StoredDocumentAnswer,
 )
+from backend.bootstrap.services import keep_document
 from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_digest, owner_digest
 from backend.documents.formats.plain_json import pages_fields
 from backend.documents.records import DocumentAnswer, DocumentOptions
 from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.text_fields import find_text_fields
+from backend.files.limits import FileLimits
 from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.stored_file import StoredFile
+from backend.jobs.memory_store import MemoryJobStore
+from backend.jobs.records import KeepAs
+from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
 from backend.search.files import FileService
 from backend.search.lessons import lesson_of
 from backend.search.limits import SearchLimits
+from backend.search.records import DocumentQuery, ListPage
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.stored_documents import StoredDocuments
 from backend.telemetry import Telemetry
@@ -38,6 +45,7 @@ from tests.api.conftest import connect
 from tests.api.document_fakes import FakeDocuments
 from tests.api.fakes import FakeServices
 from tests.fakes import ManualClock
+from tests.jobs.replica import FakeProcess, JobReplica
 from tests.search.samples import INVOICE, stored, wire_answer, wire_document
 
 PDF = b"%PDF-1.7 stands for a document"
@@ -134,6 +142,96 @@ async def test_expiry(client: httpx.AsyncClient, clock: ManualClock):
 
     assert clock() == kept["expires_at"]
     problem(await client.get(f"/v1/documents/{kept['id']}"), 404, "not_found")
+
+
+async def _send(client: httpx.AsyncClient, key: str, content: bytes = PDF) -> httpx.Response:
+    file = {"file": ("a.pdf", io.BytesIO(content))}
+    return await client.post("/v1/documents", files=file, data={"store": "true"}, headers={"Idempotency-Key": key})
+
+
+async def test_sent_twice_with_one_key(client: httpx.AsyncClient):
+    """Is one document, at the same time too, as it is corrected; another file is refused, another key is another."""
+    first, second = await asyncio.gather(_send(client, "k1"), _send(client, "k1"))
+    path = f"/v1/documents/{first.json()['id']}"
+    await client.patch(f"{path}/fields", json={"fields": {"InvoiceId": "mine"}})
+    third = await _send(client, "k1")
+
+    assert first.json()["id"] == second.json()["id"] == third.json()["id"]
+    assert ("true", '"2"', "mine") == (
+        third.headers["Idempotent-Replay"], third.headers["ETag"], third.json()["fields"]["InvoiceId"]["value"],
+    )  # fmt: skip
+    problem(await _send(client, "k1", PDF + b" another"), 422, "invalid_field", "it came before with another file")
+    assert 2 == len({(await _send(client, key)).json()["id"] for key in ("k1", "k2")})
+    require_schema(StoredDocumentAnswer, third.json())
+    await client.delete(path)
+    assert 1 == (await _send(client, "k1")).json()["revision"]
+
+
+@pytest.fixture
+async def jobs(services: FakeServices) -> AsyncIterator[JobReplica]:
+    """Jobs of a process that reads two pages."""
+    store = MemoryJobStore(10, 1_000_000, FileLimits(), ManualClock(1_767_225_600.0))
+    replica = JobReplica(store, FakeProcess())
+    replica.service.keep_with(partial(keep_document, services.stored_documents))
+    services.jobs = replica.service  # type: ignore[attr-defined]
+    await replica.service.start()
+    yield replica
+    await replica.service.close()
+
+
+async def _job(client: httpx.AsyncClient, headers: dict[str, str] | None = None, **fields: str) -> dict[str, Any]:
+    """A job that has ended."""
+    data = {"store": "true", "features": "fields", **fields}
+    sent = await client.post("/v1/jobs", files={"file": ("a.pdf", io.BytesIO(PDF))}, data=data, headers=headers)
+    path = f"/v1/jobs/{sent.json()['id']}"
+    assert sent.json()["document_id"] is None or sent.status_code == 200
+    await client.get(f"{path}/events")
+    ended: dict[str, Any] = (await client.get(path)).json()
+    return ended
+
+
+@pytest.mark.usefixtures("jobs")
+async def test_a_job_that_stores(client: httpx.AsyncClient, clock: ManualClock):
+    """Its document is stored with all that corrections need, and deleted when it was asked to be."""
+    job = await _job(client, **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"})
+
+    document = (await client.get(f"/v1/documents/{job['document_id']}")).json()
+    assert ("succeeded", "a.pdf", "to_review") == (job["status"], document["filename"], document["state"])
+    assert ["page1", "page2"] == [page["words"][0]["text"] for page in document["pages"]]
+    assert clock() + 3600 == document["expires_at"]
+    require_schema(StoredDocumentAnswer, document)
+
+
+@pytest.mark.usefixtures("jobs")
+async def test_jobs_that_store_twice(client: httpx.AsyncClient):
+    """Each request stores a document of its own, but for those with the same Idempotency-Key."""
+    ids = [(await _job(client))["document_id"] for _ in range(2)]
+    keyed = [(await _job(client, {"Idempotency-Key": "k"}))["document_id"] for _ in range(2)]
+
+    assert (2, 1) == (len(set(ids)), len(set(keyed)))
+    assert 3 == len((await client.get("/v1/documents")).json()["data"])
+
+
+async def test_a_job_whose_process_died_after_storing(services: FakeServices, jobs: JobReplica, owner: str):
+    """The next attempt finds the document that the first one stored."""
+    process = FakeProcess()
+    with stored(PDF) as content:
+        answer = await process(content, DocumentOptions(), Urgency(), lambda _event: None, owner=owner)
+        job = await jobs.submit(PDF, owner=owner, keep_as=KeepAs("file-of-a-job"))
+        await jobs.ended(job, owner)
+        await keep_document(services.stored_documents, job, content, answer)
+
+    listed, _ = await services.stored_documents.list_documents(owner, DocumentQuery(), ListPage())
+    assert ["file-of-a-job"] == [one.id for one in listed]
+
+
+@pytest.mark.usefixtures("jobs")
+async def test_jobs_store_json_alone(client: httpx.AsyncClient):
+    """Another format is refused before anything is read."""
+    data = {"store": "true", "format": "xlsx"}
+    answer = await client.post("/v1/jobs", files={"file": ("a.pdf", io.BytesIO(PDF))}, data=data)
+
+    problem(answer, 422, "invalid_field", "a document is stored with format=json")
 
 
 async def test_corrected_then_confirmed(client: httpx.AsyncClient, services: FakeServices, owner: str):

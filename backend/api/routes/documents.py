@@ -16,6 +16,7 @@ from backend.api.api_keys import require_writing
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of, services_of
 from backend.api.json_answers import JsonBytes, index_headers
 from backend.api.json_body import is_json, read_json, validate_fields
+from backend.api.parameters import IDEMPOTENCY_KEY, idempotency_key
 from backend.api.request_fields import (
     OWN_LABELS,
     PAGES_PATTERN,
@@ -41,7 +42,7 @@ from backend.api.routes.document_answers import (
 )
 from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routes.files import ExpiryForm
-from backend.api.routes.stored_documents import StoredDocumentAnswer, revision_headers, stored_head
+from backend.api.routes.stored_documents import StoredDocumentAnswer, revision_headers, stored_head, whole_document
 from backend.api.routing import UPLOAD_ERRORS, described, upload_route
 from backend.api.service_call import ServiceCall, call_service, call_within_limit
 from backend.api.upload import Upload, receive_upload
@@ -65,7 +66,7 @@ from backend.files.text_source import RequestedSource
 from backend.lanes.inference import Urgency, offload
 from backend.ocr.engine_choice import OcrEngineName
 from backend.reasons import reasons_in
-from backend.search.stored_documents import StoredDocuments
+from backend.search.stored_documents import StoredDocuments, keyed_id
 from backend.summaries.records import RequestedMethod
 from backend.text.embeddings import EmbeddingService
 from backend.text.own_labels import read_labels
@@ -339,7 +340,7 @@ async def create_document(request: Request) -> Response:
     page (points of a PDF, pixels of an image) as it stands upright. A page that cannot be read is listed in
     `failed_pages` and costs the others nothing. The pages of a recording are its minutes, and seconds stand where boxes
     do. For long files see `POST /v1/jobs`. With `store=true` the document is kept: the answer has its `id`, state and
-    `revision`, see `GET /v1/documents/{id}`.
+    `revision`, see `GET /v1/documents/{id}`; the same file again with the same `Idempotency-Key` is the same document.
     """
     async with receive_upload(request) as upload:
         form = validate_fields(NewDocumentRequest, upload.fields)
@@ -358,24 +359,36 @@ async def create_document(request: Request) -> Response:
         )
 
 
-_KEPT = frozenset({"text", "words", "fields", "tables", "classes", "language"})  # whatever features are asked for
+# Of what is stored, whatever features are asked for.
+KEPT_FEATURES = frozenset({"text", "words", "fields", "tables", "classes", "language"})
 
 
-async def _stored(request: Request, upload: Upload, form: NewDocumentRequest, document_format: Format) -> Response:
-    """Read the upload, keep it, and answer with all of it."""
-    require_writing(request, "POST /v1/documents with store=true")
+def require_storing(request: Request, document_format: Format) -> None:
+    """Raise Forbidden where the key may not store documents, InvalidField for a format other than JSON."""
+    require_writing(request, f"POST {request.url.path} with store=true")
     if document_format.name != "json":
         raise InvalidField(
             f"format: a document is stored with format=json, got {document_format.name}; other formats are answered "
             "without store=true",
             param="format",
         )
+
+
+async def _stored(request: Request, upload: Upload, form: NewDocumentRequest, document_format: Format) -> Response:
+    """Read the upload, keep it, and answer with all of it; with the document that its Idempotency-Key gave before."""
+    require_storing(request, document_format)
+    owner, service, key = owner_of(request), _stored_documents_of(request), idempotency_key(request)
+    file_id = None if key is None else keyed_id(owner, key)
+    if file_id is not None:
+        before = await call_within_limit(request, service.kept_before(owner, file_id, upload.stored))
+        if before is not None:
+            return await whole_document(request, before, {"Idempotent-Replay": "true"})
     options = form.options()
-    answer = await process_upload(request, upload, replace(options, features=options.features | _KEPT))
-    owner, service = owner_of(request), _stored_documents_of(request)
+    answer = await process_upload(request, upload, replace(options, features=options.features | KEPT_FEATURES))
     body = await run_off_loop(answer.document, partial(document_bytes, answer, form.encoding_format))
     read = await run_off_loop(answer.document, partial(orjson.loads, body))
-    call = service.add(owner, upload.stored, upload.name or "file", read, expires_after_s=form.seconds)
+    name, expires_after_s = upload.name or "file", form.seconds
+    call = service.add(owner, upload.stored, name, read, expires_after_s=expires_after_s, file_id=file_id)
     stored = await call_within_limit(request, call)
     [checked] = await service.checked(owner, [stored])
     written = await run_off_loop(answer.document, partial(orjson.dumps, read | stored_head(stored, checked.problems)))
@@ -512,8 +525,9 @@ ROUTES = (
         create_document,
         tag="documents",
         request=NewDocumentRequest,
-        answers={200: described(answers_of(DOCUMENT_EXAMPLE, StoredDocumentAnswer), HEADERS)},
+        answers={200: described(answers_of(DOCUMENT_EXAMPLE, StoredDocumentAnswer), (*HEADERS, "Idempotent-Replay"))},
         errors=(*UPLOAD_ERRORS, 403),
+        parameters=(IDEMPOTENCY_KEY,),
     ),
 )
 _FIELDS = frozenset({"fields"})

@@ -18,16 +18,25 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import validate_fields
-from backend.api.parameters import DPI_PARAMETER, NUMBER_PARAMETER, dots_per_inch, page_number
+from backend.api.parameters import (
+    DPI_PARAMETER,
+    IDEMPOTENCY_KEY,
+    NUMBER_PARAMETER,
+    dots_per_inch,
+    idempotency_key,
+    page_number,
+)
 from backend.api.problems import Problem, openai_error
 from backend.api.request_fields import check_labels, none_if_empty
 from backend.api.routes.document_answers import FailedPageAnswer, PageAnswer, document_bytes
 from backend.api.routes.documents import (
     DOCUMENT_EXAMPLE,
-    DocumentRequest,
+    KEPT_FEATURES,
+    NewDocumentRequest,
     accept_header,
     answers_of,
     formatted_document,
+    require_storing,
     run_off_loop,
 )
 from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
@@ -40,14 +49,15 @@ from backend.documents.service import DocumentService
 from backend.errors import InvalidField, NotFound
 from backend.files.pages import Document
 from backend.jobs.event_watch import EventWatch
-from backend.jobs.records import Failure, Job, JobEvent, JobQuota
+from backend.jobs.records import Failure, Job, JobEvent, JobQuota, KeepAs
 from backend.jobs.service import JobRequest, JobResult, JobService
+from backend.search.files import new_file_id
 
 _jobs_of: Handle[JobService] = Handle("jobs")
 _documents_of: Handle[DocumentService] = Handle("documents")
 
 
-class JobForm(DocumentRequest):
+class JobForm(NewDocumentRequest):
     """`POST /v1/jobs`: as `POST /v1/documents`, and how long it may take."""
 
     deadline_s: Annotated[
@@ -103,6 +113,9 @@ class JobAnswer(TypedDict):
     file: JobFileAnswer
     progress: ProgressAnswer
     error: JobErrorAnswer | None
+    document_id: Annotated[
+        str | None, Field(description="The stored document, once a job with store=true has succeeded.")
+    ]
     result: Annotated[
         Mapping[str, Any] | None,
         Field(
@@ -144,6 +157,7 @@ def job_fields(job: Job) -> dict[str, Any]:
         "file": {"name": job.file.name, "bytes": job.file.size_bytes, "sha256": job.file.sha256},
         "progress": asdict(job.progress),
         "error": None if job.failure is None else _error(job.failure),
+        "document_id": job.document_id,
     }
 
 
@@ -194,7 +208,6 @@ def _error(failure: Failure) -> dict[str, Any]:
 
 _EVENT_ID = re.compile(rb"\d{1,20}(-\d{1,20})?")
 _EVENT_ID_MOST = 2**63 - 1  # of either part: milliseconds and a counter, which Redis reads as 64 bits
-_KEY_CHARS = 255
 
 
 async def submit_job(request: Request, job_request: JobRequest) -> tuple[Job, bool]:
@@ -215,7 +228,9 @@ async def create_job(request: Request) -> Response:
 
     The fields are those of `POST /v1/documents`, and `deadline_s`. The same file with the same options is the same job
     while it lives or was answered (200 and `Idempotent-Replay: true`); so is a request with an `Idempotency-Key` that
-    came before. Jobs are seen with the API key they were sent with.
+    came before. With `store=true` the document is kept, too: `document_id` is that of the stored document, see
+    `GET /v1/documents/{id}`; only an `Idempotency-Key` makes two such requests the same. Jobs are seen with the API key
+    they were sent with.
     """
     async with receive_upload(request) as upload:
         form = validate_fields(JobForm, upload.fields)
@@ -224,6 +239,9 @@ async def create_job(request: Request) -> Response:
         upload.require_format(document_format)
         options = form.options()
         upload.require_options(options)
+        if form.store:
+            require_storing(request, document_format)
+            options = replace(options, features=options.features | KEPT_FEATURES)
         job_request = JobRequest(
             upload.stored,
             upload.name,
@@ -231,7 +249,8 @@ async def create_job(request: Request) -> Response:
             encoding_format=form.encoding_format,
             format=document_format.name,
             limit_s=form.deadline_s,
-            key=_idempotency_key(request),
+            key=idempotency_key(request),
+            keep_as=KeepAs(new_file_id(), form.seconds) if form.store else None,
         )
         job, replayed = await submit_job(request, job_request)
     headers = {"Location": f"/v1/jobs/{job.id}"}
@@ -301,18 +320,6 @@ def _last_event_id(request: Request) -> str:
     return header.decode("ascii")
 
 
-def _idempotency_key(request: Request) -> str | None:
-    header = context_of(request).headers.get(b"idempotency-key")
-    if header is None:
-        return None
-    key = header.decode("latin-1").strip()
-    if not 1 <= len(key) <= _KEY_CHARS:
-        raise InvalidField(
-            f"Idempotency-Key: must have 1 to {_KEY_CHARS} characters, got {len(key)}", param="Idempotency-Key"
-        )
-    return key
-
-
 ID = "7f9c2ba4e88f827d616045507605853e"
 _FILE = {
     "name": "invoice.pdf",
@@ -328,6 +335,7 @@ _QUEUED: dict[str, Any] = {
     "ended_at": None,
     "expires_at": None,
     "attempts": 0,
+    "document_id": None,
     "file": _FILE,
     "progress": {"stage": "queued", "pages_done": 0, "pages_total": None, "failed_pages": 0},
     "error": None,
@@ -367,12 +375,6 @@ _EVENT = {
         "data": {"type": "string", "description": "JSON: the progress, the page, or the job."},
     },
 }
-_IDEMPOTENCY_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": _KEY_CHARS, "pattern": r"\S"},
-    "description": "The same key again gives the job that it gave before.",
-}
 _JOB_CONTENT = {JSON: {"schema": JobAnswer, "example": _QUEUED}}
 ROUTES = (
     upload_route(
@@ -388,7 +390,7 @@ ROUTES = (
                 "The job that came before with the same file and options, or with the same Idempotency-Key.",
             ),
         },
-        parameters=(_IDEMPOTENCY_KEY,),
+        parameters=(IDEMPOTENCY_KEY,),
     ),
     get(
         "/v1/jobs/{id}",

@@ -307,13 +307,22 @@ async def retrieve_document(request: Request) -> Response:
     `ETag` is the revision, for `If-Match` of changes.
     """
     service, owner = _documents_of(request), owner_of(request)
-    stored = await call_within_limit(request, service.get(owner, path_id(request, "document")))
+    return await whole_document(
+        request, await call_within_limit(request, service.get(owner, path_id(request, "document")))
+    )
+
+
+async def whole_document(
+    request: Request, stored: StoredDocument, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A stored document with its pages."""
+    service, owner = _documents_of(request), owner_of(request)
     content = await call_within_limit(request, service.content(stored))
     [checked] = await call_within_limit(request, service.checked(owner, [stored]))
     changes = _change_answers(stored)
     head = {**stored_head(stored, checked.problems), "changes": changes}
     written = await asyncio.to_thread(lambda: orjson.dumps({**_whole(checked.answer, content), **head}))
-    return JsonBytes(written, headers=revision_headers(stored))
+    return JsonBytes(written, headers={**revision_headers(stored), **(headers or {})})
 
 
 async def delete_document(request: Request) -> Response:
