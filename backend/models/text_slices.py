@@ -74,7 +74,7 @@ class TextSlicer:
 def slicer_of(tokenizer: Tokenizer) -> TextSlicer:
     """The slicer for a tokenizer; one that never cuts for kinds whose words depend on their neighbours."""
     added = list(tokenizer.get_added_tokens_decoder().values())
-    cut = _BERT_CUT if _is_bert(tokenizer) else _UNIGRAM_CUT if _is_unigram(tokenizer) else None
+    cut = _BERT_CUT if _is_bert(tokenizer) else _UNIGRAM_CUT if is_unigram(tokenizer) else None
     # A token that takes the blanks before it stays with them where texts are cut before blanks only.
     takes_blanks = any(token.rstrip or (token.lstrip and cut is not _UNIGRAM_CUT) for token in added)
     if takes_blanks or any(token.normalized or token.single_word or re.search(r"\s", token.content) for token in added):
@@ -92,7 +92,8 @@ def _is_bert(tokenizer: Tokenizer) -> bool:
     )
 
 
-def _is_unigram(tokenizer: Tokenizer) -> bool:
+def is_unigram(tokenizer: Tokenizer) -> bool:
+    """Whether it is of the bundled encoder's kind."""
     return (
         isinstance(tokenizer.model, models.Unigram)
         and _settings(tokenizer.normalizer) == _UNIGRAM_NORMALIZER

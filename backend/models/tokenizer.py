@@ -12,14 +12,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
 from backend.errors import InvalidField, ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.encoder import payload_of
+from backend.models.latin_tokenizer import LatinTokenizer, read_tokenizer
 from backend.models.span_sums import Payload, SpannedText
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.spelling import word_spellings
-from backend.models.text_slices import slicer_of
+from backend.models.text_slices import SLICE_CHARS, slicer_of
 from backend.models.windows import Window, Windows, coverage, cut
 from backend.models.words import word_of_pieces, word_places
 
@@ -105,20 +106,19 @@ class TextTokenizer:
     ) -> None:
         """Read ``tokenizer.json``. Raises: ModelUnavailable when it is absent or no tokenizer."""
         try:
-            self._tokenizer = Tokenizer.from_file(str(file))
+            self._tokenizer = read_tokenizer(file)
         except Exception as error:  # the library raises bare Exception for every fault
             raise ModelUnavailable(
                 f"{file} is not a fast tokenizer ({error}); save the model with a tokenizer.json"
             ) from error
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        self._slicer = slicer_of(self._tokenizer)
+        part = self._tokenizer.part if isinstance(self._tokenizer, LatinTokenizer) else self._tokenizer
+        self._slicer = slicer_of(part)
         self.max_tokens = max_tokens
         self.vocabulary_size = vocabulary_size
         self._has_spelling = token_types is TokenTypes.SPELLING
         self._before, self._after = self._specials()
         # Unigram does not expose its unknown token; the families served here call it "<unk>".
-        self._unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "<unk>")
+        self._unknown = self._tokenizer.token_to_id(getattr(part.model, "unk_token", None) or "<unk>")
 
     def encode(
         self,
@@ -184,12 +184,12 @@ class TextTokenizer:
         )
         return [_pieces(encoding, prompt, text) for encoding, text in zip(encodings, texts, strict=True)]
 
-    def slices(self, text: str) -> Iterator[tuple[int, int]]:
+    def slices(self, text: str, size: int = SLICE_CHARS) -> Iterator[tuple[int, int]]:
         """First and past-last code point of the slices to ``read`` one after the other; of some tokenizers all of it.
 
         A slice takes a thread tens of milliseconds, so between two of them work can be given up.
         """
-        return self._slicer.slices(text)
+        return self._slicer.slices(text, size)
 
     def read(self, text: str, start: int, stop: int) -> TokenArrays:
         """The tokens of one slice, with their offsets in the whole text."""
@@ -320,7 +320,7 @@ class TextTokenizer:
 
     def _specials(self) -> tuple[list[int], list[int]]:
         """The ids that the model's template puts before and after a text."""
-        encoding = self._tokenizer.encode("a")
+        [encoding] = self._tokenizer.encode_batch(["a"])
         real = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
         if not real:
             return [], []
@@ -332,7 +332,7 @@ _loading = threading.Lock()
 
 
 def tokenizer_of(spec: ModelSpec) -> TextTokenizer:
-    """The model's tokenizer, shared by all models in use whose tokenizers are equal: 280 MB for 250,000 pieces.
+    """The model's tokenizer, shared by all models in use whose tokenizers are equal: 80 MB or more for 250,000 pieces.
 
     Raises: ModelUnavailable when the folder has no fast one.
     """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.models.text_slices import SLICE_CHARS, slicer_of
+from backend.models.text_slices import SLICE_CHARS
 from backend.models.tokenizer import TextTokenizer, joined
 from tests.tiny_models import FAMILIES, TinyModels, spec_of, tokenizer_of
 
@@ -32,7 +32,7 @@ def short_model() -> TextTokenizer:
 
 
 def read_in_slices(tokenizer: TextTokenizer, text: str, size: int):
-    return joined([tokenizer.read(text, *part) for part in slicer_of(tokenizer._tokenizer).slices(text, size)])
+    return joined([tokenizer.read(text, *part) for part in tokenizer.slices(text, size)])
 
 
 def assert_equals_the_whole(tokenizer: TextTokenizer, text: str, size: int) -> None:
@@ -93,7 +93,7 @@ def test_every_family_of_tokenizers(tiny: TinyModels, family):
     text = "La  factura [MASK], de<mask> Zürich: ¿total 12,50 €?\n\n中文 字。 the's </s>  é́ " * 3
 
     assert_equals_the_whole(tokenizer, text, 1)
-    assert (family in CUTTABLE) == (len(list(slicer_of(tokenizer._tokenizer).slices(text, 1))) > 1)
+    assert (family in CUTTABLE) == (len(list(tokenizer.slices(text, 1))) > 1)
 
 
 def test_slices_are_short_and_cover_the_text():
@@ -139,7 +139,7 @@ def test_the_beginning_of_any_text_gives_the_ids_of_the_whole(text, times):
     tokenizer = short_model()
     text = text * times
     [found] = tokenizer.encode([text])
-    whole = tokenizer._tokenizer.encode(text).ids
+    whole = tokenizer.encodings([text])[0].ids
 
     assert found.truncated == (len(whole) > 6)
     assert (whole if len(whole) <= 6 else [*whole[:5], whole[-1]]) == found.ids.tolist()

@@ -1,0 +1,150 @@
+"""Reads a tokenizer of many scripts in two parts: the pieces that Latin and Greek texts can have, and all on demand.
+
+A Unigram model takes of its pieces only those that stand in the text, so one without the pieces of other scripts gives
+a text of none of them the same tokens. The bundled encoder's 250,002 pieces take 280 MB, those 120,000 take 80 MB
+(docs/engine.md).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from backend.models.text_slices import is_unigram
+
+_SMALLEST_BYTES = 4_000_000  # of a tokenizer.json that is worth it: some 100,000 pieces
+# Any character that may come from, or become under NFKC, one of another script than Latin and Greek. Signs, emoji and
+# the private characters of fonts are of no script; a few signs stand for Hebrew letters or Chinese brackets.
+OTHER_SCRIPTS = re.compile(
+    "[^\x00-\u03ff\u1d00-\u1d77\u1d79-\u2134\u2139-\u2328\u232b-\u2bff\ue000-\uf8ff\ufb00-\ufb06\ufe0f\ufeff\ufffd"
+    "\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]"
+)
+
+
+class LatinTokenizer:
+    """The part of Latin script, and the whole once a text needs it, with the ids of the whole. Safe from any thread.
+
+    Args:
+        kept: the whole's id of each piece of ``part``, ascending.
+    """
+
+    def __init__(self, part: Tokenizer, kept: NDArray[np.int64], file: Path) -> None:
+        self.part = part
+        self._kept, self._file = kept, file
+        self._whole: Tokenizer | None = None
+        self._reading = threading.Lock()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a text has needed the other scripts."""
+        return self._whole is not None
+
+    def encode_batch(self, texts: Sequence[Any], *, add_special_tokens: bool = True) -> list[Encoding]:
+        """As of ``Tokenizer``, of texts or pairs of them."""
+        return self._encoded("encode_batch", texts, add_special_tokens)
+
+    def encode_batch_fast(self, texts: Sequence[Any], *, add_special_tokens: bool = True) -> list[Encoding]:
+        """As of ``Tokenizer``: without offsets."""
+        return self._encoded("encode_batch_fast", texts, add_special_tokens)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """As of ``Tokenizer``."""
+        places = np.searchsorted(self._kept, ids)
+        if np.array_equal(self._kept[np.minimum(places, len(self._kept) - 1)], ids):
+            return str(self.part.decode(places.tolist(), skip_special_tokens=skip_special_tokens))
+        return str(self._read_whole().decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+    def token_to_id(self, token: str) -> int | None:
+        """As of ``Tokenizer``, of tokens of Latin script."""
+        place = self.part.token_to_id(token)
+        return None if place is None else int(self._kept[place])
+
+    def id_to_token(self, number: int) -> str | None:
+        """As of ``Tokenizer``, of tokens of Latin script."""
+        place = int(np.searchsorted(self._kept, number))
+        return self.part.id_to_token(place) if place < len(self._kept) and self._kept[place] == number else None
+
+    def _encoded(self, method: str, texts: Sequence[Any], specials: bool) -> list[Encoding]:
+        def read(tokenizer: Tokenizer, chosen: Sequence[Any]) -> Iterator[Encoding]:
+            return iter(getattr(tokenizer, method)(chosen, add_special_tokens=specials))
+
+        is_other = [_has_other_scripts(text) for text in texts]
+        latin = read(self.part, [text for text, other in zip(texts, is_other, strict=True) if not other])
+        if not any(is_other):
+            return [_renumbered(encoding, self._kept) for encoding in latin]
+        others = read(self._read_whole(), [text for text, other in zip(texts, is_other, strict=True) if other])
+        return [next(others) if other else _renumbered(next(latin), self._kept) for other in is_other]
+
+    def _read_whole(self) -> Tokenizer:
+        with self._reading:
+            if self._whole is None:
+                whole = Tokenizer.from_file(str(self._file))
+                whole.no_padding()
+                whole.no_truncation()
+                self._whole = whole
+        return self._whole
+
+
+class _Renumbered:
+    """An encoding whose ids are the whole tokenizer's."""
+
+    def __init__(self, encoding: Encoding, kept: NDArray[np.int64]) -> None:
+        self._encoding, self._kept = encoding, kept
+
+    @property
+    def ids(self) -> list[int]:
+        numbers: list[int] = self._kept[self._encoding.ids].tolist()
+        return numbers
+
+    def __len__(self) -> int:
+        return len(self._encoding)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoding, name)
+
+
+def _renumbered(encoding: Encoding, kept: NDArray[np.int64]) -> Encoding:
+    return cast("Encoding", _Renumbered(encoding, kept))  # the library's class cannot be made
+
+
+def _has_other_scripts(text: str | tuple[str, str]) -> bool:
+    return any(OTHER_SCRIPTS.search(part) for part in ([text] if isinstance(text, str) else text))
+
+
+def read_tokenizer(file: Path) -> Tokenizer | LatinTokenizer:
+    """The tokenizer without truncation and padding; in two parts where it is large and of the bundled one's kind.
+
+    Raises: Exception of the library for a file that is no tokenizer; OSError.
+    """
+    tokenizer = _in_parts(file) if file.stat().st_size >= _SMALLEST_BYTES else None
+    whole = tokenizer.part if tokenizer else Tokenizer.from_file(str(file))
+    whole.no_padding()
+    whole.no_truncation()
+    return tokenizer or whole
+
+
+def _in_parts(file: Path) -> LatinTokenizer | None:
+    content = json.loads(file.read_bytes())
+    if content["model"]["type"] != "Unigram":
+        return None
+    vocabulary = content["model"]["vocab"]
+    least = min(range(len(vocabulary)), key=lambda number: vocabulary[number][1])  # what unknown characters score by
+    kept = [
+        number for number, (piece, _) in enumerate(vocabulary) if number == least or not OTHER_SCRIPTS.search(piece)
+    ]
+    places = {number: place for place, number in enumerate(kept)}
+    content["model"] |= {"vocab": [vocabulary[number] for number in kept], "unk_id": places[content["model"]["unk_id"]]}
+    for token in content["added_tokens"]:
+        token["id"] = places[token["id"]]
+    for token in content["post_processor"]["special_tokens"].values():
+        token["ids"] = [places[number] for number in token["ids"]]
+    part = Tokenizer.from_str(json.dumps(content, ensure_ascii=False))
+    return LatinTokenizer(part, np.array(kept, np.int64), file) if is_unigram(part) else None

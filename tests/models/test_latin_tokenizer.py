@@ -1,0 +1,102 @@
+"""A tokenizer read in two parts gives every text the tokens of the whole, and reads the second part on demand alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from backend.models.latin_tokenizer import OTHER_SCRIPTS, LatinTokenizer, read_tokenizer
+from backend.models.model_files import resolve
+
+LATIN = "".join(chr(code) for code in range(sys.maxunicode + 1) if not OTHER_SCRIPTS.match(chr(code)))
+TEXTS = [
+    pytest.param("La factura nº 2024/017 vence en marzo: 1.284,50 €.", id="spanish"),
+    pytest.param("Fußgängerübergänge, l'œuvre, żółć, ½ µm — 25 °C ≤ 30 Ω", id="signs"),
+    pytest.param("e\u0301 A\u030a ﬁn \ue000 \ufffd 👍🏽 ▁▁ x\u0338 \x00\x07", id="marks-and-private-characters"),
+    pytest.param("", id="empty"),
+    pytest.param("a </s> <mask> b", id="special-tokens-spelt-out"),
+]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Tokenizer:
+    tokenizer = Tokenizer.from_file(str(resolve("bundled").folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def latin() -> LatinTokenizer:
+    tokenizer = read_tokenizer(resolve("bundled").folder / "tokenizer.json")
+    assert isinstance(tokenizer, LatinTokenizer)
+    return tokenizer
+
+
+def tokens_of(encoding):
+    return encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, len(encoding)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_latin_texts_have_the_tokens_of_the_whole_without_reading_it(whole, latin, text):
+    """Ids, offsets and special tokens; alone and as a pair."""
+    assert not latin.is_whole
+
+    for texts in ([text], [(text, "¿Cuándo?")]):
+        [expected], [got] = whole.encode_batch(texts), latin.encode_batch(texts)
+        assert tokens_of(expected) == tokens_of(got)
+        assert expected.ids == latin.encode_batch_fast(texts)[0].ids
+    assert whole.decode(expected.ids) == latin.decode(expected.ids)
+    assert not latin.is_whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.one_of(st.sampled_from("abcdeñ .,01\u0301\u0338€"), st.sampled_from(LATIN)), max_size=40))
+def test_any_text_of_these_characters_has_the_tokens_of_the_whole(whole, latin, text):
+    assert tokens_of(whole.encode_batch([text])[0]) == tokens_of(latin.encode_batch([text])[0])
+
+
+def test_no_character_becomes_one_of_another_script(latin):
+    """Neither alone by the normaliser, nor by composing with its neighbours."""
+    becomes = [one for one in LATIN if OTHER_SCRIPTS.search(latin.part.normalizer.normalize_str(one))]
+    composed = [
+        one
+        for one in map(chr, range(sys.maxunicode + 1))
+        if OTHER_SCRIPTS.match(one)
+        and (parts := unicodedata.normalize("NFD", one)) != one == unicodedata.normalize("NFC", parts)
+        and not OTHER_SCRIPTS.search(parts)
+    ]
+
+    assert ([], []) == (becomes, composed)
+
+
+def test_a_batch_of_several_scripts_keeps_its_order(whole):
+    """The others are read by the whole tokenizer, which then stays."""
+    latin = read_tokenizer(resolve("bundled").folder / "tokenizer.json")
+    texts = ["La factura", "счёт 発票", "invoice", "ℵ", "فاتورة"]
+
+    assert [each.ids for each in whole.encode_batch(texts)] == [each.ids for each in latin.encode_batch(texts)]
+    assert latin.is_whole
+    ids = whole.encode(texts[1]).ids
+    assert whole.decode(ids) == latin.decode(ids)
+
+
+def test_tokens_by_name_and_number(whole, latin):
+    for token in ("<s>", "</s>", "<unk>", "<mask>", "▁de"):
+        assert whole.token_to_id(token) == latin.token_to_id(token)
+        assert token == latin.id_to_token(whole.token_to_id(token))
+    assert latin.token_to_id("счёт") is None
+
+
+def test_another_kind_of_large_tokenizer_is_read_whole(tmp_path):
+    """Where its normaliser may do anything, nothing is known of what a text needs."""
+    content = json.loads((resolve("bundled").folder / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**content, "normalizer": {"type": "NFC"}}))
+
+    assert isinstance(read_tokenizer(tmp_path / "tokenizer.json"), Tokenizer)
