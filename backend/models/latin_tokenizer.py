@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from backend.device.memory.release import trim_heap
 from backend.models.text_slices import is_unigram
 
 _SMALLEST_BYTES = 4_000_000  # of a tokenizer.json that is worth it: some 100,000 pieces
@@ -30,22 +31,19 @@ OTHER_SCRIPTS = re.compile(
 
 
 class LatinTokenizer:
-    """The part of Latin script, and the whole once a text needs it, with the ids of the whole. Safe from any thread.
+    """The part of Latin and Greek script until a text needs another, then the whole; with the ids of the whole.
+
+    Safe from any thread.
 
     Args:
         kept: the whole's id of each piece of ``part``, ascending.
     """
 
     def __init__(self, part: Tokenizer, kept: NDArray[np.int64], file: Path) -> None:
-        self.part = part
+        self.part: Tokenizer | None = part  # None once the whole is read
         self._kept, self._file = kept, file
         self._whole: Tokenizer | None = None
         self._reading = threading.Lock()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether a text has needed the other scripts."""
-        return self._whole is not None
 
     def encode_batch(self, texts: Sequence[Any], *, add_special_tokens: bool = True) -> list[Encoding]:
         """As of ``Tokenizer``, of texts or pairs of them."""
@@ -57,39 +55,38 @@ class LatinTokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """As of ``Tokenizer``."""
-        places = np.searchsorted(self._kept, ids)
-        if np.array_equal(self._kept[np.minimum(places, len(self._kept) - 1)], ids):
-            return str(self.part.decode(places.tolist(), skip_special_tokens=skip_special_tokens))
+        part, places = self.part, np.searchsorted(self._kept, ids)
+        if part is not None and np.array_equal(self._kept[np.minimum(places, len(self._kept) - 1)], ids):
+            return str(part.decode(places.tolist(), skip_special_tokens=skip_special_tokens))
         return str(self._read_whole().decode(list(ids), skip_special_tokens=skip_special_tokens))
 
     def token_to_id(self, token: str) -> int | None:
-        """As of ``Tokenizer``, of tokens of Latin script."""
-        place = self.part.token_to_id(token)
-        return None if place is None else int(self._kept[place])
+        """As of ``Tokenizer``."""
+        part = self.part
+        if part is not None and not OTHER_SCRIPTS.search(token):
+            place = part.token_to_id(token)
+            return None if place is None else int(self._kept[place])
+        return self._read_whole().token_to_id(token)
 
     def id_to_token(self, number: int) -> str | None:
-        """As of ``Tokenizer``, of tokens of Latin script."""
-        place = int(np.searchsorted(self._kept, number))
-        return self.part.id_to_token(place) if place < len(self._kept) and self._kept[place] == number else None
+        """As of ``Tokenizer``."""
+        part, place = self.part, int(np.searchsorted(self._kept, number))
+        if part is not None and place < len(self._kept) and self._kept[place] == number:
+            return part.id_to_token(place)
+        return self._read_whole().id_to_token(number)
 
     def _encoded(self, method: str, texts: Sequence[Any], specials: bool) -> list[Encoding]:
-        def read(tokenizer: Tokenizer, chosen: Sequence[Any]) -> Iterator[Encoding]:
-            return iter(getattr(tokenizer, method)(chosen, add_special_tokens=specials))
-
-        is_other = [_has_other_scripts(text) for text in texts]
-        latin = read(self.part, [text for text, other in zip(texts, is_other, strict=True) if not other])
-        if not any(is_other):
-            return [_renumbered(encoding, self._kept) for encoding in latin]
-        others = read(self._read_whole(), [text for text, other in zip(texts, is_other, strict=True) if other])
-        return [next(others) if other else _renumbered(next(latin), self._kept) for other in is_other]
+        part = None if any(map(_has_other_scripts, texts)) else self.part
+        tokenizer = part or self._read_whole()
+        encodings: list[Encoding] = getattr(tokenizer, method)(texts, add_special_tokens=specials)
+        return encodings if part is None else [_renumbered(encoding, self._kept) for encoding in encodings]
 
     def _read_whole(self) -> Tokenizer:
         with self._reading:
             if self._whole is None:
-                whole = Tokenizer.from_file(str(self._file))
-                whole.no_padding()
-                whole.no_truncation()
-                self._whole = whole
+                self._whole = _without_padding(Tokenizer.from_file(str(self._file)))
+                self.part = None
+                trim_heap()
         return self._whole
 
 
@@ -124,11 +121,14 @@ def read_tokenizer(file: Path) -> Tokenizer | LatinTokenizer:
 
     Raises: Exception of the library for a file that is no tokenizer; OSError.
     """
-    tokenizer = _in_parts(file) if file.stat().st_size >= _SMALLEST_BYTES else None
-    whole = tokenizer.part if tokenizer else Tokenizer.from_file(str(file))
-    whole.no_padding()
-    whole.no_truncation()
-    return tokenizer or whole
+    in_parts = _in_parts(file) if file.stat().st_size >= _SMALLEST_BYTES else None
+    return in_parts or _without_padding(Tokenizer.from_file(str(file)))
+
+
+def _without_padding(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def _in_parts(file: Path) -> LatinTokenizer | None:
@@ -146,5 +146,5 @@ def _in_parts(file: Path) -> LatinTokenizer | None:
         token["id"] = places[token["id"]]
     for token in content["post_processor"]["special_tokens"].values():
         token["ids"] = [places[number] for number in token["ids"]]
-    part = Tokenizer.from_str(json.dumps(content, ensure_ascii=False))
+    part = _without_padding(Tokenizer.from_str(json.dumps(content, ensure_ascii=False)))
     return LatinTokenizer(part, np.array(kept, np.int64), file) if is_unigram(part) else None

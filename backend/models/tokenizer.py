@@ -12,11 +12,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding
+from tokenizers import Encoding, Tokenizer
 
 from backend.errors import InvalidField, ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.encoder import payload_of
-from backend.models.latin_tokenizer import LatinTokenizer, read_tokenizer
+from backend.models.latin_tokenizer import read_tokenizer
 from backend.models.span_sums import Payload, SpannedText
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.spelling import word_spellings
@@ -111,7 +111,8 @@ class TextTokenizer:
             raise ModelUnavailable(
                 f"{file} is not a fast tokenizer ({error}); save the model with a tokenizer.json"
             ) from error
-        part = self._tokenizer.part if isinstance(self._tokenizer, LatinTokenizer) else self._tokenizer
+        part = self._tokenizer if isinstance(self._tokenizer, Tokenizer) else self._tokenizer.part
+        assert part is not None, "nothing was read yet"
         self._slicer = slicer_of(part)
         self.max_tokens = max_tokens
         self.vocabulary_size = vocabulary_size
