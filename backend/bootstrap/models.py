@@ -79,7 +79,7 @@ def choose_devices(
     log_event(_log, logging.INFO, EVENT, **start_line(facts, placements, installed_build()))
     default_device.configure(facts, request, saved)  # gpu_toolkit and check-ups then resolve "auto" to the same device
     for placement in placements:
-        _log_reasons("device chosen", placement.why)
+        _log_reasons("device chosen", placement.why, device=placement.device)
         if placement.type is not DeviceType.CPU:
             _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.process_bytes),))
     tuned = TuningCache(settings.state_dir / TUNING_FILE)
@@ -173,7 +173,7 @@ def load_models(
                 raise
             log_event(_log, logging.WARNING, "a model of the profile is left out", task=request.task, reason=error)
     for model in models:
-        _log_reasons("model loaded", model.choice.why)
+        _log_reasons("model loaded", model.choice.why, model=model.name, task=model.task)
     return Catalog(*models, pending=PendingModels(pending))
 
 
@@ -219,6 +219,5 @@ def _pending(request: ModelRequest, reason: str, stand_in: LoadedModel | None) -
     return model
 
 
-def _log_reasons(event: str, reasons: tuple[str, ...]) -> None:
-    for reason in reasons:
-        log_event(_log, logging.INFO, event, why=reason)
+def _log_reasons(event: str, reasons: tuple[str, ...], **fields: str) -> None:
+    log_event(_log, logging.INFO, event, **fields, why="; ".join(reasons))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import threading
 import weakref
 from dataclasses import replace
@@ -297,6 +298,17 @@ async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, con
 
     with pytest.raises(ModelUnavailable, match=name.replace(".", r"\.")):
         await start(embedding_model=str(folder))
+
+
+async def test_a_start_is_told_in_ten_lines(start, tiny: TinyModels, caplog):
+    """One a device and a model, with all reasons; none of them is a warning."""
+    caplog.set_level(logging.INFO)
+    services = await start(embedding_model=str(tiny.folder("bert")))
+
+    assert 1 == caplog.messages.count("device chosen")
+    assert len(services.catalog.models()) == caplog.messages.count("model loaded")
+    assert len(caplog.messages) <= 10
+    assert {"INFO"} == {record.levelname for record in caplog.records}
 
 
 @pytest.mark.slow
