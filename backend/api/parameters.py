@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
@@ -164,3 +165,17 @@ IDEMPOTENCY_KEY = {
     "schema": {"type": "string", "minLength": 1, "maxLength": _KEY_CHARS, "pattern": r"\S"},
     "description": "The same key again gives what it gave before.",
 }
+
+
+PASSWORD_PARAMETER = {
+    "name": "X-Document-Password",
+    "in": "header",
+    "schema": {"type": "string", "maxLength": 3000},
+    "description": "Of an encrypted PDF, with percent signs for what is not ASCII (UTF-8). It is kept nowhere.",
+}
+
+
+def document_password(request: Request) -> str | None:
+    """The password of an encrypted file that a request without a body is about; None without one."""
+    header = context_of(request).headers.get(b"x-document-password", b"")
+    return unquote(header.decode("latin-1")) or None

@@ -193,14 +193,22 @@ class FileService:
         self._recent.forget(file_id)
 
     async def page_image(
-        self, owner: str, file_id: str, number: int, dpi: float, *, rotation: int | None = None
+        self,
+        owner: str,
+        file_id: str,
+        number: int,
+        dpi: float,
+        *,
+        rotation: int | None = None,
+        password: str | None = None,
     ) -> bytes:
         """A page as a PNG, upright as it was read; one that no store has read (yet) as a viewer shows it.
 
         Args:
             rotation: of the page as it was read; None: as the store that indexed it last knows it.
 
-        Raises: NotFound, InvalidField for a page that is not there, WrongMediaType for a file without pages.
+        Raises: NotFound, InvalidField for a page that is not there, WrongMediaType for a file without pages,
+            PasswordRequired.
         """
         await self.find(owner, file_id)
         content = await self._recent.content(file_id)
@@ -210,7 +218,7 @@ class FileService:
             if rotation is None:
                 sizes = await self._storage.file_pages(file_id)
                 rotation = next((page.rotation for page in sizes if page.number == number), 0)
-            return await self._render_page(content, number, rotation=rotation, dpi=dpi)
+            return await self._render_page(content, number, rotation=rotation, dpi=dpi, password=password)
         finally:
             content.close()
 

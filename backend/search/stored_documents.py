@@ -148,11 +148,13 @@ class StoredDocuments:
         _, content = await self._files.content(owner, file_id)
         return stored, content
 
-    async def page_image(self, owner: str, file_id: str, number: int, dpi: float) -> bytes:
+    async def page_image(
+        self, owner: str, file_id: str, number: int, dpi: float, *, password: str | None = None
+    ) -> bytes:
         """A page as a PNG, upright as it was read. Raises: as `FileService.page_image`."""
         pages = await self.pages(owner, file_id)
         rotation = next((page.get("rotation", 0) for page in pages if page["number"] == number), 0)
-        return await self._files.page_image(owner, file_id, number, dpi, rotation=rotation)
+        return await self._files.page_image(owner, file_id, number, dpi, rotation=rotation, password=password)
 
     async def list_documents(
         self, owner: str, query: DocumentQuery, page: ListPage

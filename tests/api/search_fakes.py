@@ -107,11 +107,13 @@ class FakeFiles(FakeService):
         await self.find(owner, file_id)
         del self.kept[file_id]
 
-    async def page_image(self, owner: str, file_id: str, number: int, dpi: float) -> bytes:
+    async def page_image(
+        self, owner: str, file_id: str, number: int, dpi: float, *, password: str | None = None
+    ) -> bytes:
         await self.find(owner, file_id)
         if number > 2:
             raise InvalidField(f"number: there is no page {number}, the file has 2", param="number")
-        return b"\x89PNG page %d at %d" % (number, dpi)
+        return b"\x89PNG page %d at %d%s" % (number, dpi, (password or "").encode())
 
 
 @dataclass

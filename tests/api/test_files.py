@@ -209,6 +209,14 @@ async def test_pages(client: httpx.AsyncClient) -> None:
         problem(await client.get(f"{path}/{wrong}"), 422, "invalid_field", named)
 
 
+async def test_pages_of_an_encrypted_file(client: httpx.AsyncClient) -> None:
+    """The password comes in a header, with percent signs for what is not ASCII."""
+    headers = {"X-Document-Password": "contrase%C3%B1a"}
+    page = await client.get(f"/v1/files/{await _upload(client)}/pages/1", headers=headers)
+
+    assert page.content.endswith("contraseña".encode())
+
+
 async def test_files_of_another_key(services: FakeServices) -> None:
     """They are not there: 404, and in no list."""
     mine, yours = ({"Authorization": f"Bearer {key}"} for key in ("team-a", "team-b"))

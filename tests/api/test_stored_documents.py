@@ -61,8 +61,8 @@ async def services(services: FakeServices, tmp_path: Path, clock: ManualClock) -
     storage = SqliteStorage(SqliteOptions(tmp_path))
     await storage.start()
 
-    async def render(*_: Any, rotation: int, **__: Any) -> bytes:
-        return b"\x89PNG turned by %d" % rotation
+    async def render(*_: Any, rotation: int, password: str | None, **__: Any) -> bytes:
+        return b"\x89PNG turned by %d%s" % (rotation, (password or "").encode())
 
     files = FileService(storage, SearchLimits(), render_page=render, now=clock)
     services.stored_documents = StoredDocuments(storage, files, lesson_of=lesson_of)
@@ -142,6 +142,15 @@ async def test_expiry(client: httpx.AsyncClient, clock: ManualClock):
 
     assert clock() == kept["expires_at"]
     problem(await client.get(f"/v1/documents/{kept['id']}"), 404, "not_found")
+
+
+async def test_pictures_of_an_encrypted_file(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """The password comes in a header, with percent signs for what is not ASCII."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
+
+    page = await client.get(f"{path}/pages/1.png", headers={"X-Document-Password": "contrase%C3%B1a"})
+
+    assert page.content.endswith("contraseña".encode())
 
 
 async def _send(client: httpx.AsyncClient, key: str, content: bytes = PDF) -> httpx.Response:

@@ -22,7 +22,9 @@ from backend.api.parameters import (
     DPI_PARAMETER,
     FILE_LIST_PARAMETERS,
     NUMBER_PARAMETER,
+    PASSWORD_PARAMETER,
     FileListQuery,
+    document_password,
     dots_per_inch,
     id_parameter,
     page_number,
@@ -245,7 +247,8 @@ async def retrieve_page(request: Request) -> Response:
     """A page of a file as a PNG, turned to stand upright as it was read: boxes of hits fit it."""
     file_id = path_id(request, "file")
     number, dpi = page_number(request.path_params["number"]), dots_per_inch(request.query_params.get("dpi"))
-    call = _files_of(request).page_image(owner_of(request), file_id, number, dpi)
+    password = document_password(request)
+    call = _files_of(request).page_image(owner_of(request), file_id, number, dpi, password=password)
     return Response(await call_within_limit(request, call), media_type="image/png")
 
 
@@ -324,6 +327,6 @@ ROUTES = (
         example="(the bytes of a PNG)",
         media_type="image/png",
         errors=(404, 413, 415, 422, 429, 504),
-        parameters=(_ID, NUMBER_PARAMETER, DPI_PARAMETER, REQUEST_TIMEOUT),
+        parameters=(_ID, NUMBER_PARAMETER, DPI_PARAMETER, PASSWORD_PARAMETER, REQUEST_TIMEOUT),
     ),
 )

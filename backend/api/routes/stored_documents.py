@@ -21,7 +21,9 @@ from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import (
     DPI_PARAMETER,
     NUMBER_PARAMETER,
+    PASSWORD_PARAMETER,
     ListQuery,
+    document_password,
     dots_per_inch,
     id_parameter,
     page_number,
@@ -343,7 +345,8 @@ async def retrieve_page(request: Request) -> Response:
     """A page of a document as a PNG, turned to stand upright as it was read: boxes of words and fields fit it."""
     number, dpi = page_number(request.path_params["number"]), dots_per_inch(request.query_params.get("dpi"))
     document_id = path_id(request, "document")
-    call = _documents_of(request).page_image(owner_of(request), document_id, number, dpi)
+    password = document_password(request)
+    call = _documents_of(request).page_image(owner_of(request), document_id, number, dpi, password=password)
     return Response(await call_within_limit(request, call), media_type="image/png")
 
 
@@ -630,7 +633,7 @@ ROUTES = (
         example="(the bytes of a PNG)",
         media_type="image/png",
         errors=(404, 413, 415, 422, 429, 504),
-        parameters=(_ID, NUMBER_PARAMETER, DPI_PARAMETER, REQUEST_TIMEOUT),
+        parameters=(_ID, NUMBER_PARAMETER, DPI_PARAMETER, PASSWORD_PARAMETER, REQUEST_TIMEOUT),
     ),
     patch(
         "/v1/documents/{id}/fields",
