@@ -12,8 +12,8 @@ from typing import Literal
 from stdnum import iban
 
 from backend.errors import InvalidField, TooLarge
-from backend.invoices.money.find import Equation, totals_hold
-from backend.invoices.money.taxes import TAX_TOLERANCE
+from backend.invoices import equations
+from backend.invoices.equations import Equation, are_equal, totals_hold
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.records import TAX_IDS, Validity
 from backend.text.patterns.pattern import compact
@@ -167,21 +167,18 @@ def recheck(read: FieldValues, read_totals: bool | None, now: FieldValues, chang
     """
     tax_in_base = bool(read_totals) and read.number("SubTotal") == read.total  # as receipts print it
     with_items = "Items" in changed or any(equation.holds for equation in _of_items(read))
-    equations = _equations(now, tax_in_base=tax_in_base, with_items=with_items)
+    printed = _equations(now, tax_in_base=tax_in_base, with_items=with_items)
     # What stood between two sums of a document that adds up: a charge or a payment that is no field, rounding.
     before = _equations(read, tax_in_base=tax_in_base, with_items=with_items) if read_totals else []
     between = {equation.text: equation.expected - equation.printed for equation in before if not equation.holds}
     made = [
         replace(equation, expected=equation.printed)
-        if abs(equation.expected - equation.printed - between.get(equation.text, Decimal(0))) <= _SLACK
+        if are_equal(equation.expected - equation.printed, between.get(equation.text, Decimal(0)))
         else equation
-        for equation in equations
+        for equation in printed
     ]
     wrong = tuple(equation.difference for equation in made if not equation.holds)
     return Validity(totals_hold(made), differences=wrong)
-
-
-_SLACK = Decimal("0.02")
 
 
 def _equations(values: FieldValues, *, tax_in_base: bool, with_items: bool) -> list[Equation]:
@@ -191,7 +188,7 @@ def _equations(values: FieldValues, *, tax_in_base: bool, with_items: bool) -> l
 
 
 def _nearest(sums: Sequence[Decimal], total: Decimal) -> Decimal | None:
-    return next((expected for expected in sums if abs(expected - total) <= _SLACK), None)
+    return next((expected for expected in sums if are_equal(expected, total)), None)
 
 
 def _sums(values: FieldValues, base: Decimal, tax: Decimal) -> Iterator[tuple[str, Decimal]]:
@@ -204,7 +201,7 @@ def _sums(values: FieldValues, base: Decimal, tax: Decimal) -> Iterator[tuple[st
         ("+ Tip", tip, 1),
         ("+ EquivalenceSurcharge", surcharge, 1),
     )
-    known = [(text, sign * abs(amount) * (-1 if base < 0 else 1)) for text, amount, sign in parts if amount is not None]
+    known = [(text, -sign * equations.taken_off(amount, base)) for text, amount, sign in parts if amount is not None]
     for mask in range(2 ** len(known)):
         taken = [part for index, part in enumerate(known) if mask >> index & 1]
         yield (
@@ -232,11 +229,7 @@ def _of_total_with_tax(values: FieldValues) -> Iterator[Equation]:
 def _of_rows(values: FieldValues) -> Iterator[Equation]:
     for row in values.lists.get("TaxDetails", ()):
         if {"Rate", "Base", "Amount"} <= row.keys():
-            rate, amount = Decimal(row["Rate"]), Decimal(row["Amount"])
-            expected = Decimal(row["Base"]) * rate / 100
-            if abs(expected - amount) <= TAX_TOLERANCE:
-                expected = amount
-            yield Equation(f"Base x Rate ({rate.normalize():f} %) = Amount", expected, amount, settles=False)
+            yield equations.of_rate(Decimal(row["Base"]), Decimal(row["Rate"]), Decimal(row["Amount"]))
 
 
 def _of_taxes(values: FieldValues) -> Iterator[Equation]:
@@ -252,10 +245,8 @@ def _of_taxes(values: FieldValues) -> Iterator[Equation]:
 
 def _of_due(values: FieldValues) -> Iterator[Equation]:
     due, total, withheld = values.number("AmountDue"), values.total, values.number("WithholdingAmount")
-    if due is None or total is None or withheld is None or abs(due - total) <= _SLACK:
-        return
-    expected = total - abs(withheld) * (-1 if total < 0 else 1)
-    yield Equation("InvoiceTotal - WithholdingAmount = AmountDue", expected, due, settles=False)
+    if due is not None and total is not None and withheld is not None and not are_equal(due, total):
+        yield equations.of_due(total, withheld, due)
 
 
 def _of_items(values: FieldValues) -> Iterator[Equation]:
@@ -265,8 +256,8 @@ def _of_items(values: FieldValues) -> Iterator[Equation]:
     whole = sum(amounts, Decimal(0))
     named = [("SubTotal", base), ("InvoiceTotal", total)]
     known = [(name, amount) for name, amount in named if amount is not None]
-    name, amount = next((pair for pair in known if abs(pair[1] - whole) <= _SLACK), known[0])
-    yield Equation(f"sum of Items = {name}", whole, amount, settles=base is None or values.number("TotalTax") is None)
+    name, amount = next((pair for pair in known if are_equal(pair[1], whole)), known[0])
+    yield equations.of_items(whole, name, amount, settles=base is None or values.number("TotalTax") is None)
 
 
 def _of_account(values: FieldValues) -> Iterator[Equation]:

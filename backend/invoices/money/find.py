@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows, ends_of
+from backend.invoices.equations import Equation, are_equal, of_due, of_items, of_rate, taken_off, totals_hold
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import Vocabulary
-from backend.invoices.money.balance import CENTS, Balance, settle, with_due
+from backend.invoices.money.balance import Balance, settle, with_due
 from backend.invoices.money.candidates import Candidate, Candidates, candidates
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.lines import MoneyLines, money_lines
 from backend.invoices.money.proof import Proof, prove, with_types
 from backend.invoices.money.taxes import (
-    TAX_TOLERANCE,
     TaxRow,
     Withholding,
     only_row,
@@ -28,7 +28,7 @@ from backend.invoices.money.taxes import (
     withholding_of,
 )
 from backend.invoices.printed_field import printed_field
-from backend.invoices.records import Difference, Field, FieldRow, Validity
+from backend.invoices.records import Field, FieldRow, Validity
 from backend.reasons import because
 from backend.tables.numbers import Number
 from backend.text.patterns.folding import fold
@@ -132,37 +132,6 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
     return next((name for name in pattern.groupindex if name in found), None)
 
 
-_CENT = Decimal("0.01")
-_TOLERANCE = CENTS * _CENT
-
-
-@dataclass(frozen=True, slots=True)
-class Equation:
-    """Two sides that should be equal."""
-
-    text: str  # "SubTotal + TotalTax = InvoiceTotal"
-    expected: Decimal  # from the left side
-    printed: Decimal  # the right side
-    settles: bool  # whether it holding is enough to say that the totals are right
-
-    @property
-    def holds(self) -> bool:
-        """Within rounding."""
-        return abs(self.expected - self.printed) <= _TOLERANCE
-
-    @property
-    def difference(self) -> Difference:
-        """For the answer, where it does not hold."""
-        return Difference(self.text, format_decimal(self.expected.quantize(_CENT)), format_decimal(self.printed))
-
-
-def totals_hold(equations: Sequence[Equation]) -> bool | None:
-    """Whether all equations hold; None where those that do not fail cannot settle it."""
-    if any(not equation.holds for equation in equations):
-        return False
-    return True if any(equation.settles for equation in equations) else None
-
-
 def equations_of(
     balance: Balance, rows: Sequence[TaxRow], items: Decimal | None, *, complete: bool
 ) -> tuple[Equation, ...]:
@@ -183,11 +152,7 @@ def equations_of(
 def _of_rows(rows: Sequence[TaxRow]) -> Iterator[Equation]:
     for row in rows:
         if row.base is not None:
-            expected = row.base.value * row.rate / 100
-            text = f"Base x Rate ({format_decimal(row.rate.normalize())} %) = Amount"
-            if abs(expected - row.amount.value) <= TAX_TOLERANCE:
-                expected = row.amount.value
-            yield Equation(text, expected, row.amount.value, settles=False)
+            yield of_rate(row.base.value, row.rate, row.amount.value)
 
 
 def _of_total(balance: Balance, rows: Sequence[TaxRow]) -> Iterator[Equation]:
@@ -199,7 +164,7 @@ def _of_total(balance: Balance, rows: Sequence[TaxRow]) -> Iterator[Equation]:
         yield Equation("SubTotal = InvoiceTotal", total.value, total.value, settles=not rows or balance.tax_in_base)
         return
     assert tax is not None
-    if not base.numbers and abs(base.value - total.value) <= _TOLERANCE:
+    if not base.numbers and are_equal(base.value, total.value):
         return  # the lines make the total: the tax is in them
     text, expected = "SubTotal + TotalTax", base.value + tax.value
     if balance.adds_up:
@@ -208,7 +173,7 @@ def _of_total(balance: Balance, rows: Sequence[TaxRow]) -> Iterator[Equation]:
             expected += Decimal(extra.cents) / 100
     if balance.withheld is not None and (balance.withheld_in_total or not balance.adds_up):
         text += " - WithholdingAmount"
-        expected -= abs(balance.withheld.value) * (-1 if total.value < 0 else 1)
+        expected += taken_off(balance.withheld.value, total.value)
     yield Equation(f"{text} = InvoiceTotal", expected, total.value, settles=True)
 
 
@@ -222,13 +187,12 @@ def _of_items(balance: Balance, rows: Sequence[TaxRow], items: Decimal, *, alone
     can be checked.
     """
     for name, amount in (("SubTotal", balance.base), ("InvoiceTotal", balance.total)):
-        if amount is not None and amount.page is not None and abs(items - amount.value) <= _TOLERANCE:
-            settles = name == "InvoiceTotal" and not rows
-            yield Equation(f"sum of Items = {name}", items, amount.value, settles=settles)
+        if amount is not None and amount.page is not None and are_equal(items, amount.value):
+            yield of_items(items, name, amount.value, settles=name == "InvoiceTotal" and not rows)
             return
     printed = balance.base is not None and balance.base.page is not None
     if alone and balance.total is not None and not printed and balance.tax is None and not balance.extras:
-        yield Equation("sum of Items = InvoiceTotal", items, balance.total.value, settles=True)
+        yield of_items(items, "InvoiceTotal", balance.total.value, settles=True)
 
 
 def _of_due(balance: Balance) -> Iterator[Equation]:
@@ -236,8 +200,7 @@ def _of_due(balance: Balance) -> Iterator[Equation]:
     if total is None or due is None or withheld is None or balance.withheld_in_total:
         return
     if due.cents != total.cents and not balance.due_agrees:
-        expected = total.value - abs(withheld.value) * (-1 if total.value < 0 else 1)
-        yield Equation("InvoiceTotal - WithholdingAmount = AmountDue", expected, due.value, settles=False)
+        yield of_due(total.value, withheld.value, due.value)
 
 
 # Below it an amount may be misread; 1 in 100 amounts of the scans in fields_dev has so little.
