@@ -573,6 +573,7 @@ def none_if_empty(value: Any) -> Any:
 # In a form every value is a text: OpenAPI says which texts.
 _RANGE = r" *([1-9]\d{0,8}(-([1-9]\d{0,8})?)?|-[1-9]\d{0,8}) *"
 PAGES_PATTERN = f"^({_RANGE}(,{_RANGE})*)?$"
+SPLIT_PATTERN = f"^ *(auto|none|pages)? *$|^{_RANGE}(,{_RANGE})*$"
 
 
 def text_like(pattern: str) -> WithJsonSchema:

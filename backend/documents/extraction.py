@@ -26,7 +26,7 @@ from backend.files.einvoice.records import EInvoice
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import FileType
 from backend.files.page_codec import pack_page, unpack_page
-from backend.files.page_ranges import select_pages
+from backend.files.page_ranges import check_documents, select_pages
 from backend.files.pages import Document, Page
 from backend.files.records import TextLayer
 from backend.files.resolution import choose_resolution
@@ -278,6 +278,7 @@ class DocumentExtractor:
             file = await self._threads.open(upload, urgency, password=options.password)
         try:
             numbers = select_pages(options.pages, file.info.page_count, self._readers.limits)
+            check_documents(options.split, file.info.page_count, numbers)  # before pages are read
             languages = options.languages or self._languages
             chosen = () if options.languages else ("by page",)
             keys = self._keys.narrow(options.source, options.engine, *languages, *chosen)

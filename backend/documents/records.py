@@ -41,6 +41,7 @@ Stage = Literal["opening", "reading", "understanding", "done"]
 class DocumentOptions:
     features: frozenset[str] = frozenset(DEFAULT_FEATURES)  # of FEATURES
     pages: str = ""  # "1-3,7"; empty for all
+    split: str = "auto"  # into documents, as of `split_ranges`
     source: RequestedSource = "auto"
     engine: OcrEngineName = "auto"
     languages: tuple[str, ...] = ()  # ISO 639-1, of the print; empty: OCR_LANGUAGES
@@ -74,6 +75,7 @@ class DocumentOptions:
         fields = [
             sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
             self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary), self.schema,
+            self.split,
         ]  # fmt: skip
         return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 

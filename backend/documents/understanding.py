@@ -195,7 +195,9 @@ class Understanding:
         if "tables" in features:
             tables = await self._read("tables", partial(tables_of, document), lambda _: ())
         if "fields" in features:
-            fields = await self._read("fields", partial(fields_of, document, kind, self.examples), _no_fields)
+            fields = await self._read(
+                "fields", partial(fields_of, document, kind, self.examples, self._options.split), _no_fields
+            )
         return fields, tables
 
     async def _read(

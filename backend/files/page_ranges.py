@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from backend.errors import InvalidField, TooLarge
 from backend.files.limits import FileLimits
 
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})", re.ASCII)
 _MAX_PAGES = 10**9  # more than nine digits can say
-_EXAMPLE = 'write numbers and ranges such as "1-3,7" or "5-"'
+SPLITS = ("auto", "none", "pages")  # how to cut a file into documents, beside ranges
+_EXAMPLE = 'write {}numbers and ranges such as "1-3,7" or "5-"'
 
 
 def select_pages(ranges: str, page_count: int, limits: FileLimits) -> tuple[int, ...]:
@@ -41,6 +43,35 @@ def check_page_ranges(ranges: str) -> None:
         _bounds(item.strip(), _MAX_PAGES)
 
 
+def check_split(split: str) -> None:
+    """What can be said of documents' pages before the file is open. Raises: InvalidField, as `split_ranges`."""
+    split_ranges(split)
+
+
+def split_ranges(split: str, page_count: int = _MAX_PAGES) -> list[tuple[int, int]]:
+    """First and last page of each document, in the order of the list; none where no list says it.
+
+    Args:
+        split: "auto", "none", "pages", or ranges such as "1-2,3", each the pages of one document.
+
+    Raises: InvalidField, as `select_pages`, and for a page in two documents.
+    """
+    if split in SPLITS:
+        return []
+    bounds = [_bounds(item.strip(), page_count, "split") for item in split.split(",")]
+    for (_, last), (first, _) in pairwise(sorted(bounds)):
+        if first <= last:
+            raise InvalidField(f"split: page {first} stands in two documents; name each page once", param="split")
+    return bounds
+
+
+def check_documents(split: str, page_count: int, numbers: Sequence[int]) -> None:
+    """Raise InvalidField for documents that an open file does not have, or of whose pages none is to be read."""
+    for first, last in split_ranges(split, page_count):
+        if not any(first <= number <= last for number in numbers):
+            raise InvalidField(f"split: of pages {first}-{last} none is read; name some in 'pages', too", param="split")
+
+
 def written_ranges(numbers: Iterable[int]) -> list[str]:
     """Ascending numbers, neighbours as one range: "0-4", "7"."""
     spans: list[list[int]] = []
@@ -52,18 +83,19 @@ def written_ranges(numbers: Iterable[int]) -> list[str]:
     return [str(first) if first == last else f"{first}-{last}" for first, last in spans]
 
 
-def _bounds(item: str, page_count: int) -> tuple[int, int]:
+def _bounds(item: str, page_count: int, param: str = "pages") -> tuple[int, int]:
     match = _RANGE.fullmatch(item)
     if not match or not (match[1] or match[3]):
-        raise InvalidField(f"pages: '{item[:40]}' is no page and no range; {_EXAMPLE}", param="pages")
+        words = f"{', '.join(SPLITS)} or " if param == "split" else ""
+        raise InvalidField(f"{param}: '{item[:40]}' is no page and no range; {_EXAMPLE.format(words)}", param=param)
     first = int(match[1]) if match[1] else 1
     last = int(match[3]) if match[3] else (page_count if match[2] else first)
     if first < 1 or (match[3] and last < 1):
-        raise InvalidField(f"pages: '{item}' names page 0; pages count from 1", param="pages")
+        raise InvalidField(f"{param}: '{item}' names page 0; pages count from 1", param=param)
     if match[1] and first > page_count:
-        raise InvalidField(f"pages: '{item}' begins behind the last page; the file has {page_count}", param="pages")
+        raise InvalidField(f"{param}: '{item}' begins behind the last page; the file has {page_count}", param=param)
     if last < first:
-        raise InvalidField(f"pages: '{item}' runs backwards; did you mean {last}-{first}?", param="pages")
+        raise InvalidField(f"{param}: '{item}' runs backwards; did you mean {last}-{first}?", param=param)
     return first, min(last, page_count)
 
 

@@ -10,6 +10,7 @@ from itertools import groupby, pairwise
 from stdnum.es import nif
 from stdnum.eu import vat
 
+from backend.files.page_ranges import split_ranges
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import evidence_of
 from backend.invoices.learned.read import PageReader
@@ -40,6 +41,19 @@ class _Said:
         self.ids |= page.ids
         self.has_total |= page.has_total
         self.mark = page.mark
+
+
+def documents_by(pages: Sequence[PageRows], split: str, reader: PageReader) -> list[Sequence[PageRows]]:
+    """The pages of each document as a caller wants them; as `documents_in` finds them where he leaves it to us.
+
+    Args:
+        split: as of `split_ranges`. Pages that it does not name are of no document.
+    """
+    if split == "auto":
+        return documents_in(pages, reader)
+    spans = split_ranges(split) or ([(page.page.number,) * 2 for page in pages] if split == "pages" else [])
+    parts = [[page for page in pages if first <= page.page.number <= last] for first, last in spans] or [list(pages)]
+    return [[replace(part[0], is_first=True), *part[1:]] for part in parts if part] or [[]]
 
 
 def documents_in(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:

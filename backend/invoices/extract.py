@@ -15,7 +15,7 @@ from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation
 from backend.files.visual_rows import PageRows, rows_of
 from backend.invoices.document_kind import document_kind
-from backend.invoices.documents_in_file import documents_in
+from backend.invoices.documents_in_file import documents_by
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned
@@ -124,7 +124,10 @@ _AMOUNTS = frozenset({"SubTotal", "TotalTax", "InvoiceTotal", "WithholdingAmount
 
 
 def extract_fields(
-    document: Document, document_type: str | None = None, examples: Sequence[SupplierExample] = ()
+    document: Document,
+    document_type: str | None = None,
+    examples: Sequence[SupplierExample] = (),
+    split: str = "auto",
 ) -> ExtractedFields:
     """The fields of an invoice, a receipt or a bank statement.
 
@@ -132,21 +135,25 @@ def extract_fields(
         document: with its electronic invoice, where there is one: that wins.
         document_type: the label of the bundled classifier of document types, where it is known.
         examples: confirmed documents of the suppliers that it names, the latest first.
+        split: into documents, as of `split_ranges`.
     """
     pages, invoice = rows_of(document, _MOST_WORDS), document.einvoice
     whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
     reader = PageReader(bundled_network())
-    parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages, reader)
+    parts = documents_by(pages, "none" if whole and split == "auto" else split, reader)
     found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader, examples) for part in parts]
     attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
-    for some in (attached, found):  # the mail around an invoice, and the letter before it, are none
+    for some in (
+        (attached, found) if split == "auto" else ()
+    ):  # the mail around an invoice, and the letter before it, are none
         if any(one.kind is not None for one in some):
             found = [one for one in some if one.kind is not None]
             break
     first, *others = found
     if not others:
         return first
-    names = [_begins(other) for other in others[:_MOST_NAMED]]
+    told = [other for other in others if other.kind is not None]
+    names = [_begins(other) for other in told[:_MOST_NAMED]]
     return replace(first, why="; ".join([first.why, *names]) + " (`documents`)", others=tuple(others))
 
 
@@ -189,7 +196,8 @@ def _of_part(
     printed = _printed_fields(part, pages, document_type, reader, taught)
     numbers = tuple(page.page.number for page in pages)
     invoice = document.einvoice
-    if invoice is not None and (invoice.page is None or invoice.page in numbers):
+    of_first = document.pages[:1] == part.pages[:1]  # data in the file is told once
+    if invoice is not None and (of_first if invoice.page is None else invoice.page in numbers):
         printed = with_electronic(printed, invoice)  # a code on another document's page says nothing of this one
     return replace(printed, pages=numbers)
 

@@ -31,7 +31,10 @@ MOST_WORDS, MOST_PAGE_WORDS = 100_000, 20_000
 
 
 def fields_of(
-    document: Document, document_type: str | None = None, examples: Sequence[SupplierExample] = ()
+    document: Document,
+    document_type: str | None = None,
+    examples: Sequence[SupplierExample] = (),
+    split: str = "auto",
 ) -> ExtractedFields:
     """The fields of a document; arguments as of `extract_fields`.
 
@@ -39,7 +42,7 @@ def fields_of(
     """
     part = _first_part(document)
     try:
-        found = _guarded("fields", lambda: extract_fields(part, document_type, examples))
+        found = _guarded("fields", lambda: extract_fields(part, document_type, examples, split))
     except InferenceFailed as error:
         if document.einvoice is None:
             raise

@@ -328,6 +328,19 @@ async def test_the_fields_of_a_file(client: httpx.AsyncClient, services: FakeSer
     assert frozenset({"fields", *PAGE_FEATURES}) == second.features
 
 
+@pytest.mark.parametrize("path", ["/v1/documents", "/v1/fields"])
+async def test_callers_say_which_pages_are_one_document(
+    client: httpx.AsyncClient, services: FakeServices, path: str
+) -> None:
+    for split in ("", " none ", "1-2,3"):
+        await client.post(path, files=FILE, data={"split": split})
+    wrong = await client.post(path, files=FILE, data={"split": "1-2,2"})
+
+    assert ["auto", "none", "1-2,3"] == [options.split for _, options, _ in services.documents.calls]
+    assert (422, "split") == (wrong.status_code, wrong.json()["error"]["param"])
+    assert "page 2 stands in two documents" in wrong.json()["error"]["message"]
+
+
 async def test_the_fields_of_a_text(client: httpx.AsyncClient) -> None:
     """A text as JSON is read without the document service; what is no text is refused."""
     text = "FACTURA\nNº factura: 23   Fecha 12/03/2026\nBase imponible  100,00\nIVA 21 %  21,00\nTotal  121,00 €"

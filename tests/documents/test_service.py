@@ -232,6 +232,7 @@ async def test_a_cached_file_still_needs_its_password(documents: DocumentsFixtur
         pytest.param(b"\x7fELF\x02", {}, WrongMediaType, id="foreign"),
         pytest.param(b"%PDF-1.7 broken", {}, UnreadableFile, id="broken"),
         pytest.param(DIGITAL, {"pages": "9"}, InvalidField, id="a-page-that-is-not-there"),
+        pytest.param(DIGITAL, {"split": "1,9"}, InvalidField, id="a-document-that-is-not-there"),
         pytest.param(pdf(*[b""] * 21), {}, TooLarge, id="too-many-pages"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backend.errors import InvalidField, TooLarge
 from backend.files.limits import FileLimits
-from backend.files.page_ranges import check_page_ranges, select_pages
+from backend.files.page_ranges import check_documents, check_page_ranges, check_split, select_pages, split_ranges
 
 LIMITS = FileLimits(pages=10)
 
@@ -78,3 +78,35 @@ def test_ranges_that_no_file_can_have(ranges: str):
     """Refused without a file."""
     with pytest.raises(InvalidField, match="pages: "):
         check_page_ranges(ranges)
+
+
+@pytest.mark.parametrize("split", ["auto", "none", "pages", "1", "4-5,1-2", "5-,1-4"])
+def test_documents_that_some_file_may_have(split: str):
+    check_split(split)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        pytest.param("1-3,3-5", "split: page 3 stands in two documents", id="a-page-twice"),
+        pytest.param("1-,4", "split: page 4 stands in two documents", id="behind-an-open-range"),
+        pytest.param("each", "split: 'each' is no page and no range; write auto, none, pages or", id="words"),
+        pytest.param("2-1", "split: '2-1' runs backwards", id="backwards"),
+        pytest.param("0", "split: '0' names page 0", id="zero"),
+    ],
+)
+def test_documents_that_no_file_can_have(split: str, message: str):
+    """Refused without a file, with the parameter's name."""
+    with pytest.raises(InvalidField, match=message) as caught:
+        check_split(split)
+
+    assert caught.value.param == "split"
+
+
+def test_documents_must_be_in_the_file():
+    assert split_ranges("3-9,1", 4) == [(3, 4), (1, 1)]
+    check_documents("3-9,1", 4, [1, 4])
+    with pytest.raises(InvalidField, match="split: '5' begins behind the last page; the file has 4"):
+        check_documents("1,5", 4, [1, 2])
+    with pytest.raises(InvalidField, match="split: of pages 3-4 none is read; name some in 'pages', too"):
+        check_documents("1,3-", 4, [1, 2])

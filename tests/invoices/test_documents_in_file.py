@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from backend.files.einvoice.records import EInvoice
 from backend.files.pages import Document
 from backend.invoices.extract import extract_fields
@@ -135,3 +137,32 @@ def test_terms_and_letters() -> None:
 
 def _all(extracted: ExtractedFields) -> tuple[ExtractedFields, ...]:
     return (extracted, *extracted.others)
+
+
+@pytest.mark.parametrize(
+    ("split", "pages"),
+    [
+        ("none", [(1, 2, 3)]),
+        ("pages", [(1,), (2,), (3,)]),
+        ("2-,1", [(2, 3), (1,)]),
+        ("3", [(3,)]),
+        ("1,9", [(1,)]),
+    ],
+)
+def test_a_caller_says_which_pages_are_one_document(split: str, pages: list[tuple[int, ...]]) -> None:
+    """In the order of the list, those too that are no invoice; a page that was not read is of none."""
+    file = _document(HEAD.format(number="A-1") + SUMS, HEAD.format(number="A-2") + SUMS, TERMS)
+
+    extracted = extract_fields(file, split=split)
+
+    assert [one.pages for one in _all(extracted)] == pages
+    assert all((one.kind is None) == (one.pages == (3,)) for one in _all(extracted))
+
+
+def test_data_of_the_file_is_told_once() -> None:
+    """XML says nothing of the other documents that a caller cuts the file into."""
+    file = _document(HEAD.format(number="A-1") + SUMS, HEAD.format(number="A-2") + SUMS)
+    extracted = extract_fields(replace(file, einvoice=EInvoice("UBL", {"InvoiceTotal": "999.00"})), split="pages")
+
+    totals = [next(field.value for field in one.fields if field.name == "InvoiceTotal") for one in _all(extracted)]
+    assert totals == ["999.00", "121.00"]

@@ -20,6 +20,7 @@ from backend.api.parameters import IDEMPOTENCY_KEY, idempotency_key
 from backend.api.request_fields import (
     OWN_LABELS,
     PAGES_PATTERN,
+    SPLIT_PATTERN,
     TextItem,
     WireRequest,
     check_chars,
@@ -60,7 +61,7 @@ from backend.documents.records import (
 from backend.documents.service import DocumentService
 from backend.documents.text_fields import find_text_fields, with_own_fields
 from backend.errors import InvalidField
-from backend.files.page_ranges import check_page_ranges
+from backend.files.page_ranges import check_page_ranges, check_split
 from backend.files.pages import Document
 from backend.files.text_source import RequestedSource
 from backend.lanes.inference import Urgency, offload
@@ -215,6 +216,13 @@ class DocumentRequest(ReadRequest):
     classifier: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
         None, description="A name that GET /v1/classifiers lists; unset: the default one."
     )
+    split: str = Field(
+        "auto",
+        max_length=1000,
+        json_schema_extra={"pattern": SPLIT_PATTERN},
+        description="Which pages are one document, for fields: auto cuts where another one begins, none takes the file"
+        " for one, pages takes every page for one; or their ranges, such as 1-2,3.",
+    )
     top_phrases: int = Field(10, ge=1, le=100, description="Most key phrases to answer with.")
     top_sentences: int = Field(3, ge=1, le=100, description="Most key sentences to answer with.")
     xml: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
@@ -237,6 +245,13 @@ class DocumentRequest(ReadRequest):
         "float", description="How vectors are written; base64: little-endian float32, a third of the bytes."
     )
 
+    @field_validator("split")
+    @classmethod
+    def _is_split(cls, split: str) -> str:
+        split = split.strip() or "auto"
+        check_split(split)
+        return split
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> DocumentRequest:
         require_labels(self.labels or (), "labels")
@@ -250,6 +265,7 @@ class DocumentRequest(ReadRequest):
         return DocumentOptions(
             features=frozenset(self.features or DEFAULT_FEATURES),
             pages=page_options.pages,
+            split=self.split,
             source=page_options.source,
             engine=page_options.engine,
             languages=page_options.languages,
