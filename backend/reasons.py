@@ -32,6 +32,10 @@ SENTENCES: Mapping[str, str] = {
     "electronic_wins": "the electronic invoice ({format}) wins",
     "reading_failed": "{what}: reading them failed ({fault}), which is logged",
     "first_words_only": "of the document, only the first {words:d} words were looked at",
+    "numbers_not_read": (
+        "InvoiceId, PurchaseOrder and RectifiedInvoiceId were not looked for: the bundled encoder, whose words the"
+        " network that reads them knows, is not installed"
+    ),
     # By what a field was found
     "electronic": "the electronic invoice ({format}) says so",
     "qr_code": "the {format} code on page {page:d} says so",

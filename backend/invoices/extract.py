@@ -238,6 +238,8 @@ def _printed_fields(
     if taught is not None:
         by_name = applied(taught, by_name, adds_up=money.validity.totals)
     fields = tuple(by_name[name] for name in FIELD_NAMES if name in by_name)
+    if not reader.has_network:
+        why = f"{why}; {because('numbers_not_read')}"
     return replace(_with_ids(fields, money.validity), why=why, kind=kind)
 
 

@@ -82,11 +82,16 @@ def test_a_number_that_rules_cut_or_miss_is_read_whole(text: str, number: str) -
 
 
 def test_rules_read_alone_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the network cannot be loaded, fields are still read."""
+    """Where the network cannot be loaded, fields are still read, and the answer says which are not."""
+    with_network = extract_fields(document_of_text(ORDER))
     monkeypatch.setattr(extract, "bundled_network", lambda: None)
 
-    fields = {field.name: field.value for field in extract_fields(document_of_text(ORDER)).fields}
+    extracted = extract_fields(document_of_text(ORDER))
 
+    fields = {field.name: field.value for field in extracted.fields}
+    assert "InvoiceId" not in fields
+    assert "InvoiceId, PurchaseOrder and RectifiedInvoiceId were not looked for" in extracted.why
+    assert "not looked for" not in with_network.why
     assert {"InvoiceDate": "2026-09-22", "InvoiceTotal": "156.00"}.items() <= fields.items()
 
 

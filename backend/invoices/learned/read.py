@@ -77,6 +77,7 @@ class PageReader:
 
     def __init__(self, network: Network | None) -> None:
         self._network = network
+        self.has_network = network is not None
         self._read: dict[int, list[ReadPage]] = {}  # by the page's number in the file
 
     def parts(self, page: PageRows) -> list[ReadPage]:
