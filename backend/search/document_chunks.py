@@ -60,7 +60,7 @@ def cut_chunks(
 
 
 def page_sizes(document: Document) -> tuple[PageSize, ...]:
-    return tuple(PageSize(page.number, page.width, page.height, page.rotation) for page in document.pages)
+    return tuple(PageSize(page.number, page.width, page.height, page.rotation, page.part) for page in document.pages)
 
 
 def _words(pages: Sequence[Page], page_starts: Sequence[int], start: int, end: int) -> Iterator[PlacedWord]:

@@ -129,6 +129,11 @@ class PageSize:
     width: float  # page units
     height: float  # page units
     rotation: int  # degrees clockwise from what a viewer shows to upright
+    part: str = ""  # of the file: a sheet, a slide, a chapter, an attachment; empty where it has none
+
+    def packed(self) -> list[float | str]:
+        """As storages keep it; releases that know no parts read what has none."""
+        return [self.number, self.width, self.height, self.rotation, *([self.part] if self.part else ())]
 
     @property
     def is_time(self) -> bool:

@@ -83,6 +83,9 @@ class FakeFiles(FakeService):
         self.kept[file.id] = (file, content.content())
         return file
 
+    def now_s(self) -> float:
+        return CREATED_S
+
     async def find(self, owner: str, file_id: str) -> FileRecord:
         await self.enter(owner, file_id)
         file = self.kept.get(file_id)
@@ -195,7 +198,7 @@ def indexed(store_id: str, new: NewFile, name: str, batch_id: str | None) -> Sto
         IndexFailure("unreadable_file", "it is cut off") if fails else None,
         usage_bytes=99,
         chunks=2,
-        pages=(PageSize(1, 595.0, 842.0, 0), PageSize(2, 842.0, 595.0, 90)),
+        pages=(PageSize(1, 595.0, 842.0, 0), PageSize(2, 842.0, 595.0, 90, "Hoja 2")),
         language="es",
     )
 

@@ -62,13 +62,14 @@ async def test_hits(client: httpx.AsyncClient, path: str) -> None:
         "end": 11,
         "page": 2,
         "pages": [2],
+        "part": "Hoja 2",
         "start_s": None,
         "end_s": None,
         "boxes": [{"page": 2, "box": [10, 20, 40.13, 30]}],
         "highlights": [{"start": 0, "end": 5, "boxes": [{"page": 2, "box": [10, 20, 40, 30]}]}],
         "scores": {"vector": 0.812346, "keyword": 3.5, "rerank": None},
         "duplicates": ["file-copy"],
-        "page_sizes": [{"page": 2, "width": 842.0, "height": 595.0, "rotation": 90}],
+        "page_sizes": [{"page": 2, "width": 842.0, "height": 595.0, "rotation": 90, "part": "Hoja 2"}],
     } == first
     assert {} == second["attributes"]
 

@@ -173,7 +173,7 @@ async def test_a_file_in_a_store(client: httpx.AsyncClient) -> None:
     assert {"stage": "done", "done": 2, "total": 2} == asked["progress"]
     assert [
         {"page": 1, "width": 595.0, "height": 842.0, "rotation": 0},
-        {"page": 2, "width": 842.0, "height": 595.0, "rotation": 90},
+        {"page": 2, "width": 842.0, "height": 595.0, "rotation": 90, "part": "Hoja 2"},
     ] == asked["pages"]
     assert ("factura.pdf", "es", 2, 2) == tuple(
         asked[name] for name in ("filename", "language", "chunks", "page_count")

@@ -89,7 +89,7 @@ def indexed(texts: Sequence[str], vectors: Vectors | None = None, **changes: obj
         "chunks": chunks,
         "vectors": unit_vectors(len(texts), width=encoder.width) if vectors is None else vectors,
         "encoder": encoder,
-        "pages": (PageSize(1, 595.0, 842.0, 0),),
+        "pages": (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),),
         "language": "en",
     }
     return IndexedFile(**(fields | changes))  # type: ignore[arg-type]

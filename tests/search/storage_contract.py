@@ -459,7 +459,7 @@ class TestStoreFiles:
         await storage.add_store(vector_store())
         await add_indexed(storage, "file-1", ["alpha"])
 
-        assert (PageSize(1, 595.0, 842.0, 0),) == await storage.file_pages("file-1")
+        assert (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),) == await storage.file_pages("file-1")
 
 
 class TestIndexing:
@@ -567,7 +567,7 @@ class TestIndexing:
             assert file is not None
             assert ("completed", "done", 2, "en") == (file.status, file.progress.stage, file.chunks, file.language)
             assert found == {name: tuple(values) for name, values in file.found.items()}
-            assert (PageSize(1, 595.0, 842.0, 0),) == file.pages
+            assert (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),) == file.pages
             assert (ENCODER, 2, {"completed": 1}) == (store.encoder, store.chunks, store.counts)
             assert file.usage_bytes == store.usage_bytes
             assert await opened.claim(ENCODER, LEASE_S) is None

@@ -44,7 +44,8 @@ function card(hit, index) {
   const button = make("button", { type: "button", class: "link hit-open", onclick: () => open(index) }, name);
   const score = say(make("span", { class: "number hit-score" }), "score", { score: hit.score });
   const text = make("p", { class: "hit-text" }, ...snippet(textOf(hit), hit.highlights ?? []));
-  return make("li", { class: "hit" }, make("h3", {}, button), make("p", { class: "hit-place dots quiet" }, page, score, ...scoresOf(hit)), text);
+  const part = hit.part ? quote(make("span"), hit.part) : null;
+  return make("li", { class: "hit" }, make("h3", {}, button), make("p", { class: "hit-place dots quiet" }, page, part, score, ...scoresOf(hit)), text);
 }
 
 /** Where a hit stands, or null for text without pages. */

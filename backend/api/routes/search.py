@@ -364,6 +364,10 @@ class HitAnswer(TypedDict):
         int | None, Field(description="Where the query's words first stand, else where it begins; null for plain text.")
     ]
     pages: list[int]
+    part: Annotated[
+        str | None,
+        Field(description="The sheet, slide, chapter or attachment that `page` is of; null where the file has none."),
+    ]
     start_s: Annotated[
         float | None, Field(description="Of a recording: where the query's words are first said, else where it begins.")
     ]
@@ -410,6 +414,7 @@ def search_answer(answer: SearchAnswer) -> SearchPageAnswer:
 def _hit(hit: Hit) -> HitAnswer:
     pages, is_spoken = frozenset(hit.pages), any(page.is_time for page in hit.file.pages)
     start_s, end_s = _seconds(hit) if is_spoken else (None, None)
+    page = _page(hit)
     return {
         "file_id": hit.file.file_id,
         "filename": hit.file.name,
@@ -420,8 +425,9 @@ def _hit(hit: Hit) -> HitAnswer:
         "chunk_index": hit.chunk.index,
         "start": hit.chunk.start,
         "end": hit.chunk.end,
-        "page": _page(hit),
+        "page": page,
         "pages": list(hit.pages),
+        "part": next((size.part for size in hit.file.pages if size.number == page and size.part), None),
         "start_s": start_s,
         "end_s": end_s,
         "boxes": _places(hit.places, is_spoken=is_spoken),
@@ -524,6 +530,7 @@ _HIT: dict[str, Any] = {
     "end": 444,
     "page": 1,
     "pages": [1],
+    "part": None,
     "start_s": None,
     "end_s": None,
     "boxes": [{"page": 1, "box": [56.7, 640.1, 260.4, 652.3]}],

@@ -194,6 +194,7 @@ class PageSizeAnswer(TypedDict):
     rotation: NotRequired[Annotated[int, Field(description="Degrees clockwise that it was turned to stand upright.")]]
     start_s: NotRequired[Annotated[float, Field(description="Of a recording, which has no width or height.")]]
     end_s: NotRequired[float]
+    part: NotRequired[Annotated[str, Field(description="The sheet, slide, chapter or attachment that it is of.")]]
 
 
 class StoreFileAnswer(TypedDict):
@@ -361,7 +362,15 @@ def page_size_answers(pages: Sequence[PageSize]) -> list[PageSizeAnswer]:
 def _page_size_answer(page: PageSize, start_s: float) -> PageSizeAnswer:
     if page.is_time:
         return {"page": page.number, "start_s": round(start_s, 3), "end_s": round(page.width, 3)}
-    return {"page": page.number, "width": page.width, "height": page.height, "rotation": page.rotation}
+    answer: PageSizeAnswer = {
+        "page": page.number,
+        "width": page.width,
+        "height": page.height,
+        "rotation": page.rotation,
+    }
+    if page.part:
+        answer["part"] = page.part
+    return answer
 
 
 def attributes_answer(attributes: Mapping[str, Scalar]) -> dict[str, Scalar]:

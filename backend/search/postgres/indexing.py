@@ -318,7 +318,7 @@ async def _complete(
         "usage_bytes = $7, progress = $8, first_chunk = $9, lengths = $10, terms_version = $11 WHERE key = $1",
         file,
         to_json({name: list(values) for name, values in indexed.found.items()}),
-        to_json([[page.number, page.width, page.height, page.rotation] for page in indexed.pages]),
+        to_json([page.packed() for page in indexed.pages]),
         indexed.language,
         len(indexed.chunks),
         sum(counts.total() for counts in terms),

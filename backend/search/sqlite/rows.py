@@ -133,7 +133,7 @@ def pages(packed: str) -> tuple[PageSize, ...]:
 
 
 def pack_pages(sizes: Sequence[PageSize]) -> str:
-    return json.dumps([[page.number, page.width, page.height, page.rotation] for page in sizes])
+    return json.dumps([page.packed() for page in sizes])
 
 
 def stored_chunk(row: Row) -> StoredChunk:
