@@ -40,19 +40,28 @@ _THREAD_BYTES = 4 * 2**20
 
 
 async def read_json(request: Request, schema: type[Schema], *, limit_bytes: int | None = None) -> Schema:
-    """The request's body as ``schema``, parsed from its bytes in one pass.
+    """The request's body as ``schema``, parsed from its bytes in one pass. Raises: as `receive_json`, `parse_json`."""
+    return await parse_json(await receive_json(request, limit_bytes=limit_bytes), schema)
+
+
+async def receive_json(request: Request, *, limit_bytes: int | None = None) -> bytes:
+    """The bytes of a body that says it is JSON.
 
     Args:
         limit_bytes: instead of LIMIT_BODY_BYTES, of a body that holds a file.
 
-    Raises: WrongMediaType (415), TooLarge (413), BadInput (400) for what is not JSON, InvalidField (422),
-    CallerGone when the client disconnected while sending, DeadlineExceeded when it took too long to send,
-    QuotaExceeded for a caller in debt of tokens, before anything is read.
+    Raises: WrongMediaType (415), TooLarge (413), CallerGone when the client disconnected while sending,
+    DeadlineExceeded when it took too long to send, QuotaExceeded for a caller in debt of tokens, before anything is
+    read.
     """
     context = context_of(request)
     context.meter.require("tokens")
     _require_json(context.headers)
-    body = await read_within_limit(request, read_body(request, limit_bytes or limits_of(request).body_bytes))
+    return await read_within_limit(request, read_body(request, limit_bytes or limits_of(request).body_bytes))
+
+
+async def parse_json(body: bytes, schema: type[Schema]) -> Schema:
+    """Bytes of JSON as ``schema``. Raises: TooLarge (413), BadInput (400) for what is not JSON, InvalidField (422)."""
     if len(body) > _UNCOUNTED_BYTES:
         await _require_few_values(body)
     try:
@@ -78,6 +87,14 @@ def validate_fields(schema: type[Schema], fields: Mapping[str, Any]) -> Schema:
         raise _bad_input(error) from error
 
 
+def require_body_bytes(size_bytes: int, limit_bytes: int) -> None:
+    """Raises: TooLarge (413) for a body over LIMIT_BODY_BYTES."""
+    if size_bytes > limit_bytes:
+        raise TooLarge(
+            "body bytes", size_bytes, limit_bytes, "LIMIT_BODY_BYTES", advice="Send fewer inputs in one request."
+        )
+
+
 async def read_body(request: Request, limit_bytes: int) -> bytes:
     """The whole body. Stops reading at the limit, whether or not the client sent a Content-Length.
 
@@ -92,8 +109,7 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
             raise CallerGone("the client left before its body was whole") from ClientDisconnect()
         chunk: bytes = message.get("body", b"")
         total_bytes += len(chunk)
-        if total_bytes > limit_bytes:
-            raise _too_large(total_bytes, limit_bytes)
+        require_body_bytes(total_bytes, limit_bytes)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else await _off_loop(total_bytes, partial(b"".join, chunks))
@@ -136,14 +152,8 @@ def _count_values(body: bytes) -> tuple[int, int]:
 
 def _require_length_within(headers: dict[bytes, bytes], limit_bytes: int) -> None:
     length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length[:20]) > limit_bytes:
-        raise _too_large(int(length[:20]), limit_bytes)
-
-
-def _too_large(got_bytes: int, limit_bytes: int) -> TooLarge:
-    return TooLarge(
-        "body bytes", got_bytes, limit_bytes, "LIMIT_BODY_BYTES", advice="Send fewer inputs in one request."
-    )
+    if length.isdigit():
+        require_body_bytes(int(length[:20]), limit_bytes)
 
 
 def _require_json(headers: dict[bytes, bytes]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -22,6 +22,7 @@ from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.scoring import CLASSIFIER
 from backend.telemetry import Telemetry
+from backend.text.classifier_files import Example
 from backend.text.classifier_store import ClassifierStore
 from backend.text.classifier_training import ClassifierTrainer
 from backend.text.classifiers import Classifier, is_name
@@ -147,6 +148,23 @@ class ClassificationService:
             await self.look_for(model)
             scores = await self._score(texts, model, multi_label, urgency)
         return self._counted(await offload(partial(predictions_of, scores, top_k, min_score), scores.scores.size))
+
+    async def classify_by_examples(
+        self,
+        texts: Sequence[str],
+        examples: Sequence[Example],
+        *,
+        priority: Priority = Priority.INTERACTIVE,
+        deadline_s: float = math.inf,
+    ) -> ClassificationResult:
+        """The class of each text, by a head that is learnt from the examples for this request alone.
+
+        Raises: InvalidField, TooLarge for the examples; as ``classify``.
+        """
+        classifier = await self._trainer.learn_once(examples, deadline_s=deadline_s)
+        scores = await self._score_by_head(classifier, texts, Urgency(priority, deadline_s))
+        scores = replace(scores, label_tokens=classifier.head.info["tokens"])
+        return self._counted(await offload(partial(predictions_of, scores, None, None), scores.scores.size))
 
     def can_classify(self, model: str | None = None) -> bool:
         """Whether texts can be classified without labels in the request. Raises: UnknownModel."""

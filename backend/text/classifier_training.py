@@ -69,6 +69,13 @@ class ClassifierTrainer:
             if head.trained_on == self._registry.encoder:
                 return classifier  # else the embedding model was swapped meanwhile, and this head would never answer
 
+    async def learn_once(self, examples: Sequence[Example], *, deadline_s: float = math.inf) -> Classifier:
+        """A classifier that is saved nowhere. Raises: as `train`."""
+        labels = check_examples(examples, multiple=False)
+        with self._place_in_line():
+            head = await self._fit(examples, labels, Priority.INTERACTIVE, deadline_s)
+        return Classifier("examples", head, "learnt")
+
     async def retrain_stale(self) -> None:
         """Retrain what was trained for another embedding model, at low priority; failures are logged.
 

@@ -11,7 +11,9 @@ import pytest
 
 from backend.api.dependencies import ApiLimits
 from backend.api.routes.cohere import CohereByType, CohereFloats
+from backend.api.routes.cohere_classify import CohereClassifications
 from backend.api.routes.embeddings import INPUT_TYPES
+from backend.text.classifier_files import Example
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services, vector
@@ -202,3 +204,45 @@ async def test_bad_inputs_of_v2(
 
     assert param is None or param == answer["error"]["param"]
     assert [] == services.embeddings.calls
+
+
+EXAMPLES = [{"text": "gana dinero", "label": "spam"}, {"text": "acta del lunes", "label": "correo"}]
+
+
+async def test_classify_by_examples(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """On the path of Jina's requests, told by `inputs` and `examples`; the best label is always given."""
+    body = {"inputs": ["examples", '"inputs":'], "examples": EXAMPLES, "model": "embed-english-v3.0", "truncate": "END"}
+    response = await client.post("/v1/classify", json=body, headers={"X-Request-Id": "r-1"})
+
+    assert 200 == response.status_code, response.text
+    require_schema(CohereClassifications, response.json())
+    first, second = response.json()["classifications"]
+    assert ("r-1", "r-1-0", "examples") == (response.json()["id"], first["id"], first["input"])
+    assert ("spam", ["spam"], 0.5, [0.5]) == tuple(
+        first[name] for name in ("prediction", "predictions", "confidence", "confidences")
+    )
+    assert {"spam": {"confidence": 0.5}, "correo": {"confidence": 1 / 3}} == second["labels"]
+    texts, examples, _ = services.classification.calls[-1]
+    assert (body["inputs"], [Example("gana dinero", ("spam",)), Example("acta del lunes", ("correo",))]) == (
+        texts,
+        examples,
+    )
+    jinas = await client.post("/v1/classify", json={"input": ['"inputs": "examples": '], "labels": ["a", "b"]})
+    assert "list" == jinas.json()["object"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "named"),
+    [
+        pytest.param({"examples": []}, 400, "examples", id="no-examples"),
+        pytest.param({"examples": [*EXAMPLES, {"text": "a"}]}, 422, "examples.2.label", id="no-label"),
+        pytest.param({"examples": EXAMPLES * 3}, 413, "LIMIT_INPUTS", id="too-many-examples"),
+        pytest.param({"inputs": []}, 400, "inputs", id="no-texts"),
+        pytest.param({"inputs": ["a" * 101]}, 413, "LIMIT_TEXT_CHARS", id="long"),
+        pytest.param({"preset": "mine"}, 422, "preset", id="preset"),
+    ],
+)
+async def test_bad_examples(client: httpx.AsyncClient, fields: dict[str, Any], status: int, named: str) -> None:
+    body = {"inputs": ["a"], "examples": EXAMPLES, **fields}
+
+    problem(await client.post("/v1/classify", json=body), status, None, named)

@@ -15,6 +15,7 @@ from backend.lanes.inference import Timing
 from backend.summaries.records import Source, Summary, SummaryOptions, SummaryResult, WrittenSentence
 from backend.text.analysis import Analysis, KeySentence
 from backend.text.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
+from backend.text.classifier_files import Example
 from backend.text.entities import EntityResult, TextEntities
 from backend.text.entity_merge import Entity, Lost
 from backend.text.key_phrases import KeyPhrase
@@ -88,6 +89,13 @@ class FakeClassification(FakeService):
         names = labels or self.infos["document-type"].labels
         rows = tuple(_classified(text, names[: options.get("top_k")]) for text in texts)
         return ClassificationResult(rows, model or "document-type", bool(options["multi_label"]), TIMING)
+
+    async def classify_by_examples(
+        self, texts: Sequence[str], examples: Sequence[Example], **options: Any
+    ) -> ClassificationResult:
+        await self.enter(list(texts), list(examples), options)
+        names = list(dict.fromkeys(label for example in examples for label in example.labels))
+        return ClassificationResult(tuple(_classified(text, names) for text in texts), "examples", False, TIMING, 3)
 
     async def predict(self, inputs: Sequence[str | tuple[str, str]], **options: Any) -> ClassificationResult:
         await self.enter(list(inputs), options)

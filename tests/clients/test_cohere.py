@@ -156,3 +156,22 @@ def test_keys(guarded_server: LiveServer) -> None:
     with cohere.ClientV2("wrong-key", base_url=guarded_server.url) as client:
         with pytest.raises(cohere.UnauthorizedError, match="API_KEYS"):
             client.rerank(model="bundled", query=QUERY, documents=DOCUMENTS)
+
+
+def test_classify_by_examples(live_server: LiveServer) -> None:
+    """The classes of the examples, with confidences that add up to 1."""
+    examples = [
+        cohere.ClassifyExample(text=text, label=label)
+        for label, texts in {
+            "billing": ["The invoice is wrong.", "I was charged twice.", "Where is my receipt?"],
+            "delivery": ["The parcel has not arrived.", "When will you ship it?", "It came broken in the box."],
+        }.items()
+        for text in texts
+    ]
+    with cohere.Client("not-needed", base_url=live_server.url) as client:
+        response = client.classify(inputs=["My package is late.", "You billed me two times."], examples=examples)
+
+    assert ["delivery", "billing"] == [found.prediction for found in response.classifications]
+    for found in response.classifications:
+        assert found.confidence == found.labels[found.prediction].confidence > 0.5
+        assert pytest.approx(1.0) == sum(label.confidence for label in found.labels.values())

@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    RootModel,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -25,7 +26,7 @@ from typing_extensions import TypedDict
 from backend.abandoned import together
 from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import json_response, written_json
-from backend.api.json_body import is_json, read_json, validate_fields
+from backend.api.json_body import is_json, parse_json, receive_json, validate_fields
 from backend.api.request_fields import (
     LABEL_CHARS,
     PAGES_PATTERN,
@@ -41,6 +42,13 @@ from backend.api.request_fields import (
     require_one_name,
     require_two_labels,
     wrong_type,
+)
+from backend.api.routes.cohere_classify import (
+    CLASSIFY_EXAMPLE,
+    CohereClassifications,
+    CohereClassifyRequest,
+    classify_by_examples,
+    is_by_examples,
 )
 from backend.api.routes.embeddings import TruncatedInputs, Usage
 from backend.api.routing import JSON, described, upload_route
@@ -138,6 +146,10 @@ class ClassifyRequest(WireRequest):
     def classifier(self) -> str | None:
         """The classifier's name, from either field."""
         return self.model if self.model is not None else self.classifier_id
+
+
+class ClassifyBody(RootModel[ClassifyRequest | CohereClassifyRequest]):
+    """Jina's request or Cohere's; for the documentation, as the fields tell which one it is."""
 
 
 class ClassifyForm(BaseModel):
@@ -288,13 +300,17 @@ async def classify(request: Request) -> Response:
     With `labels` any words will do, nothing has to be learnt before (zero-shot). Without them the classifier named by
     `model` answers, or the one for document types; it may abstain: `prediction` is then null and `score` that of the
     best label. Order is kept. An image, or a file with pages, comes as multipart/form-data, alone as the body, or in
-    base64 as {image}; IMAGE_MODEL tells its class by what it looks like.
+    base64 as {image}; IMAGE_MODEL tells its class by what it looks like. `inputs` with `examples` is Cohere's request:
+    the classes are learnt from its examples.
     """
     return await (_of_json(request) if is_json(request) else _of_file(request))
 
 
 async def _of_json(request: Request) -> Response:
-    body = await read_json(request, ClassifyRequest)
+    raw = await receive_json(request)
+    if is_by_examples(raw):
+        return await classify_by_examples(request, await parse_json(raw, CohereClassifyRequest))
+    body = await parse_json(raw, ClassifyRequest)
     if isinstance(body.input, ImageInputs):
         return await _of_images(request, body, body.input)
     characters = check_limits(body.input, limits_of(request), "input")
@@ -424,11 +440,12 @@ _EXAMPLES: dict[str, Any] = {
         "multi_label": True,
         "min_score": 0.3,
     },
+    "by examples, as Cohere's clients send it": CLASSIFY_EXAMPLE,
     "an image": {"input": [{"image": "data:image/png;base64,iVBORw0KGgo="}], "top_k": 1},
 }
 _CONTENT = {
     JSON: {
-        "schema": ClassifyAnswer,
+        "schema": {"anyOf": [ClassifyAnswer, CohereClassifications]},
         "example": {
             "object": "list",
             "data": [{"object": "classification", "index": 0, **CLASSES_EXAMPLE}],
@@ -444,7 +461,7 @@ ROUTES = (
         classify,
         tag="texts",
         request=ClassifyForm,
-        json_request=(ClassifyRequest, _EXAMPLES),
+        json_request=(ClassifyBody, _EXAMPLES),
         answers={200: described(_CONTENT)},
         file=_FILE,
         errors=(400, 404, 413, 415, 422, 429, 504, 507),

@@ -40,6 +40,7 @@ from backend.api.request_fields import (
     require_not_empty,
     wrong_type,
 )
+from backend.api.routes.cohere_classify import CohereApiVersion, CohereMeta
 from backend.api.routes.embeddings import TRUNCATE, EmbeddingType, InputType, embed, encoded_vectors, truncated_indices
 from backend.api.routes.tei import decoded
 from backend.api.routing import post
@@ -153,28 +154,6 @@ class CohereEmbedV2Request(_EmbedRequest):
     def options(self) -> EmbedOptions:
         """The options of the embedding service."""
         return super().options()._replace(dimensions=self.output_dimension)
-
-
-class CohereApiVersion(TypedDict):
-    """Which of Cohere's APIs answers."""
-
-    version: str
-
-
-class CohereBilledUnits(TypedDict):
-    """What Cohere would charge for."""
-
-    input_tokens: int
-
-
-class CohereMeta(TypedDict):
-    """What Cohere's clients read beside the vectors."""
-
-    api_version: CohereApiVersion
-    billed_units: CohereBilledUnits
-    warnings: NotRequired[
-        Annotated[list[str] | None, Field(default=None, description="Which texts were cut; absent when none was.")]
-    ]
 
 
 class CohereVectors(TypedDict):
