@@ -32,6 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"books", "invoices"}),
     frozenset({"documents"}),
     frozenset({"jobs", "search"}),
+    frozenset({"batches"}),
     frozenset({"api", "config"}),
     frozenset({"bootstrap"}),
     frozenset({"processes"}),

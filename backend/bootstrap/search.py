@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import orjson
+
+from backend.api.dependencies import ApiLimits
+from backend.api.routes.document_answers import document_bytes
+from backend.api.routes.embeddings import BATCH_ENDPOINT, answer_in_batch
+from backend.batches import BatchService
 from backend.bootstrap.documents import file_limits
 from backend.bootstrap.domains import Shared
 from backend.callers.callers import LiveKeys
 from backend.config import Settings
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
+from backend.documents.records import DocumentAnswer
 from backend.documents.service import DocumentService
 from backend.documents.understanding import TextServices
+from backend.files.stored_file import StoredFile
+from backend.jobs.records import Job
+from backend.jobs.service import JobService
 from backend.lanes.cache.scope import entry
 from backend.search.expiry import ExpiryTask
 from backend.search.file_facts import FactFinder
@@ -38,6 +48,7 @@ from backend.search.warm_up import WarmUp
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 from backend.text.classification import ClassificationService
+from backend.text.embeddings import EmbeddingService
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.reranking import RerankService
 
@@ -156,6 +167,30 @@ def build_search(
     )
 
 
+async def keep_document(service: StoredDocuments, job: Job, content: StoredFile, answer: DocumentAnswer) -> None:
+    """Store the document of a job as `POST /v1/documents` does."""
+    assert job.keep_as is not None, "the runner asks for those alone"
+    read = await asyncio.to_thread(lambda: orjson.loads(document_bytes(answer)))
+    name, wish = job.file.name or "file", job.keep_as
+    await service.add(job.owner, content, name, read, expires_after_s=wish.expires_after_s, file_id=wish.file_id)
+
+
+def join_jobs(
+    shared: Shared, search: SearchRuntime, jobs: JobService, embeddings: EmbeddingService, limits: ApiLimits
+) -> BatchService:
+    """Let jobs work on stored files: keep the documents that they read, and answer batches of requests for vectors."""
+    settings = shared.settings
+    jobs.keep_with(partial(keep_document, search.stored_documents))
+    return BatchService(
+        jobs,
+        search.files,
+        shared.readers.limits,
+        output_bytes=settings.limit_job_bytes,
+        answers={BATCH_ENDPOINT: partial(answer_in_batch, embeddings, limits)},
+        runs_here_only=settings.search_url is None,
+    )
+
+
 def _indexer(
     shared: Shared,
     texts: TextServices,
@@ -203,7 +238,9 @@ def search_storage(
         supervisor: of the service; None for a command.
     """
     if settings.search_url is not None:
-        return PostgresSearchStorage(settings.search_url, file_limits(settings), supervisor=supervisor)
+        limits = file_limits(settings)
+        limits = replace(limits, file_bytes=max(limits.file_bytes, settings.limit_job_bytes))  # a batch's answers
+        return PostgresSearchStorage(settings.search_url, limits, supervisor=supervisor)
     device = None if placement is None else device_vectors(placement)
     options = SqliteOptions(settings.state_dir / STORAGE_DIR, settings.search_memory_bytes, device=device)
     return SqliteStorage(options, supervisor=supervisor)

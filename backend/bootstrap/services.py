@@ -10,18 +10,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
 
-import orjson
-
 from backend import __version__
 from backend.api.dependencies import ApiLimits, ApiOptions
-from backend.api.routes.document_answers import document_bytes
 from backend.api.traffic import Traffic
+from backend.batches import BatchService
 from backend.bootstrap.documents import DocumentRuntime, build_documents, file_limits, start_page_lanes
 from backend.bootstrap.domains import Found, Shared
 from backend.bootstrap.images import find_image_model
 from backend.bootstrap.metering import Metering, metering_of
 from backend.bootstrap.models import AskForGpu, choose_devices, load_models, model_requests, read_classifiers
-from backend.bootstrap.search import SearchRuntime, build_search
+from backend.bootstrap.search import SearchRuntime, build_search, join_jobs
 from backend.bootstrap.shared_state import SharedState, open_shared_state
 from backend.bootstrap.speech import find_speech_model
 from backend.bootstrap.summaries import SummaryRuntime, build_summaries
@@ -36,15 +34,12 @@ from backend.device.memory.release import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.watch.monitor import DeviceMonitor, memory
-from backend.documents.records import DocumentAnswer
 from backend.documents.service import DocumentService
 from backend.documents.understanding import TextServices
 from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
-from backend.files.stored_file import StoredFile
 from backend.images.classification import ImageClassificationService
 from backend.images.engine import LoadedImageModel
-from backend.jobs.records import Job
 from backend.jobs.service import JobService
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.memory_tier import MemoryTier
@@ -125,6 +120,7 @@ class Services:
     images: ImageClassificationService
     documents: DocumentService
     jobs: JobService
+    batches: BatchService
     files: FileService
     stored_documents: StoredDocuments
     vector_stores: VectorStoreService
@@ -377,7 +373,6 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     shared = _shared(settings, found, cache, batcher, inference)
     documents = build_documents(shared, texts, found.speech_model, found.image_model)
     search = build_search(shared, texts, documents.documents, classes, reranking=stack.reranking, neutral=neutral)
-    documents.jobs.keep_with(partial(keep_document, search.stored_documents))
     loader, measurements = _model_swapper(found, shared, classes)
     rollout = found.replicas.rollout(catalog, loader, found.requests, telemetry, supervisor)
     watched = (metering, documents, search, classes.store, rollout)
@@ -397,6 +392,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         images=documents.images.service,
         documents=documents.documents,
         jobs=documents.jobs,
+        batches=join_jobs(shared, search, documents.jobs, texts.embeddings, limits_of(settings)),
         files=search.files,
         stored_documents=search.stored_documents,
         vector_stores=search.vector_stores,
@@ -424,14 +420,6 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         rollout=rollout,
         late_start=_late_start(found, loader, documents, measurements),
     )
-
-
-async def keep_document(service: StoredDocuments, job: Job, content: StoredFile, answer: DocumentAnswer) -> None:
-    """Store the document of a job as `POST /v1/documents` does."""
-    assert job.keep_as is not None, "the runner asks for those alone"
-    read = await asyncio.to_thread(lambda: orjson.loads(document_bytes(answer)))
-    name, wish = job.file.name or "file", job.keep_as
-    await service.add(job.owner, content, name, read, expires_after_s=wish.expires_after_s, file_id=wish.file_id)
 
 
 def _is_idle(*batchers: Batcher) -> bool:

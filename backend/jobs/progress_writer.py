@@ -49,6 +49,11 @@ class ProgressWriter:
                 self._meter.charge("pages", 1)
         self._queue.put_nowait((self._progress, event.page))
 
+    def on_progress(self, progress: Progress) -> None:
+        """Queue the progress of other work than a document's."""
+        self._progress = progress
+        self._queue.put_nowait((progress, None))
+
     def with_progress(self, job: Job) -> Job:
         """``job`` with the latest progress."""
         return replace(job, progress=self._progress)

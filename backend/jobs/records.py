@@ -11,6 +11,7 @@ from backend.errors import FinanciaError
 Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 Stage = Literal["queued", "opening", "reading", "understanding", "done"]
 EventKind = Literal["progress", "page", "end"]
+DOCUMENT = "document"
 ENDED: frozenset[Status] = frozenset(("succeeded", "failed", "cancelled"))
 
 
@@ -84,6 +85,11 @@ class Job:
     def ended(self) -> bool:
         """Whether the job is in a final state."""
         return self.status in ENDED
+
+    @property
+    def kind(self) -> str:
+        """Which work it is: "document", or a name that `JobService.add_work` was given."""
+        return str(self.options.get("kind", DOCUMENT))
 
     @property
     def models(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from backend.errors import (
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import options_of, pack_answer
 from backend.jobs.progress_writer import ProgressWriter
-from backend.jobs.records import Failure, Job, JobClaim
+from backend.jobs.records import DOCUMENT, Failure, Job, JobClaim, Progress
 from backend.jobs.states import Change, move
 from backend.jobs.store import JobStore
 from backend.lanes.cache.scope import Enter, share_with_all
@@ -58,6 +58,14 @@ async def _keep_nothing(*_: object) -> None:
     raise Unavailable("store: no documents are kept in this process; send the file without it", kind="for_good")
 
 
+class Work(Protocol):
+    """Work of another kind than a document's: its result, and the tokens that its owner is charged for."""
+
+    def __call__(
+        self, content: StoredFile, job: Job, urgency: Urgency, tell: Callable[[Progress], None]
+    ) -> Awaitable[tuple[bytes, int]]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
     """How many jobs run, for how long, and how often they are tried."""
@@ -88,6 +96,7 @@ class JobRunner:
     """Runs jobs of a store on a few workers, in the store's order. Used on the event loop only.
 
     Args:
+        works: by the kind of a job, beside documents.
         passwords: of encrypted files by job id; they are in no store.
         meter_of: the meter of a job's owner.
         enter: entered while a job of an owner runs; CACHE_SCOPE.
@@ -101,6 +110,7 @@ class JobRunner:
         policy: JobPolicy,
         *,
         process: Process,
+        works: Mapping[str, Work],
         passwords: dict[str, str],
         meter_of: Callable[[str], Meter],
         now: Callable[[], float],
@@ -108,6 +118,7 @@ class JobRunner:
         enter: Enter = share_with_all,
     ) -> None:
         self._store, self._process, self._supervisor, self._enter = store, process, supervisor, enter
+        self._works = works
         self._telemetry, self._policy, self._passwords, self._now = telemetry, policy, passwords, now
         self._meter_of = meter_of
         self.keep: Keep = _keep_nothing
@@ -282,7 +293,7 @@ class JobRunner:
             if job is None or job.ended:
                 await self._store.settle(claim)
                 return None
-            options_of(job.options["document"], None)
+            self._require_known(job)
             rejection = self._rejection(job)
             change: Change = "fail" if rejection else "start"
             changed = move(job, change, self._now(), rejection)
@@ -297,6 +308,13 @@ class JobRunner:
                 self._count(changed)
                 return None
         return None
+
+    def _require_known(self, job: Job) -> None:
+        """Raises: JobOfAnotherRelease for work or options that this release does not know."""
+        if job.kind == DOCUMENT:
+            options_of(job.options["document"], None)
+        elif job.kind not in self._works:
+            raise JobOfAnotherRelease("the job, by its kind,")
 
     def _rejection(self, job: Job) -> Failure | None:
         """Why a job must not be started; None where it may."""
@@ -376,15 +394,22 @@ class JobRunner:
         if stored is None:
             raise Unavailable("jobs: the file is no longer in the store; send it again")
         try:
-            options = options_of(job.options["document"], self._passwords.get(job.id))
             urgency = Urgency(Priority.BULK, time.monotonic() + job.limit_s)
-            answer = await self._process(stored, options, urgency, writer.on_event, owner=job.owner)
-            self._meter_of(job.owner).charge("tokens", answer.understood.tokens)
-            if job.keep_as is not None:
-                await self.keep(job, stored, answer)
-            return await asyncio.to_thread(pack_answer, answer)
+            if job.kind == DOCUMENT:
+                return await self._document(stored, job, urgency, writer)
+            result, tokens = await self._works[job.kind](stored, job, urgency, writer.on_progress)
+            self._meter_of(job.owner).charge("tokens", tokens)
+            return result
         finally:
             stored.close()
+
+    async def _document(self, stored: StoredFile, job: Job, urgency: Urgency, writer: ProgressWriter) -> bytes:
+        options = options_of(job.options["document"], self._passwords.get(job.id))
+        answer = await self._process(stored, options, urgency, writer.on_event, owner=job.owner)
+        self._meter_of(job.owner).charge("tokens", answer.understood.tokens)
+        if job.keep_as is not None:
+            await self.keep(job, stored, answer)
+        return await asyncio.to_thread(pack_answer, answer)
 
     async def _end(self, run: _Run, writer: ProgressWriter, outcome: _Outcome) -> None:
         """Write the final state of a job, unless it is no longer ours."""

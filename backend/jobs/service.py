@@ -21,8 +21,8 @@ from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
 from backend.jobs.event_watch import EventWatch, Watchers
-from backend.jobs.records import Job, JobFile, JobQuota, KeepAs
-from backend.jobs.runner import JobPolicy, JobRunner, Keep, Process
+from backend.jobs.records import DOCUMENT, Job, JobFile, JobQuota, KeepAs
+from backend.jobs.runner import JobPolicy, JobRunner, Keep, Process, Work
 from backend.jobs.states import move
 from backend.jobs.store import JobStore
 from backend.lanes.cache.scope import Enter, share_with_all
@@ -56,6 +56,19 @@ class JobRequest:
     quota: JobQuota | None = None  # of its owner
     answer: Mapping[str, Any] = field(default_factory=dict)  # how another service's dialect answers with it, as JSON
     keep_as: KeepAs | None = None  # None: it is not stored
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRequest:
+    """Work of another kind than a document's. Each one is a job of its own: nothing is equal to it."""
+
+    kind: str  # one of `JobService.add_work`
+    id: str  # of the job
+    content: StoredFile  # stays the caller's
+    name: str
+    owner: str
+    quota: JobQuota | None = None
+    runs_here_only: bool = False  # while this process lives: no other one has what the work needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,7 @@ class JobService:
         self._store, self._telemetry, self._policy = store, telemetry, policy
         self._render_page, self._now = render_page, now
         self._passwords: dict[str, str] = {}
+        self._works: dict[str, Work] = {}
         self._watchers = Watchers()
         self._meter_of, self._models, self._check_kind = meter_of, models, check_kind
         self._runner = JobRunner(
@@ -108,6 +122,7 @@ class JobService:
             telemetry,
             policy,
             process=process,
+            works=self._works,
             passwords=self._passwords,
             meter_of=meter_of,
             now=now,
@@ -120,6 +135,10 @@ class JobService:
     def keep_with(self, keep: Keep) -> None:
         """What stores the documents of jobs that ask for it; to be set before `start`."""
         self._runner.keep = keep
+
+    def add_work(self, kind: str, work: Work) -> None:
+        """Have jobs of this kind done by ``work``. Before `start`."""
+        self._works[kind] = work
 
     async def start(self) -> None:
         await self._store.start()
@@ -170,9 +189,36 @@ class JobService:
             self._keep_password(stored_job.id, self._passwords.pop(job.id))
         return stored_job, stored_job.id != job.id
 
-    async def find(self, job_id: str, owner: str) -> Job:
+    async def submit_work(self, request: WorkRequest) -> Job:
+        """The job of a request for other work than a document's. Raises: as `submit`."""
+        here_only = request.runs_here_only or self._store.heartbeat_s is None
+        if here_only and self._runner.refusal:
+            raise self._refused(None)
+        now_s, content = self._now(), request.content
+        job = Job(
+            id=request.id,
+            owner=request.owner,
+            file=JobFile(request.name, content.size_bytes, content.sha256, request.kind),
+            # A release without such work reads the options of a document, and leaves the job to those that know it.
+            options={"kind": request.kind, "document": {}},
+            same=owner_digest(request.owner, request.id),
+            limit_s=self._policy.limit_s,
+            ttl_s=self._policy.ttl_s,
+            created_s=now_s,
+            trace=traceparent(),
+        )
+        try:
+            await self._store.add(job, content, None, pinned=request.runs_here_only, quota=request.quota)
+        except QuotaExceeded as error:
+            self._meter_of(job.owner).refuse(error)
+            raise
+        if here_only and self._runner.refusal:  # it came while this process began to stop
+            await self._runner.give_back()
+        return job
+
+    async def find(self, job_id: str, owner: str, kind: str = DOCUMENT) -> Job:
         job = await self._store.find(job_id)
-        if job is None or job.owner != owner:
+        if job is None or job.owner != owner or job.kind != kind:
             raise NotFound(
                 f"id: there is no job '{job_id[:64]}'; jobs are forgotten {self._policy.ttl_s:g} s after their end "
                 f"(JOB_TTL_S){self._store_hint()}",
@@ -200,12 +246,18 @@ class JobService:
 
     async def cancel(self, job_id: str, owner: str) -> Job | None:
         """Cancel a live job at once, wherever it runs, and return it; delete an ended one, and return None."""
+        cancelled = await self.cancel_live(job_id, owner)
+        if cancelled is None:
+            await self._store.forget(await self.find(job_id, owner))
+            self._passwords.pop(job_id, None)
+        return cancelled
+
+    async def cancel_live(self, job_id: str, owner: str, kind: str = DOCUMENT) -> Job | None:
+        """Cancel a live job at once, wherever it runs, and return it; None where it has ended."""
         while True:
-            job = await self.find(job_id, owner)
+            job = await self.find(job_id, owner, kind)
             changed = move(job, "cancel", self._now())
             if changed is None:
-                await self._store.forget(job)
-                self._passwords.pop(job.id, None)
                 return None
             if await self._store.swap(job, changed) == "done":
                 self._runner.stop(job.id)

@@ -159,7 +159,7 @@ class FileService:
 
     def limits_of(self, owner: str) -> SearchLimits:
         """What this owner may keep."""
-        return self._limits.of_owner(self._bytes_of(owner.removesuffix(PARTS)))
+        return self._limits.of_owner(self._bytes_of(owner.partition(".")[0]))
 
     async def kept_bytes(self, owner: str) -> int:
         """Bytes of an owner's files, and of what vector stores hold of them."""

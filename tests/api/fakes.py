@@ -5,17 +5,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
 from backend.api.dependencies import ApiLimits
+from backend.api.routes.embeddings import BATCH_ENDPOINT, answer_in_batch
+from backend.batches import BatchService
 from backend.callers.callers import KeyRing, LiveKeys
 from backend.callers.quotas import Meters
 from backend.callers.usage import UsageService
 from backend.errors import UnknownModel
 from backend.files.limits import FileLimits
+from backend.jobs.service import JobService
 from backend.lanes.cache.store import CachedVector
 from backend.lanes.inference import Timing
 from backend.lanes.text_work import TextWork
@@ -26,7 +30,7 @@ from backend.search.stored_documents import StoredDocuments
 from backend.search.uploads import UploadService
 from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
-from backend.text.embeddings import EmbeddingResult, EmbedOptions, TokenVectorsResult
+from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions, TokenVectorsResult
 from backend.text.similarity import SimilarityResult
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
 from tests.api.image_fakes import FakeImages
@@ -282,3 +286,17 @@ def fake_services(**changes: Any) -> FakeServices:
     """Fake services with some fields replaced."""
     model = fake_model()
     return FakeServices(FakeCatalog(model), FakeEmbeddings(model=model), FakeLoader(model), **changes)
+
+
+def batch_service(services: FakeServices, jobs: JobService, output_bytes: int = 100_000) -> BatchService:
+    """Batches over fake files and vectors; before ``jobs`` are started."""
+    return BatchService(
+        jobs,
+        cast("FileService", services.files),
+        FILE_LIMITS,
+        output_bytes=output_bytes,
+        answers={
+            BATCH_ENDPOINT: partial(answer_in_batch, cast("EmbeddingService", services.embeddings), services.limits)
+        },
+        runs_here_only=False,
+    )

@@ -38,6 +38,8 @@ WRITING = {
     ("POST", "/v1/uploads/{id}/parts"),
     ("POST", "/v1/uploads/{id}/complete"),
     ("POST", "/v1/uploads/{id}/cancel"),
+    ("POST", "/v1/batches"),
+    ("POST", "/v1/batches/{id}/cancel"),
     ("POST", "/v1/vector_stores"),
     ("POST", "/v1/vector_stores/{id}"),
     ("POST", "/v1/vector_stores/{id}/reembed"),

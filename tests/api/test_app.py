@@ -12,9 +12,11 @@ import pytest
 
 from backend.api.app import ROUTES
 from backend.api.dependencies import ApiOptions
+from backend.api.routes.embeddings import BATCH_ENDPOINT
 from backend.api.routes.files import FILE_ID
 from backend.api.routes.uploads import PART_ID, UPLOAD_ID
 from backend.api.routes.vector_stores import STORE_ID
+from backend.batches import BatchRequest
 from backend.callers.callers import owner_digest
 from backend.files.stored_file import StoredFile
 from backend.jobs.memory_store import MemoryJobStore
@@ -24,7 +26,7 @@ from backend.search.vector_stores import NewFile
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.document_fakes import FILE_LIMITS
-from tests.api.fakes import FakeServices, fake_services
+from tests.api.fakes import FakeServices, batch_service, fake_services
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, NOW_S
@@ -92,6 +94,8 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
     desk = JobReplica(MemoryJobStore(10, 1_000_000, LIMITS, ManualClock(NOW_S)), FakeProcess(), now=ManualClock(NOW_S))
     services = fake_services()
     services.jobs = desk.service
+    waiting = JobReplica(MemoryJobStore(10, 1_000_000, LIMITS, ManualClock(NOW_S)), FakeProcess())  # never started
+    services.batches = batch_service(services, waiting.service)
     await desk.service.start()
     try:
         owner = owner_digest("secret")
@@ -99,6 +103,7 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
         answer = {"dialect": "docling", "formats": ["md"], "model": "prebuilt-read"}
         other = (await desk.ended(await desk.submit(owner=owner, answer=answer), owner)).id
         await _add_documents(services, owner)
+        batch = await services.batches.create(owner, BatchRequest(FILE_ID, BATCH_ENDPOINT))
         with closing(StoredFile.of(b"a", FILE_LIMITS)) as content:
             stored = await services.stored_documents.add(owner, content, "a.pdf", wire_answer())
         yield (
@@ -108,6 +113,7 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
                 "/documentintelligence": other,
                 "/v1/status": other,
                 "/v1/result": other,
+                "/v1/batches": batch.id,
                 "": job.id,
             },
         )

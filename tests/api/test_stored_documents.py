@@ -20,7 +20,7 @@ from backend.api.routes.stored_documents import (
     ListedDocumentAnswer,
     StoredDocumentAnswer,
 )
-from backend.bootstrap.services import keep_document
+from backend.bootstrap.search import keep_document
 from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_digest, owner_digest
 from backend.documents.formats.plain_json import pages_fields
 from backend.documents.records import DocumentAnswer, DocumentOptions

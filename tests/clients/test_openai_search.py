@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import openai
+import orjson
 import pytest
 from openai.types import VectorStore
 
@@ -62,6 +64,34 @@ def test_a_file_in_parts(client: openai.OpenAI) -> None:
     assert "cancelled" == client.uploads.cancel(cancelled.id).status
     assert upload.file.id in [file.id for file in client.files.list(purpose="user_data")]
     client.files.delete(upload.file.id)
+
+
+def test_a_batch(client: openai.OpenAI) -> None:
+    """Its answers are those of single requests, and one that cannot be answered is in the error file."""
+    bodies = [{"model": "bundled", "input": "La factura vence."}, {"model": "none", "input": "a"}]
+    lines = [
+        orjson.dumps({"custom_id": str(index), "method": "POST", "url": "/v1/embeddings", "body": body})
+        for index, body in enumerate(bodies)
+    ]
+    file = client.files.create(file=("in.jsonl", b"\n".join(lines)), purpose="batch")
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
+    with pytest.raises(openai.UnprocessableEntityError, match="/v1/embeddings only"):
+        client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+    for _ in range(600):
+        if (batch := client.batches.retrieve(batch.id)).status not in ("validating", "in_progress", "finalizing"):
+            break
+        time.sleep(0.1)
+
+    assert batch.request_counts is not None
+    assert ("completed", 1, 1) == (batch.status, batch.request_counts.completed, batch.request_counts.failed)
+    answer = orjson.loads(client.files.content(str(batch.output_file_id)).content)
+    single = client.embeddings.create(**bodies[0], encoding_format="float")  # type: ignore[arg-type]
+    answered = answer["response"]["body"]["data"][0]["embedding"]
+    assert ("0", pytest.approx(single.data[0].embedding, abs=1e-6)) == (answer["custom_id"], answered)
+    assert "model_not_found" in client.files.content(str(batch.error_file_id)).text
+    assert batch.id in [listed.id for listed in client.batches.list(limit=1)]
+    with pytest.raises(openai.ConflictError):
+        client.batches.cancel(batch.id)
 
 
 def _search(client: openai.OpenAI, store: VectorStore, query: str, **options: Any) -> list[dict[str, Any]]:

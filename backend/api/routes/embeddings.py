@@ -13,13 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
+from backend.api.dependencies import ApiLimits, Handle, context_of, limits_of
 from backend.api.json_answers import VECTOR_ENCODINGS, JsonBytes
-from backend.api.json_body import read_json
+from backend.api.json_body import parse_json, read_json, require_body_bytes
+from backend.api.problems import openai_error, problem_of
 from backend.api.request_fields import AnyTruncate, Count, InputsOrObjects, NotServed, WireRequest, check_limits
 from backend.api.routing import REQUEST_TIMEOUT, name_parameter, post
 from backend.api.service_call import call_service_timed
-from backend.errors import InvalidField
+from backend.batches import LineAnswer
+from backend.errors import BadInput, InferenceFailed, InvalidField
+from backend.lanes.inference import Urgency
 from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions
 
 _embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
@@ -286,6 +289,25 @@ async def embed(
     return await call_service_timed(request, call, characters=characters)
 
 
+async def answer_in_batch(
+    embeddings: EmbeddingService, limits: ApiLimits, body: bytes, *, request_id: str, urgency: Urgency
+) -> LineAnswer:
+    """A request of a batch, answered as `create_embeddings` does. Raises: what is no fault of this request."""
+    try:
+        require_body_bytes(len(body), limits.body_bytes)
+        asked = await parse_json(body, EmbeddingsRequest)
+        check_limits(asked.input, limits, "input")
+        embedded = await embeddings.embed(
+            asked.input, asked.options(), model=asked.model, priority=urgency.priority, deadline_s=urgency.deadline_s
+        )
+        answer = await openai_embeddings(embedded, asked.encoding, {"id": request_id})
+    except (BadInput, InferenceFailed) as error:
+        problem = problem_of(error, BATCH_ENDPOINT)
+        return LineAnswer(problem.status, orjson.dumps({"error": openai_error(problem)}))
+    return LineAnswer(200, bytes(answer.body), sum(embedded.tokens))
+
+
+BATCH_ENDPOINT = "/v1/embeddings"
 EMBEDDINGS_EXAMPLE = {
     "object": "list",
     "data": [{"object": "embedding", "index": 0, "embedding": [0.0123, -0.0456, 0.0789]}],
