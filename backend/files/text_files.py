@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from hashlib import sha256
+from itertools import islice
 from pathlib import PurePosixPath
 
 from backend.errors import TooLarge
@@ -123,28 +125,36 @@ _TABULATOR = 8  # columns
 _WORD = re.compile(r"\S+")
 
 
-def document_of_text(text: str) -> Document:
-    """One page that holds the text as it stands; words keep their offsets. Two spaces or a tabulator part columns."""
+def document_of_text(text: str, most_words: int = sys.maxsize) -> Document:
+    """One page that holds the text as it stands; words keep their offsets. Two spaces or a tabulator part columns.
+
+    Args:
+        most_words: of the page; further ones stand in its text alone.
+    """
     words: list[Word] = []
     block, was_blank, offset = 0, True, 0
     for index, line in enumerate(text.split("\n")):
-        found = list(_WORD.finditer(line))
-        if not found:
-            was_blank = True
-        elif was_blank:
-            block, was_blank = block + bool(words), False
-        for match in found:
-            left, right = (_column(line, place) * _COLUMN for place in match.span())
-            box = Box(left, index * _LINE, right, index * _LINE + _HEIGHT)
-            words.append(Word(match.group(), box, 1.0, offset + match.start(), offset + match.end(), index, block))
+        place = column = 0  # of the line: up to where it is read, and how wide that is
+        for match in islice(_WORD.finditer(line), most_words - len(words)):
+            block, was_blank = block + (was_blank and bool(words)), False
+            (start, stop), top = match.span(), index * _LINE
+            column = _column(line[place:start], column)
+            box = Box(column * _COLUMN, top, (column + stop - start) * _COLUMN, top + _HEIGHT)
+            words.append(Word(match.group(), box, 1.0, offset + start, offset + stop, index, block))
+            place, column = stop, column + stop - start
+        was_blank = was_blank or not place
         offset += len(line) + 1
+        if len(words) >= most_words:
+            break
     width = max((word.box.right for word in words), default=0.0)
     height = _LINE * (text.count("\n") + 1)
     page = Page(1, width, height, 72.0, 0, text, tuple(words), "text_layer", "a text", "text")
     return Document("text", (page,), 1, sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
 
 
-def _column(line: str, place: int) -> int:
-    if "\t" not in line:
-        return place
-    return len(line[:place].expandtabs(_TABULATOR))
+def _column(blanks: str, column: int) -> int:
+    """Where ``blanks`` end that begin at ``column``."""
+    *tabulated, rest = blanks.split("\t")
+    for part in tabulated:
+        column = (column + len(part)) // _TABULATOR * _TABULATOR + _TABULATOR
+    return column + len(rest)

@@ -6,13 +6,14 @@ Both are read by many rules from whatever files hold: a rule that fails costs th
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from traceback import extract_tb
 from typing import TypeVar
 
 from backend.errors import CallerGone, InferenceFailed
-from backend.files.pages import Document, Page
+from backend.files.pages import Document, Page, Word
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import Kind
 from backend.invoices.extract import extract_fields, extract_parts, with_electronic
@@ -28,6 +29,7 @@ Found = TypeVar("Found")
 _log = logging.getLogger(__name__)
 # Words that are looked at: 0.2 ms each at worst, on one core. A dense page has 1,000, 200 pages of lines have 80,000.
 MOST_WORDS, MOST_PAGE_WORDS = 100_000, 20_000
+MOST_PAGE_CHARS = 10 * MOST_PAGE_WORDS  # with blanks; texts of pages are searched and folded as a whole
 
 
 def fields_of(
@@ -100,11 +102,11 @@ def _guarded(what: str, find: Callable[[], Found]) -> Found:
 
 
 def _first_part(document: Document) -> Document:
-    """The pages up to the first with which there are too many words, which is cut; the document where there are not."""
+    """The pages up to the first with which there is too much, which is cut; the document where there is not."""
     pages: list[Page] = []
     left = MOST_WORDS
     for page in document.pages:
-        most = min(left, MOST_PAGE_WORDS)
+        most = min(left, MOST_PAGE_WORDS, bisect_right(page.words, MOST_PAGE_CHARS, key=_end))
         if len(page.words) > most:  # the last one: texts of later pages would begin elsewhere
             words = page.words[:most]
             pages.append(replace(page, words=words, text=page.text[: words[-1].end] if words else ""))
@@ -112,3 +114,7 @@ def _first_part(document: Document) -> Document:
         pages.append(page)
         left -= len(page.words)
     return document
+
+
+def _end(word: Word) -> int:
+    return word.end

@@ -50,19 +50,20 @@ def test_the_electronic_invoice_outlives_a_fault(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("most_words", "most_page_words", "looked_at"),
+    ("limits", "looked_at"),
     [
-        pytest.param(1000, 1000, None, id="all"),
-        pytest.param(1000, 15, 15, id="a-long-first-page"),
-        pytest.param(20, 1000, 20, id="many-pages"),
+        pytest.param({}, None, id="all"),
+        pytest.param({"MOST_PAGE_WORDS": 15}, 15, id="a-long-first-page"),
+        pytest.param({"MOST_WORDS": 20}, 20, id="many-pages"),
+        pytest.param({"MOST_PAGE_CHARS": 125}, 18, id="a-long-text"),
     ],
 )
 def test_only_so_many_words_are_looked_at(
-    monkeypatch: pytest.MonkeyPatch, most_words: int, most_page_words: int, looked_at: int | None
+    monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], looked_at: int | None
 ) -> None:
     """The answer says so, and its places are those of the whole document."""
-    monkeypatch.setattr(structure, "MOST_WORDS", most_words)
-    monkeypatch.setattr(structure, "MOST_PAGE_WORDS", most_page_words)
+    for name, most in limits.items():
+        monkeypatch.setattr(structure, name, most)
     document = _pages(INVOICE + "\nGracias por su compra" * 2, "Gracias por su visita " * 30)
     found = fields_of(document)
 

@@ -49,6 +49,7 @@ from backend.text.language import detect
 from backend.text.own_labels import KINDS, OwnLabel
 from backend.text.own_values import read_value
 from backend.text.patterns import PATTERN_TYPES, find_patterns
+from backend.text.patterns.folding import fold, letters_of
 from backend.text.sentences import sentence_spans
 
 UNITS = (
@@ -384,6 +385,24 @@ def test_others_run_while_a_text_is_read(unit: str):
     held_s = {name: longest_hold_s(reader, unit * (50_000 // len(unit))) for name, reader in READERS.items()}
 
     assert {name: seconds for name, seconds in held_s.items() if seconds > MOST_HELD_S} == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the clock of another thread")
+@pytest.mark.parametrize("work", [fold, letters_of])
+def test_others_run_while_a_megabyte_is_folded(work: Callable[[str], object]):
+    """In one step it held the interpreter for 0.2 s, and eight requests at once for more than a second."""
+    text = "nº. " * 250_000
+
+    assert longest_hold_s(work, text) < MOST_HELD_S / 2
+
+
+@pytest.mark.parametrize(("unit", "characters"), [("1 ", 200_000), ("\ta", 20_000)])
+def test_a_long_line_is_typed_in_linear_time(unit: str, characters: int):
+    """A line of a megabyte took 17 s, one of tabulators would have taken minutes: each word looked at all before it."""
+    short, long = (unit * (times * characters // len(unit)) for times in (1, 4))
+    before_s, spent_s = (min(cpu_s(document_of_text, text) for _ in range(2)) for text in (short, long))
+
+    assert spent_s < GROWTH * before_s
 
 
 @pytest.mark.slow

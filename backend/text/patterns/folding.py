@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 _ZERO_WIDTH = ("Mn", "Me", "Cf")  # combining and enclosing marks; joiners, direction marks, soft hyphen
 _MARKS = ("Mn", "Me")
+_SLICE_CHARS = 16_384  # in one step, which holds the interpreter for 3 ms
 _MAX_CACHED_CODE = 0x10000  # codes above are rare and not cached, so that hostile text cannot fill the table
 _SINGLE = {
     "\t": " ",
@@ -60,8 +61,10 @@ class Folded:
 
 
 def fold(text: str) -> Folded:
-    """Fold a text. The result is never longer; linear time."""
-    folded = text.translate(_PLAIN)
+    """Fold a text. The result is never longer; linear time. Other threads run in between."""
+    folded = "".join(
+        text[start : start + _SLICE_CHARS].translate(_PLAIN) for start in range(0, len(text), _SLICE_CHARS)
+    )
     if len(folded) == len(text):
         return Folded(folded, text, None)
     return Folded(folded, text, [index for index, character in enumerate(text) if _PLAIN[ord(character)]])
@@ -69,7 +72,9 @@ def fold(text: str) -> Folded:
 
 def letters_of(text: str) -> str:
     """Letters and digits of a text without accents, in lower case."""
-    return "".join(filter(str.isalnum, fold(text).text.lower()))
+    folded = fold(text).text.lower()
+    slices = (folded[start : start + _SLICE_CHARS] for start in range(0, len(folded), _SLICE_CHARS))
+    return "".join("".join(filter(str.isalnum, part)) for part in slices)
 
 
 def visible(text: str) -> str:
