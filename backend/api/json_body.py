@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import SchemaValidator, from_json
 from starlette.requests import ClientDisconnect, Request
 
 from backend.api.dependencies import context_of, limits_of
 from backend.api.request_fields import WireRequest, meant_by_missing
 from backend.api.service_call import read_within_limit
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
+from backend.lanes.loop_turns import loop_turn
 
 Schema = TypeVar("Schema", bound=BaseModel)
 Result = TypeVar("Result")
@@ -32,11 +34,18 @@ _SHOWN_CHARS = 60  # of a faulty value in a message
 # The parser makes every value at once, on the event loop, and holds Python's lock: no thread would help. A million
 # numbers take it 0.15 s and more than LIMIT_QUEUE_TOKENS admits; 50,000 lists take 0.08 s; 5 million took 30 s.
 _MOST_VALUES = 1_000_000
-_MOST_LISTS = 50_000
+_MOST = (
+    ("values", _MOST_VALUES),
+    ("lists and objects", 50_000),
+    ("keys of objects", 100_000),  # 900,000 of them took 1.4 s
+)
 _UNCOUNTED_BYTES = 100_000  # a shorter body cannot hold so many
-# A longer body, which holds a file, is joined, counted and parsed on a thread: of 100 MB each of these takes 50 to
-# 150 ms, and only one after the other, with turns of the event loop between them.
-_THREAD_BYTES = 4 * 2**20
+# A longer body is joined, counted and parsed on a thread: of 100 MB each of these takes 50 to 150 ms. The event loop
+# runs while Python code checks a million values.
+_THREAD_BYTES = 2**19
+_LARGE_BODIES = ThreadPoolExecutor(1, "json")  # one after the other: the parser holds the interpreter
+_COUNTED_BYTES = 2**20  # at once
+_SEQUENCES = ("list", "tuple", "set", "frozenset")  # of pydantic's core schemas
 
 
 async def read_json(request: Request, schema: type[Schema], *, limit_bytes: int | None = None) -> Schema:
@@ -64,8 +73,9 @@ async def parse_json(body: bytes, schema: type[Schema]) -> Schema:
     """Bytes of JSON as ``schema``. Raises: TooLarge (413), BadInput (400) for what is not JSON, InvalidField (422)."""
     if len(body) > _UNCOUNTED_BYTES:
         await _require_few_values(body)
+        await loop_turn()
     try:
-        return await _off_loop(len(body), partial(schema.model_validate_json, body))
+        return cast("Schema", await _off_loop(len(body), partial(_validator(schema).validate_json, body)))
     except ValidationError as error:
         raise _bad_input(error, body, schema) from error
 
@@ -120,34 +130,57 @@ async def _require_few_values(body: bytes) -> None:
 
     Marks within texts count at first, as it is quick; only where they are many are texts told apart, on a thread.
     """
-    values, lists = await _off_loop(len(body), partial(_count_marks, body))
-    if values > _MOST_VALUES or lists > _MOST_LISTS:
-        values, lists = await asyncio.to_thread(_count_values, body)
-    advice = "Send fewer inputs in one request."
-    if values > _MOST_VALUES:
-        raise TooLarge("values in the body", values, _MOST_VALUES, "fixed", advice=advice)
-    if lists > _MOST_LISTS:
-        raise TooLarge("lists and objects in the body", lists, _MOST_LISTS, "fixed", advice=advice)
+    counts = await _off_loop(len(body), partial(_count_marks, body))
+    if any(count > most for count, (_, most) in zip(counts, _MOST, strict=True)):
+        counts = await asyncio.get_running_loop().run_in_executor(_LARGE_BODIES, _count_values, body)
+    for count, (what, most) in zip(counts, _MOST, strict=True):
+        if count > most:
+            raise TooLarge(f"{what} in the body", count, most, "fixed", advice="Send fewer inputs in one request.")
 
 
 async def _off_loop(size_bytes: int, work: Callable[[], Result]) -> Result:
-    return work() if size_bytes <= _THREAD_BYTES else await asyncio.to_thread(work)
+    if size_bytes <= _THREAD_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_LARGE_BODIES, work)
 
 
-def _count_marks(body: bytes) -> tuple[int, int]:
-    """Commas, and opened lists and objects, in texts too."""
-    return body.count(b","), body.count(b"[") + body.count(b"{")
+def _count_marks(body: bytes) -> tuple[int, int, int]:
+    """Commas, opened lists and objects, and colons, in texts too. Other threads run in between."""
+    starts = range(0, len(body), _COUNTED_BYTES)
+    commas, lists, objects, keys = (
+        sum(body.count(mark, start, start + _COUNTED_BYTES) for start in starts) for mark in (b",", b"[", b"{", b":")
+    )
+    return commas, lists + objects, keys
 
 
-def _count_values(body: bytes) -> tuple[int, int]:
-    """How many values of a JSON body follow a comma, and how many of all are lists or objects."""
+def _count_values(body: bytes) -> tuple[int, int, int]:
+    """How many values of a JSON body follow a comma, how many of all are lists or objects, and how many keys it has."""
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
     if texts > _MOST_VALUES:
-        return texts, 0
+        return texts, 0, 0
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    between_texts = unescaped.split(b'"')[::2]
-    values = sum(part.count(b",") for part in between_texts)
-    return values, sum(part.count(b"[") + part.count(b"{") for part in between_texts)
+    between_texts: list[bytes] = []
+    is_text = False
+    for start in range(0, len(unescaped), _COUNTED_BYTES):
+        pieces = unescaped[start : start + _COUNTED_BYTES].split(b'"')
+        between_texts += pieces[is_text::2]
+        is_text ^= not len(pieces) % 2
+    return _count_marks(b'"'.join(between_texts))
+
+
+@cache
+def _validator(schema: type[BaseModel]) -> SchemaValidator:
+    """The schema's validator, which stops at the first wrong item of a list: of a million pydantic tells each."""
+    return SchemaValidator(_failing_fast(schema.__pydantic_core_schema__))
+
+
+def _failing_fast(part: Any) -> Any:
+    if isinstance(part, list | tuple):
+        return type(part)(map(_failing_fast, part))
+    if not isinstance(part, dict):
+        return part
+    copy = {name: _failing_fast(value) for name, value in part.items()}
+    return copy | {"fail_fast": True} if copy.get("type") in _SEQUENCES else copy
 
 
 def _require_length_within(headers: dict[bytes, bytes], limit_bytes: int) -> None:
@@ -199,5 +232,5 @@ def _meant(missing: str, body: bytes, schema: type[BaseModel]) -> str:
 
 
 def _shortened(value: Any) -> str:
-    text = repr(value)
+    text = repr(value[: _SHOWN_CHARS + 1] if isinstance(value, str) else value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -18,6 +18,7 @@ from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.engine import Engine
+from backend.lanes.loop_turns import LARGE_INPUTS, loop_turn
 from backend.lanes.policy import portions
 from backend.lanes.text_work import TextWork, TokenBudget
 from backend.lanes.work_item import Priority, WorkItem
@@ -327,6 +328,8 @@ class Inference:
 
         Raises: BadInput from the pipeline; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed.
         """
+        if len(inputs) > LARGE_INPUTS:
+            await loop_turn()
         started = time.perf_counter()
         keys = [pipeline.key(text) for text in inputs]
         cached = self._cache.lookup_local(keys) if pipeline.uses_cache else [None] * len(keys)
@@ -409,6 +412,8 @@ class Inference:
                 _count(started, [result.item for result in pending])
         if sampled() is not None:
             record_items([result.item for result in pending])
+        if len(keys) > LARGE_INPUTS:
+            await loop_turn()
         self._store(request, keys, tokens, request.pipeline.postprocess(results))
         queue_s, inference_s = (max(stage) for stage in zip(*(result.stages() for result in pending), strict=True))
         return Timing(queue_s=queue_s, inference_s=inference_s)

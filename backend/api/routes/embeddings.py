@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
@@ -23,6 +22,7 @@ from backend.api.service_call import call_service_timed
 from backend.batches import LineAnswer
 from backend.errors import BadInput, InferenceFailed, InvalidField
 from backend.lanes.inference import Urgency
+from backend.lanes.loop_turns import loop_turn
 from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions
 
 _embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
@@ -241,9 +241,10 @@ async def encoded_vectors(embedded: EmbeddingResult, encoding: str) -> list[byte
     """Each vector in ``encoding``. Large answers are written in slices, because writing blocks the event loop."""
     count = len(embedded.rows)
     step = max(1, _SLICE_FLOATS // max(1, len(embedded.rows[0].vector)))
-    vectors = [_written(embedded, index, encoding) for index in range(min(step, count))]
-    for start in range(step, count, step):
-        await asyncio.sleep(0)
+    vectors: list[bytes] = []
+    for start in range(0, count, step):
+        if count > step:
+            await loop_turn()
         vectors += [_written(embedded, index, encoding) for index in range(start, min(start + step, count))]
     return vectors
 
