@@ -72,6 +72,7 @@ SENTENCES: Mapping[str, str] = {
     "dollar_sign": "a dollar sign",
     "currency_of_places": "by tax ids and places",
     "tax_table": "a table of taxes",
+    "tax_rows": "rates with their bases and amounts",
     "rate_makes_amount": "base x rate = amount",
     "sum_of_lines": "sum of the lines",
     "sum_of_taxes": "sum of the tax rows",
@@ -119,6 +120,7 @@ SENTENCES: Mapping[str, str] = {
         "{dpi:.0f} dpi: at {wished_dpi:.0f} the page of {width:.0f} x {height:.0f} points would be over {limit:d} "
         "pixels (LIMIT_RENDER_PIXELS)"
     ),
+    "most_dpi": "{dpi:.0f} dpi, the most within LIMIT_RENDER_PIXELS",
     "model_dpi": "{dpi:.0f} dpi, {times:d} times the pixels that the model takes",
     "finer_scan": "{dpi:g} dpi: the scan of {scan_dpi:.0f} dpi is finer than OCR needs",
     "scan_pixels": "{dpi:.0f} dpi: the scan's own pixels",
@@ -137,6 +139,10 @@ SENTENCES: Mapping[str, str] = {
         "Tesseract was unsure of its first lines (confidence {confidence:.2f}, {doubtful:d} of {words:d} words "
         "doubtful)"
     ),
+    "blank_unread": "the page is blank: no engine was asked",
+    "read_again": "Tesseract read it again with {languages}, for the language of its text",
+    "read_again_no_better": "Tesseract read it again with {languages}, which was no better",
+    "not_read_again": "it could not be read again with {languages}: {error}",
     "tesseract_lacks": "Tesseract has no data for {languages}",
     "rapidocr": "RapidOCR read it",
     "rapidocr_failed": "but RapidOCR could not read it: {error}",
@@ -220,7 +226,7 @@ def _read(sentence: str) -> ReasonAnswer:
 
 def _text_of(name: str) -> Callable[[str], Any]:
     if name in _LISTS:
-        return lambda text: text.split(", ")
+        return re.compile(", ?").split
     return (lambda text: text.replace(" ", "_")) if name == "kind" else str
 
 

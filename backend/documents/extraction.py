@@ -43,6 +43,7 @@ from backend.ocr.engine_choice import OcrEngineName, reason_for_doubt
 from backend.ocr.languages import tesseract_code
 from backend.ocr.rapidocr_models import is_latin_print
 from backend.ocr.records import OcrImage, OcrResult
+from backend.reasons import because
 from backend.speech.pages import KIND
 from backend.telemetry import log_event
 from backend.text.language import detect
@@ -167,14 +168,14 @@ async def recognize_in_its_language(
     languages = await asyncio.to_thread(second_guess, first, image.languages, listed)
     if not languages:
         return first
-    named = ",".join(languages)
+    tried = {"languages": [",".join(languages)]}
     try:
         second = await ocr.recognize(replace(image, languages=languages), again, urgency)
     except (Overloaded, InferenceFailed, InvalidField) as error:  # no data: RapidOCR may know the language
-        return replace(first, why=f"{first.why}; it could not be read again with {named}: {error}")
+        return replace(first, why=f"{first.why}; {because('not_read_again', **tried, error=error)}")
     if _is_no_worse(second, first):
-        return replace(second, why=f"Tesseract read it again with {named}, for the language of its text; {first.why}")
-    return replace(first, why=f"{first.why}; Tesseract read it again with {named}, which was no better")
+        return replace(second, why=f"{because('read_again', **tried)}; {first.why}")
+    return replace(first, why=f"{first.why}; {because('read_again_no_better', **tried)}")
 
 
 def _languages_for(language: str, listed: tuple[str, ...]) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ class OcrService:
 
     async def _run_plan(self, plan: _Plan, run: PageRun) -> OcrResult:
         if await asyncio.to_thread(_is_blank, run.image.pixels):
-            return OcrResult((), 0, None, "none", "the page is blank: no engine was asked", ())
+            return OcrResult((), 0, None, "none", because("blank_unread"), ())
         async with AsyncExitStack() as stack:
             tesseract = rapidocr = None
             if plan.tesseract is not None:

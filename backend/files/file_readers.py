@@ -30,6 +30,7 @@ from backend.files.speech_records import SAMPLE_RATE, AudioSlice
 from backend.files.stored_file import StoredFile
 from backend.files.worker_messages import WorkerRequest
 from backend.files.worker_pool import PoolCounts, WorkerGone, WorkerLate, WorkerNotStarted, WorkerPool, WorkerProcess
+from backend.reasons import because
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -244,7 +245,7 @@ class FileReaders:
         self, file: OpenFile, number: int, *, dpi: float, turn: int = 0, deadline_s: float | None = None
     ) -> bytes:
         """A page (from 1) as a PNG in colour; arguments as in `render`, ``dpi`` is for a PDF."""
-        requested = Resolution(dpi, "asked for")
+        requested = Resolution(dpi, because("asked_for"))
         fields, _ = self._render_fields("render_png", file, number, turn, requested, color=True)
         return self._call(file, WorkerRequest(fields, deadline_s, self.limits.worker_bytes), _payload)
 
@@ -320,7 +321,7 @@ class FileReaders:
         most = most_dpi(size.width, size.height, self.limits.render_pixels)
         if requested.dpi <= most:
             return requested
-        return Resolution(most, f"{most:.0f} dpi, the most within LIMIT_RENDER_PIXELS")
+        return Resolution(most, because("most_dpi", dpi=most))
 
     def _call(self, file: OpenFile, request: WorkerRequest, parse: Callable[[Frame], Answer]) -> Answer:
         """Run a request on a worker, preferably one that has the file open; without fields it only opens the file.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
@@ -52,8 +52,13 @@ def documents_by(pages: Sequence[PageRows], split: str, reader: PageReader) -> l
     if split == "auto":
         return documents_in(pages, reader)
     spans = split_ranges(split) or ([(page.page.number,) * 2 for page in pages] if split == "pages" else [])
-    parts = [[page for page in pages if first <= page.page.number <= last] for first, last in spans] or [list(pages)]
-    return [[replace(part[0], is_first=True), *part[1:]] for part in parts if part] or [[]]
+    return documents_of(pages, [range(first, last + 1) for first, last in spans]) if spans else [pages]
+
+
+def documents_of(pages: Sequence[PageRows], parts: Iterable[Container[int]]) -> list[Sequence[PageRows]]:
+    """The pages of each document that somebody has told apart by their numbers; one without pages where none is."""
+    found = [[page for page in pages if page.page.number in numbers] for numbers in parts]
+    return [[replace(part[0], is_first=True), *part[1:]] for part in found if part] or [[]]
 
 
 def documents_in(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:

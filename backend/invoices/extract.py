@@ -15,7 +15,7 @@ from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation
 from backend.files.visual_rows import PageRows, rows_of
 from backend.invoices.document_kind import document_kind
-from backend.invoices.documents_in_file import documents_by
+from backend.invoices.documents_in_file import documents_by, documents_of
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned
@@ -143,9 +143,8 @@ def extract_fields(
     parts = documents_by(pages, "none" if whole and split == "auto" else split, reader)
     found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader, examples) for part in parts]
     attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
-    for some in (
-        (attached, found) if split == "auto" else ()
-    ):  # the mail around an invoice, and the letter before it, are none
+    # The mail around an invoice, and the letter before it, are none.
+    for some in (attached, found) if split == "auto" else ():
         if any(one.kind is not None for one in some):
             found = [one for one in some if one.kind is not None]
             break
@@ -161,18 +160,8 @@ def extract_parts(
     document: Document, parts: Sequence[Sequence[int]], examples: Sequence[SupplierExample] = ()
 ) -> ExtractedFields:
     """The same, cut into the documents that somebody else has told apart: the numbers of the pages of each."""
-    pages = {page.page.number: page for page in rows_of(document, _MOST_WORDS)}
-    reader = PageReader(bundled_network())
-    first, *others = [
-        _of_part(
-            document,
-            [replace(pages[number], is_first=number == part[0]) for number in part if number in pages],
-            None,
-            reader,
-            examples,
-        )
-        for part in parts
-    ]
+    pages, reader = documents_of(rows_of(document, _MOST_WORDS), parts), PageReader(bundled_network())
+    first, *others = [_of_part(document, part, None, reader, examples) for part in pages]
     return replace(first, others=tuple(others))
 
 

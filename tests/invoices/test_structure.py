@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import random
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
 from backend.errors import InferenceFailed
 from backend.files.einvoice.records import EInvoice
-from backend.files.pages import Document
+from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.text_files import document_of_text
 from backend.invoices import structure
 from backend.invoices.structure import fields_of, tables_of, tables_or_none
+from backend.reasons import reasons_in
+from tools.papers.paper import MadePage, make_paper
 
 INVOICE = "FACTURA 2026/017   Fecha 12/03/2026\nBase imponible  1.061,57\nIVA 21 %  222,93\nTotal  1.284,50 EUR"
 
@@ -71,3 +75,25 @@ def test_only_so_many_words_are_looked_at(
     assert looked_at is None or f"the first {looked_at} words" in found.why
     total = next(field for field in found.fields if field.name == "InvoiceTotal")
     assert "1.284,50" in document.text[total.start : total.end]
+
+
+def test_every_reason_has_a_code():
+    """What is said of fields can be put into other languages: on papers of many designs no sentence is unknown."""
+    rng, said = random.Random(7), set[str]()
+    for _ in range(25):
+        pages = tuple(_printed(page, number) for number, page in enumerate(make_paper(rng), 1))
+        found = fields_of(Document("pdf", pages, len(pages), "0" * 64))
+        for one in (found, *found.others):
+            cells = [cell for field in one.fields for row in field.rows for cell in row.fields]
+            said |= {one.why, *(field.why for field in (*one.fields, *cells))}
+
+    assert len(said) > 50
+    assert [] == [why for why in said if any(reason["code"] == "other" for reason in reasons_in(why))]
+
+
+def _printed(made: MadePage, number: int) -> Page:
+    rows = groupby(made.words, lambda word: word.box[1])
+    lines = [[RawWord(word.text, Box(*word.box), 1.0) for word in row] for _, row in rows]
+    return make_page(
+        [lines], number=number, width=made.width, height=made.height, source="text_layer", why="", engine="test"
+    )

@@ -480,7 +480,7 @@ def _tax_fields(rows: Sequence[TaxRow], pages: Sequence[PageRows], balance: Bala
     places = tuple(place for row in details for cell in row.fields for place in cell.places)
     yield Field(
         "TaxDetails", "", "", min(cell.score for row in details for cell in row.fields), "text",
-        "rates with their bases and amounts", places=places, rows=tuple(details),
+        because("tax_rows"), places=places, rows=tuple(details),
     )  # fmt: skip
     surcharges = [row for row in rows if row.is_surcharge]
     if surcharges:
