@@ -57,9 +57,24 @@ TILL = """FRUTAS PEPE
 SUMA   3,50
 TARJETA   3,50
 """
+SENTENCES = """Limpiezas Orilla Clara, S.L.                       Cliente
+C/ Libertad, 30, 33206 Gijón                       Academia Faro, S.L.
+B33409186                                          Muelle, 4, 33212 Gijón
+
+Factura 25/00061, de 31 de enero de 2025
+
+Servicio de limpieza de oficinas, enero 2025
+
+Cristales de la fachada (trimestral)
+
+La base imponible es de 606,00 euros, a la que corresponde un IVA (21 %) de 127,26 euros, resultando un
+total de 733,26 euros, que se cargará el día 10/02/2025 en su cuenta.
+"""
 
 
-@pytest.mark.parametrize(("text", "kind", "without"), [(TILL, "receipt", None), (ORDER, None, "invoice")])
+@pytest.mark.parametrize(
+    ("text", "kind", "without"), [(SENTENCES, "invoice", None), (TILL, "receipt", None), (ORDER, None, "invoice")]
+)
 def test_a_page_that_looks_like_a_kind(
     text: str, kind: str | None, without: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +149,32 @@ def test_who_wins(
     fields = arbitrated(rules, {name: [_guess(name, value, score, valid=valid)]}, kind)
 
     assert expected == (fields[name].value if name in fields else None)
+
+
+@pytest.mark.parametrize(("due", "expected"), [("2026-07-31", None), ("2026-08-01", "2026-08-01")])
+def test_nothing_is_due_before_it_is_billed(due: str, expected: str | None) -> None:
+    """A sure date before the invoice's is another one: of a stay, of a repair."""
+    rules = {"InvoiceDate": Field("InvoiceDate", "2026-08-01", "", 0.9, "text", "behind its label")}
+
+    fields = arbitrated(rules, {"DueDate": [_guess("DueDate", due, 0.97, valid=True)]}, "invoice")
+
+    assert expected == (fields["DueDate"].value if "DueDate" in fields else None)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("invoice", "FT 2024A/1883"), ("receipt", None)])
+def test_an_invoice_has_a_number(kind: str, expected: str | None) -> None:
+    """Where rules found none, a likely one is better than none; receipts often have none."""
+    fields = arbitrated({}, {"InvoiceId": [_guess("InvoiceId", "FT 2024A/1883", 0.8)]}, kind)
+
+    assert expected == (fields["InvoiceId"].value if fields else None)
+
+
+def test_of_two_sure_numbers_the_valid_one() -> None:
+    """The number of a local tax office stands beside the one for VAT."""
+    rules = {"VendorTaxId": Field("VendorTaxId", "ESA47008313", "", 0.8, "text", "the customer's", valid=True)}
+    options = [_guess("VendorTaxId", "31157041182", 0.981), _guess("VendorTaxId", "DE811744029", 0.978, valid=True)]
+
+    assert "DE811744029" == arbitrated(rules, {"VendorTaxId": options}, "invoice")["VendorTaxId"].value
 
 
 def test_agreement_is_sure() -> None:

@@ -41,6 +41,7 @@ _PAID_TO = re.compile(
 )
 _UNLABELLED = 0.6  # score of the pattern for a number without a label and with wrong check digits
 _NEAR = 160  # characters before an account that say whose it is
+_MASKS = ("*", "•", "xx", "··", "..", "…")  # for the rest of an account that is not told
 
 
 def find_iban(pages: Sequence[PageRows]) -> Field | None:
@@ -75,7 +76,8 @@ def _of_wrong_length(page: PageRows) -> Iterator[tuple[float, Field]]:
     folded = fold(page.page.text)
     for match in _LABELLED.finditer(folded.text):
         value = "".join(filter(str.isalnum, match["number"]))
-        if sum(map(str.isdecimal, value)) * 2 > len(value):
+        is_masked = folded.text[match.end("number") :].lstrip().startswith(_MASKS)
+        if sum(map(str.isdecimal, value)) * 2 > len(value) and not is_masked:
             yield _candidate(page, folded.span(*match.span("number")), value, 0.4, valid=False)
 
 
