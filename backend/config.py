@@ -110,8 +110,9 @@ class Settings(BaseSettings):
     )
     embedding_model: str | None = Field(
         None,
-        description="bundled (Spanish and English), bundled-full (its 12 layers), minilm (fast, English only), a local "
-        "folder, or a hub id with @revision; while the hub cannot be reached the bundled one serves, unless a request "
+        description="bundled (Spanish and English), bundled-full (its 12 layers), bundled-fast (six of them), "
+        "bundled-static (no layers: a table of word pieces), minilm (fast, English only), a local folder, or a hub id "
+        "with @revision; while the hub cannot be reached the bundled one serves, unless a request "
         "names this one. Unset: the profile's.",
     )
     ner_model: str | None = Field(

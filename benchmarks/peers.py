@@ -24,7 +24,12 @@ ROOT = Path(__file__).resolve().parents[1]
 MODEL = "bundled"  # the name every server answers to, so that all get the same request bytes
 OURS = "ours"
 # name -> EMBEDDING_MODEL: this service with another encoder of its own, for its speed beside the default's.
-OTHER_ENCODERS = {"ours-fast": "bundled-fast", "ours-full": "bundled-full", "ours-minilm": "minilm"}
+OTHER_ENCODERS = {
+    "ours-fast": "bundled-fast",
+    "ours-static": "bundled-static",
+    "ours-full": "bundled-full",
+    "ours-minilm": "minilm",
+}
 
 _INFINITY = "infinity-emb[server,torch]==0.0.78"
 _TORCH = "torch==2.13.0"  # first and alone: otherwise infinity's other requirements choose the version

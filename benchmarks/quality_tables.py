@@ -38,6 +38,21 @@ def quality_table(result: Result) -> str:
     return table([head, *(_row(row) for row in result["rows"])])
 
 
+def encoders_section(results: Sequence[Result]) -> str:
+    """What each encoder reached on the same sets; a column an encoder, the best of the first row first."""
+    if not results:
+        return "Not measured yet."
+    best_first = sorted(results, key=lambda result: -result["rows"][0]["score"])
+    scores = [{_place(row): _number(row["score"]) for row in result["rows"]} for result in best_first]
+    head = ["task", "set", "language", "measure", *(f"`{result['models'][0]['source']}`" for result in best_first)]
+    rows = [[*place, *(column.get(place, _EMPTY) for column in scores)] for place in scores[0]]
+    return f"{about(best_first[0])}\n\n{table([head, *rows])}"
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return TASKS.get(row["task"], row["task"]), row["set"], row["language"], row["measure"]
+
+
 def names_section(result: Result) -> str:
     """For the card of the NER model: each data set, by entity type."""
     head = ["set", "language", "F1", "to reach", "precision", "recall", "F1 of exact characters", *_KINDS, "sentences"]

@@ -17,7 +17,7 @@ from benchmarks.fields_tables import fields_section
 from benchmarks.gpu_tables import devices_section, gpu_section, gpu_state
 from benchmarks.ocr_tables import memory_section, ocr_section
 from benchmarks.peers import OTHER_ENCODERS, OURS
-from benchmarks.quality_tables import HEADS, NER, head_section, names_section, quality_section
+from benchmarks.quality_tables import HEADS, NER, encoders_section, head_section, names_section, quality_section
 from benchmarks.replica_tables import processes_section, scaleout_section
 from benchmarks.search_quality_tables import search_quality_section
 from benchmarks.search_tables import search_section
@@ -36,6 +36,7 @@ NAMES = {
     "infinity-bf16-b8": "infinity 0.0.78, bf16, batches of 8",
     "infinity-int8": "infinity 0.0.78, int8",
     "ours-fast": "`EMBEDDING_MODEL=bundled-fast`",
+    "ours-static": "`EMBEDDING_MODEL=bundled-static`",
     "ours-full": "`EMBEDDING_MODEL=bundled-full`",
     "ours-minilm": "`EMBEDDING_MODEL=minilm`",
     "ours-exact": "FinancIA Inference, `PRECISION=exact`",
@@ -125,6 +126,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
 }
 # Sections of all results of a folder, also of none: they say what is not measured.
 FOLDER_SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Result]], str]]] = {
+    "encoders": ("encoders", encoders_section),
     "gpu": ("gpu", gpu_section),
     "gpu-state": ("gpu", gpu_state),
 }

@@ -53,6 +53,7 @@ from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 _CPU_BUDGETS, _GPU_BUDGETS = (512, 256, 1024), (16384, 4096, 8192, 32768)  # the candidates are compared at the first
+_STATIC_BUDGET = 8192  # 8 MB of rows in float32
 _GPU_BATCHES = 8  # full ones at least, that a speed is measured on
 _MEASUREMENT = 2  # of accelerators and of processors without exact int8; another number measures again
 _WORTH_IT = 1.05  # a larger budget must be this much faster: it costs latency
@@ -127,6 +128,8 @@ class Selector:
 
         Raises: ModelUnavailable when an explicit request, or every candidate, fails.
         """
+        if spec.is_static:
+            return self._static(spec, request)
         for choice in self.foreseen(spec, request):
             try:
                 return self._load(spec, choice.candidate, self._placement), choice
@@ -134,6 +137,16 @@ class Selector:
                 reason = f"{choice.candidate}: {error}"
                 log_event(_log, logging.WARNING, "a runtime cannot be used; the next one serves", reason=reason)
         return self.measure(spec, tokenizer, request)
+
+    def _static(self, spec: ModelSpec, request: EncoderRequest) -> tuple[Encoder, Choice]:
+        if request.runtime != "auto" or request.precision not in ("auto", "exact", "fast", "fp32"):
+            raise ModelUnavailable(
+                f"PRECISION={request.precision} RUNTIME={request.runtime} leaves nothing to serve {spec.name} with: it "
+                "is a table of vectors without layers; set RUNTIME=auto and PRECISION=auto"
+            )
+        why = "a table of vectors without layers: no runtime or precision to choose"
+        choice = Choice("static", "fp32", request.batch_tokens or _STATIC_BUDGET, 0.0, (why,))
+        return self._load(spec, choice.candidate, self._placement), choice
 
     def foreseen(self, spec: ModelSpec, request: EncoderRequest) -> list[Choice]:
         """What to serve with unmeasured, the best first: what was kept, and on a CPU what is known of its kind.

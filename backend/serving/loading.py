@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -95,7 +95,7 @@ def load_model(context: LoadContext, request: ModelRequest, *, later: bool = Fal
     tokenizer = tokenizer_of(spec)
     if isinstance(head, SequenceHead) and (request.task == RERANKER or read_nli(head.labels) is not None):
         PairTokenizer(tokenizer, spec.token_types)  # raises here what every request would fail with
-    first, *others = context.placements
+    first, *others = _placements(context, spec)
     selector = Selector(context.facts, first, context.tuned)
     encoder: Encoder | None = None
     foreseen = selector.foreseen(spec, request.encoder_request) if later else []
@@ -135,6 +135,13 @@ def load_model(context: LoadContext, request: ModelRequest, *, later: bool = Fal
         activations=activations(choice.candidate, context.facts.cpu_flags) if first.type is DeviceType.CPU else "",
         after_start=after_start if first.type is DeviceType.CPU else None,
     )
+
+
+def _placements(context: LoadContext, spec: ModelSpec) -> Sequence[Placement]:
+    """Where it runs: a static model on the CPU, whatever has the others."""
+    if spec.is_static and context.placements[0].type is not DeviceType.CPU:
+        return [replace(context.placements[0], device="cpu", uuid="", dtypes=("fp32",), memory_bytes=0, vector_bytes=0)]
+    return context.placements
 
 
 def _load_generator(context: LoadContext, request: ModelRequest, spec: ModelSpec) -> LoadedModel:

@@ -16,7 +16,7 @@ from backend.models.bundled_encoders.tensor_file import TensorToWrite, whole, wr
 BLANK = "\u2581"  # what SentencePiece writes for a blank
 
 
-def tokenizer_json(pieces: Sequence[str], scores: NDArray[np.float32]) -> str:
+def tokenizer_json(pieces: Sequence[str], scores: NDArray[np.floating[Any]]) -> str:
     """The file's content. Written here and not by ``tokenizers``, so that its bytes are the same with every version."""
     ids = {special: pieces.index(special) for special in SPECIAL_PIECES}
     metaspace = {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "always", "split": True}
