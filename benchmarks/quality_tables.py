@@ -46,7 +46,8 @@ def encoders_section(results: Sequence[Result]) -> str:
     scores = [{_place(row): _number(row["score"]) for row in result["rows"]} for result in best_first]
     head = ["task", "set", "language", "measure", *(f"`{result['models'][0]['source']}`" for result in best_first)]
     rows = [[*place, *(column.get(place, _EMPTY) for column in scores)] for place in scores[0]]
-    return f"{about(best_first[0])}\n\n{table([head, *rows])}"
+    runs = [f"- `{result['models'][0]['source']}`: {about(result)}" for result in best_first]
+    return "\n".join([*runs, "", table([head, *rows])])
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
