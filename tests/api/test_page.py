@@ -68,7 +68,13 @@ async def test_headers_of_every_file(client: httpx.AsyncClient, path: str) -> No
     """Each file has the media type that browsers require under nosniff, and sends no referrer."""
     response = await client.get(path)
 
-    types = {"": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    types = {
+        "": "text/html",
+        "css": "text/css",
+        "js": "text/javascript",
+        "svg": "image/svg+xml",
+        "pdf": "application/pdf",
+    }
     assert types[path.rpartition(".")[2].strip("/")] == response.headers["content-type"].split(";")[0]
     assert "nosniff" == response.headers["x-content-type-options"]
     assert "no-referrer" == response.headers["referrer-policy"]

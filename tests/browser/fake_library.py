@@ -57,6 +57,7 @@ class FakeLibrary:
     searches: list[dict[str, Any]] = field(default_factory=list)
     answers: list[list[dict[str, Any]]] = field(default_factory=list)  # hits of each search
     warnings: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)  # of the best hits, instead of their own
     hits_over_all_pages: bool = False  # of their documents, with the query's words on one
     late_lists: list[dict[str, Any]] = field(default_factory=list)  # a file as the next lists have it, one each
     most_uploads: int = 0  # at the same time
@@ -264,6 +265,8 @@ class FakeLibrary:
         for hit in hits if self.hits_over_all_pages else ():
             hit["pages"] = [number for number, _ in enumerate(self.documents[hit["filename"]].pages, 1)]
         hits.sort(key=lambda hit: -hit["score"])
+        for hit, score in zip(hits, self.scores, strict=False):
+            hit["score"] = score
         limit = min(_MOST, body["max_num_results"])
         self.answers.append(hits[:limit])
         answer = {"data": hits[:limit], "has_more": len(hits) > limit, "warnings": self.warnings}

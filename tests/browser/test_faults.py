@@ -72,7 +72,7 @@ async def test_the_password_is_asked_for_when_the_file_wants_one(tab: Tab, servi
     service.password = "sésamo"
     await tab.choose_file(file("locked.pdf"))
     await tab.wait_for(ASKED)
-    assert "This document is locked" == await tab.text("#secret-title")
+    assert "locked.pdf is locked" == await tab.text("#secret-title")
     await _answer(tab, "wrong")
     await tab.wait_for(f"{ASKED} && document.querySelector('#secret-why').innerText.includes('does not open')")
     await _answer(tab, "sésamo")

@@ -24,8 +24,12 @@ async def test_the_fields_of_an_invoice_come_first(tab: Tab, service: FakeJobSer
 
     assert "true" == await tab.run("document.querySelector('#tab-fields').getAttribute('aria-selected')")
     panel = await tab.text("#panel-fields")
-    told = ("Supplier", "Suministros Ibéricos S.L.", "2026-03-12", "l2/O3/2026", "1368.40", "Lines (2)")
-    checked = ("Perhaps ES9121000418450200051332", "The amounts do not add up.", "1368.41 by its parts")
+    told = ("Supplier", "Suministros Ibéricos S.L.", "2026-03-12", "l2/O3/2026", "1,368.40", "Lines (2)")
+    checked = (
+        "Perhaps ES9121000418450200051332",
+        "The amounts do not add up.",
+        "Base + Tax = Total: 1,368.41 by its parts",
+    )
     for words in (*told, *checked, "From the tax QR code"):
         assert words in panel, words
     red = await tab.run("getComputedStyle(document.querySelector('.totals')).color")
@@ -60,14 +64,15 @@ async def test_tables_are_grids(tab: Tab, service: FakeJobService, file: File) -
     assert HOSTILE == await tab.run(f"{grid}.querySelector('tr:last-child td').textContent")
 
 
-async def test_a_document_without_fields_says_why(tab: Tab, service: FakeJobService, file: File) -> None:
-    """The reason that the service gives is shown, and the overview stays in front."""
+async def test_a_document_without_fields_says_so(tab: Tab, service: FakeJobService, file: File) -> None:
+    """In the words of the page: the service's own are for who looks into the answer. The overview stays in front."""
     service.data = {"fields": {}, "fields_why": "its title is a quote's", "tables": []}
     await tab.choose_file(file("carta.pdf"))
     await tab.wait_for(DONE)
+    assert await tab.run("!document.querySelector('#panel-overview').hidden")
     await tab.click("#tab-fields")
 
-    assert "its title is a quote's" in await tab.text("#panel-fields")
+    assert "There are no fields: this is no invoice, receipt or bank statement." == await tab.text("#panel-fields")
 
 
 async def test_fields_in_spanish(tab: Tab, service: FakeJobService, file: File) -> None:
@@ -78,5 +83,10 @@ async def test_fields_in_spanish(tab: Tab, service: FakeJobService, file: File) 
     await tab.click("[data-language=es]")
 
     panel = await tab.text("#panel-fields")
-    for words in ("Proveedor", "Los importes no cuadran.", "Líneas (2)", "Concepto"):
+    written = (
+        "12/03/2026",
+        "1.368,40",
+        "Base imponible + Impuestos = Total: según sus partes 1.368,41, pero pone 1.368,40",
+    )
+    for words in ("Proveedor", "Los importes no cuadran.", "Líneas (2)", "Concepto", *written):
         assert words in panel, words

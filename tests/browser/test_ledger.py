@@ -122,6 +122,31 @@ async def test_from_dropped_files_to_a_workbook(page: Tab, tmp_path: Path) -> No
         assert int(number[-3:]) + 1 == row[header.index("Fecha")].day
 
 
+async def test_chosen_documents_are_deleted_and_come_back(page: Tab, tmp_path: Path) -> None:
+    """Until the time for it is over nothing is deleted; then the first screen no longer lists them, either."""
+    await drop(page, *written(tmp_path, 1, 2, 3), rows=3)
+    choose = "document.querySelectorAll('#ledger-rows input')[{}].click()"
+    for row in (0, 1):
+        await page.run(choose.format(row))
+    await page.click("#delete-chosen")
+    await page.wait_for(f"{ROWS} === 1")
+    assert "2 documentos borrados." == await page.run(STATUS)
+    await page.click("#undo-deletion")
+    await page.wait_for(f"{ROWS} === 3")
+    await page.run(choose.format(0))
+    await page.click("#delete-chosen")
+    await page.wait_for(f"{ROWS} === 2")
+    await page.run("dispatchEvent(new Event('pagehide'))")  # as if the page were closed
+    listed = "(await (await fetch('v1/documents')).json()).data.length"
+    await page.run(f"(async () => {{ while ({listed} !== 2) await new Promise((then) => setTimeout(then, 20)); }})()")
+
+    await page.run("location.hash = ''")
+    await page.wait_for("document.querySelectorAll('#recent-list a').length === 2")
+    assert "Aceros del Norte, S.L." in await page.text("#recent-list")
+    await page.click("#recent-list a")
+    await page.wait_for("document.querySelector('#validation-form input') === document.activeElement")
+
+
 async def confirm(page: Tab) -> None:
     """Ctrl+Enter, as the tooltip says."""
     keys = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "modifiers": 2}

@@ -100,7 +100,7 @@ async def test_dropped_files_become_a_collection_that_is_searched(
 
 
 async def test_the_cards_show_what_was_found(tab: Tab, url: str, library: FakeLibrary, store: str) -> None:
-    """Name, page, scores, and the text around the query's words, which are marked."""
+    """Name, page, score, and the text around the query's words, which are marked."""
     await open_library(tab, url)
     await search(tab, "recibo harina")
 
@@ -111,14 +111,28 @@ async def test_the_cards_show_what_was_found(tab: Tab, url: str, library: FakeLi
         "escaneo.png",
         "Page 2",
         "Score 100%",
-        "meaning 0.61",
-        "words 7.25",
         "Recibo de harina Total 12,50 €",
     ):
         assert words in card
     assert ["Recibo", "harina"] == await tab.run(
         "[...document.querySelector('.hit').querySelectorAll('mark')].map(one => one.textContent)"
     )
+
+
+async def test_hits_that_fit_far_less_wait_until_they_are_asked_for(
+    tab: Tab, url: str, library: FakeLibrary, store: str
+) -> None:
+    """Below a quarter of the best score they are behind a button, and no second search is made for them."""
+    library.scores = [0.9, 0.3, 0.03]
+    await open_library(tab, url)
+    await search(tab, "harina")
+
+    assert 2 == len(await names(tab, ".hit-open"))
+    assert "2 hits that fit; others fit far less" == await tab.text("#hits-told")
+    await tab.click("#more-hits")
+    await tab.wait_for("document.querySelectorAll('.hit-open').length === 3")
+    assert 1 == len(library.searches)
+    assert await tab.run("document.querySelector('#more-hits').hidden")
 
 
 async def test_a_hit_over_pages_names_that_of_the_words(tab: Tab, url: str, library: FakeLibrary) -> None:
@@ -319,7 +333,7 @@ async def test_three_uploads_at_once(tab: Tab, url: str, library: FakeLibrary, s
 
 
 async def test_a_file_is_deleted_after_a_question(tab: Tab, url: str, library: FakeLibrary, store: str) -> None:
-    """Escape keeps it; the answer decides whether the file itself goes too."""
+    """Escape keeps it; the answer decides whether the file goes too; until the next deletion it can come back."""
     await open_library(tab, url)
     scan, notes = library.id_of("escaneo.png"), library.id_of("notas.txt")
     await tab.click("[aria-label='Delete escaneo.png']")
@@ -331,15 +345,25 @@ async def test_a_file_is_deleted_after_a_question(tab: Tab, url: str, library: F
     await tab.click("[aria-label='Delete escaneo.png']")
     await tab.click("#question .danger")
     await tab.wait_for("document.querySelectorAll('[data-file]').length === 2")
+    assert scan in library.members[store]
+    await tab.click("#undo-deletion")
+    await tab.wait_for("document.querySelectorAll('[data-file]').length === 3")
     await tab.click("[aria-label='Delete notas.txt']")
+    await tab.click("#question .danger")
+    await tab.wait_for("document.querySelectorAll('[data-file]').length === 2")
+    await tab.click("[aria-label='Delete escaneo.png']")
     await tab.click("#question-option")
     await tab.click("#question .danger")
     await tab.wait_for("document.querySelectorAll('[data-file]').length === 1")
+    focused = await tab.run("document.activeElement.getAttribute('aria-label')")
+    await tab.run("dispatchEvent(new Event('pagehide'))")  # as if the page were closed
+    there = f"(await fetch('v1/files/{scan}/content')).ok"
+    await tab.run(f"(async () => {{ while ({there}) await new Promise((then) => setTimeout(then, 20)); }})()")
 
     assert {"factura.pdf"} == {member["filename"] for member in library.members[store].values()}
     assert scan not in library.files
     assert notes in library.files
-    assert "Delete factura.pdf" == await tab.run("document.activeElement.getAttribute('aria-label')")
+    assert "Delete factura.pdf" == focused
 
 
 async def test_collections_are_made_chosen_and_deleted(tab: Tab, url: str, library: FakeLibrary, store: str) -> None:
@@ -360,6 +384,7 @@ async def test_collections_are_made_chosen_and_deleted(tab: Tab, url: str, libra
     await tab.click("#delete-store")
     await tab.wait_for("document.querySelector('#question')?.open")
     assert "Its index of 3 files is deleted." in await tab.text("#question")
+    await tab.click("#question-option")
     await tab.click("#question .danger")
     await tab.wait_for("document.querySelector('#store-facts').innerText.startsWith('0 files')")
 

@@ -9,13 +9,14 @@ import { follow } from "./events.js";
 import { choose, formOf, receive, spokenLanguage } from "./intake.js";
 import { endMinutes, isLong, isSpoken, openMinutes, putMinute, soundsSpoken } from "./heard_job.js";
 import { hear, isRecording } from "./hearing.js";
-import { bindStatic, clock, language, preferred, quote, say, speak } from "./language.js";
+import { bindStatic, clock, language, preferred, quote, say, speak, t } from "./language.js";
 import { announce, clear, showFailedPages, showNotice, showProblem, showWait } from "./notices.js";
 import { showOverview, waitForOverview } from "./overview.js";
 import { markEntities, putPage, redrawPages, reset, startPages } from "./pages.js";
 import { hideProgress, showProgress, startClock } from "./progress.js";
 import { dropRecording, startRecorder } from "./recorder.js";
 import { putText, resetText, setWholeText } from "./reading.js";
+import { showRecent } from "./recent.js";
 import { offerRereading } from "./reread.js";
 import { askSecret } from "./secret.js";
 import "./speech_strings.js";
@@ -246,7 +247,7 @@ async function unlock(mine, error) {
     showNotice("choose", "choose_again");
     return;
   }
-  const password = await askSecret("password", error.code === "wrong_password");
+  const password = await askSecret("password", error.code === "wrong_password", mine.file.name);
   if (mine !== now) return;
   if (password === null) fail(mine, error);
   else await guarded(mine, () => send(Object.assign(mine, { password })));
@@ -295,6 +296,7 @@ function startAnew() {
   closeTranscript();
   reset("", goBack);
   show({ intake: true, wishes: true, work: false });
+  showRecent();
   find("choose").focus();
 }
 
@@ -303,6 +305,7 @@ async function resume() {
   const id = /^#job=([\w.%-]{1,200})$/.exec(location.hash)?.[1];
   if (!id) {
     show({ intake: true, wishes: true });
+    showRecent();
     return;
   }
   const mine = reading(null);
@@ -314,6 +317,13 @@ async function resume() {
     startClock(known.created_at);
     await watch(mine, known);
   });
+}
+
+/** Read the invoice that comes with the page. */
+async function readExample() {
+  const response = await fetch("page/example.pdf").catch(() => null);
+  if (!response?.ok) return showProblem(new Lost(t("example_name")), { into: "intake-notices" });
+  return read(reading(new File([await response.blob()], t("example_name"), { type: "application/pdf" })));
 }
 
 function startLanguages() {
@@ -340,6 +350,7 @@ startPages();
 keysFrom((wrong) => askSecret("key", wrong));
 receive((files) => addToView(files) || read(reading(files[0])));
 startRecorder((file) => read(reading(file)));
+find("example").addEventListener("click", readExample);
 find("cancel").addEventListener("click", cancel);
 find("again").addEventListener("click", () => read(reading(now.file)));
 find("forget").addEventListener("click", forget);

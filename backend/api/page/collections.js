@@ -9,7 +9,8 @@ const filePath = (id, rest = "") => `files/${encodeURIComponent(id)}${rest}`;
 const memberPath = (store, file, rest = "") => storePath(store, `/files/${encodeURIComponent(file)}${rest}`);
 const json = (response) => response.json();
 const read = (path, signal) => callFor(json, path, { signal });
-const remove = (path, signal) => call(path, { method: "DELETE", signal });
+// A request of a page that is being closed still goes out.
+const remove = (path, signal) => call(path, { method: "DELETE", keepalive: true, signal });
 
 function post(path, body, signal) {
   const headers = { "Content-Type": "application/json" };

@@ -10,10 +10,11 @@ const read = (where, signal) => callFor(json, where, { signal });
 export const readLedger = (query, signal) => read(`documents/ledger?${new URLSearchParams(query)}`, signal);
 
 /** Send a file to be read and kept; `onSent(part)` tells how much of it is out. */
-export function storeDocument(file, wishes) {
+export function storeDocument(file, password, wishes) {
   const form = new FormData();
   form.set("store", "true");
   form.set("features", "fields,tables,classes,language"); // pages with their words are kept, too
+  if (password) form.set("password", password);
   form.set("file", file, file.name || "clipboard.png");
   return upload("documents", form, wishes);
 }
@@ -28,6 +29,9 @@ export function correct(id, body, signal) {
 }
 
 export const confirm = (id, query, signal) => callFor(json, `${path(id, "/confirm")}?${new URLSearchParams(query)}`, { method: "POST", signal });
+
+/** Delete a file with all of its documents, even from a page that is being closed. */
+export const deleteDocument = (id) => callFor(json, path(id), { method: "DELETE", keepalive: true });
 
 /** An export of the documents that a query names: a blob with its file's name. */
 export const exportDocuments = (query, signal) =>

@@ -3,12 +3,15 @@
 import { copyButton } from "./clipboard.js";
 import { find, icon, make } from "./dom.js";
 import { later, quote, say, typeName } from "./language.js";
+import { localAmount, localDate } from "./local_values.js";
 import { swatch } from "./marks.js";
 import { goToEntity } from "./pages.js";
 import { select } from "./tabs.js";
 
 const COLUMNS = 3;
-const SHOWN = 100; // rows of a type before "show more": a ledger has thousands of amounts
+const SHOWN = 8; // rows of a type before "show more": what else there is stays in sight
+
+let firsts = new Map(); // index of an entity -> that of the first of the same type and value, which has the row
 
 export function waitForEntities() {
   find("panel-entities").replaceChildren(say(make("p", { class: "quiet" }), "wait_entities"));
@@ -36,22 +39,31 @@ export function showEntities(entities, coverage) {
 /** Back from a mark to its row. */
 export function goBack(index) {
   select("entities");
+  const first = firsts.get(index) ?? index;
   for (const more of find("panel-entities").querySelectorAll("[data-more]")) {
-    if (!find(`entity-${index}`) && more.dataset.more.split(" ").includes(String(index))) more.click();
+    if (more.dataset.more.split(" ").includes(String(first))) more.click();
   }
-  const row = find(`entity-${index}`);
+  const row = find(`entity-${first}`);
   row?.scrollIntoView({ block: "nearest" });
   row?.focus({ preventScroll: true });
 }
 
+/** Entities by type, each value once with all of its mentions. */
 function grouped(entities) {
   const groups = new Map();
+  firsts = new Map();
   entities.forEach((entity, index) => {
-    if (!groups.has(entity.type)) groups.set(entity.type, []);
-    groups.get(entity.type).push({ entity, index });
+    if (!groups.has(entity.type)) groups.set(entity.type, new Map());
+    const values = groups.get(entity.type);
+    const value = meaningOf(entity);
+    if (!values.has(value)) values.set(value, { entity, index, mentions: [] });
+    values.get(value).mentions.push({ index, page: entity.places?.[0]?.page });
+    firsts.set(index, values.get(value).index);
   });
-  return groups;
+  return new Map([...groups].map(([type, values]) => [type, [...values.values()]]));
 }
+
+const meaningOf = ({ value, text }) => (value !== null && value !== undefined ? String(value) : text);
 
 function group(type, found) {
   const heading = make("th", { scope: "rowgroup", colspan: COLUMNS }, swatch(type));
@@ -70,17 +82,25 @@ function moreRow(rest) {
   return line;
 }
 
-function rows({ entity, index }) {
-  const page = entity.places?.[0]?.page;
-  const lead = page === undefined ? make("span") : make("button", { type: "button", class: "link", onclick: () => goToEntity(index, page) });
+function rows({ entity, index, mentions }) {
+  const placed = mentions.filter(({ page }) => page !== undefined);
+  let gone = 0; // each click leads to the next mention
+  const go = () => {
+    const { index: to, page } = placed[gone++ % placed.length];
+    goToEntity(to, page);
+  };
+  const lead = placed.length ? make("button", { type: "button", class: "link", onclick: go }) : make("span");
   lead.id = `entity-${index}`;
-  const meaning = entity.value !== null && entity.value !== undefined ? String(entity.value) : entity.text;
-  const means = meaning === entity.text ? null : say(make("span", { class: "means" }), "means", { value: meaning });
+  const meaning = meaningOf(entity);
+  const often = mentions.length > 1 ? [" ", say(make("span", { class: "quiet" }), "times", { n: mentions.length })] : [];
+  const pages = [...new Set(placed.map(({ page }) => page))];
+  const shown = shownMeaning(entity.type, meaning);
+  const means = says(entity.text, meaning) || says(entity.text, shown()) ? null : say(make("span", { class: "means" }), "means", { value: shown });
   const found = make(
     "tr",
     {},
-    make("td", {}, quote(lead, entity.text), means, check(entity.valid)),
-    page === undefined ? make("td") : say(make("td", { class: "number" }), "{page}", { page }),
+    make("td", {}, quote(lead, entity.text), ...often, means, check(entity)),
+    quote(make("td", { class: "number" }), pages.length > 3 ? `${pages.slice(0, 3).join(", ")}…` : pages.join(", ")),
     make("td", { class: "score" }, score(entity.score), copyButton(() => meaning, "copy_value", { value: meaning })),
   );
   return entity.repair ? [found, repair(entity.repair)] : [found];
@@ -93,7 +113,19 @@ function repair({ value }) {
   return make("tr", { class: "repair" }, make("td", { colspan: COLUMNS - 1 }, offer, why), make("td", { class: "score" }, copying));
 }
 
-function check(valid) {
+const says = (text, value) => text === value || text.replace(/\s/g, "").includes(value.replace(/\s?[A-Z]{3}$/, ""));
+
+/** A date or an amount as people write it in the language of the page; asked again at each switch. */
+function shownMeaning(type, meaning) {
+  if (type === "DATE") return later(localDate, meaning);
+  const [, amount, currency] = /^(-?\d+(?:\.\d+)?) ([A-Z]{3})$/.exec(meaning) ?? [];
+  return amount ? () => `${localAmount(amount)} ${currency}` : () => meaning;
+}
+
+const PLAIN = ["DATE", "MONEY", "PERCENT"]; // that they can be read is all that their check says
+
+function check({ type, valid }) {
+  if (valid === true && PLAIN.includes(type)) return null;
   if (valid === true) return make("span", { class: "check good" }, icon("check"), say(make("span"), "valid"));
   if (valid === false) return make("span", { class: "check bad" }, icon("cross"), say(make("span"), "invalid"));
   return null;

@@ -2,7 +2,8 @@
 
 import { copyButton } from "./clipboard.js";
 import { find, icon, make } from "./dom.js";
-import { fieldName, later, quote, say } from "./language.js";
+import { equationIn, fieldName, later, quote, say } from "./language.js";
+import { kindOf, localAmount, shownValue } from "./local_values.js";
 import { goToPlaces, lightUp } from "./pages.js";
 
 const LISTS = ["Items", "TaxDetails", "Movements"];
@@ -13,7 +14,7 @@ export function waitForFields() {
 }
 
 /** `result.fields` is undefined where nobody looked for them. Returns whether there are any. */
-export function showFields({ fields, fields_why: why, valid }) {
+export function showFields({ fields, valid }) {
   const panel = find("panel-fields");
   if (!fields) {
     panel.replaceChildren(say(make("p", { class: "quiet" }), "not_searched"));
@@ -21,15 +22,14 @@ export function showFields({ fields, fields_why: why, valid }) {
   }
   const names = Object.keys(fields);
   if (!names.length) {
-    const reason = why ? [quote(make("p", { class: "quiet" }), why)] : [];
-    panel.replaceChildren(say(make("p", { class: "quiet" }), "no_fields"), ...reason);
+    panel.replaceChildren(say(make("p", { class: "quiet" }), "no_fields"));
     return false;
   }
   const single = names.filter((name) => !LISTS.includes(name));
   const caption = say(make("caption", { class: "unseen" }), "tab_fields");
   const table = make("table", { class: "field-table" }, caption, make("tbody", {}, ...single.flatMap((name) => rows(name, fields[name]))));
   const lists = LISTS.filter((name) => name in fields).map((name) => list(name, fields[name].value));
-  panel.replaceChildren(...totals(valid), table, ...lists, quote(make("p", { class: "quiet why" }), why ?? ""));
+  panel.replaceChildren(...totals(valid), table, ...lists);
   return true;
 }
 
@@ -40,7 +40,7 @@ function totals(valid) {
   const words = say(make("span"), valid.totals ? "totals_agree" : "totals_differ");
   const line = make("p", { class: `check totals ${kind}` }, icon(valid.totals ? "check" : "cross"), words);
   const details = (valid.differences ?? []).map(({ equation, expected, printed }) =>
-    say(make("li"), "difference", { equation, expected, printed }),
+    say(make("li"), "difference", { equation: later(equationIn, equation), expected: later(localAmount, expected), printed: later(localAmount, printed) }),
   );
   return details.length ? [line, make("ul", { class: "differences" }, ...details)] : [line];
 }
@@ -50,34 +50,39 @@ function rows(name, field) {
     "tr",
     {},
     say(make("th", { scope: "row" }), "{name}", { name: later(fieldName, name) }),
-    make("td", {}, valueOf(field), ...notes(field)),
+    make("td", {}, valueOf(name, field), ...notes(name, field)),
     make("td", { class: "score" }, score(field), copyButton(() => field.value, "copy_value", { value: field.value })),
   );
   pointsAt(row, field);
-  return field.repair ? [row, repair(field.repair)] : [row];
+  return field.repair ? [row, repair(name, field.repair)] : [row];
 }
 
-function valueOf(field) {
+function valueOf(name, field) {
   const places = placesOf(field);
-  if (!places.length) return quote(make("span", { class: "value" }), field.value);
-  return quote(make("button", { type: "button", class: "link value", onclick: () => goToPlaces(places) }), field.value);
+  if (!places.length) return local(make("span", { class: "value" }), name, field.value);
+  return local(make("button", { type: "button", class: "link value", onclick: () => goToPlaces(places) }), name, field.value);
 }
 
-function notes({ value, text, valid, source, ambiguous, why }) {
+/** Make `node` say a value as people write it in the language of the page. */
+const local = (node, name, value) => say(node, "{value}", { value: () => shownValue(name, value) });
+
+/** How it was printed, where that says something else; what its check digits say; where it comes from. */
+function notes(name, { value, text, valid, source, ambiguous }) {
   const found = [];
-  if (text && text !== value) found.push(quote(make("span", { class: "means" }), text));
-  if (typeof valid === "boolean") {
+  if (text && plain(text) !== plain(value) && plain(text) !== plain(shownValue(name, value))) found.push(quote(make("span", { class: "means" }), text));
+  if (valid === false || (valid && kindOf(name) === "text")) {
     const words = say(make("span"), valid ? "valid" : "invalid");
     found.push(make("span", { class: `check ${valid ? "good" : "bad"}` }, icon(valid ? "check" : "cross"), words));
   }
   if (ambiguous) found.push(say(make("span", { class: "check bad" }), "ambiguous"));
   if (source === "xml" || source === "qr") found.push(say(make("span", { class: "badge layer" }), `source_${source}`));
-  for (const one of found) one.title = why ?? "";
   return found;
 }
 
-function repair(value) {
-  const offer = say(make("strong"), "repair", { value });
+const plain = (text) => text.replace(/[\s,€]+/g, "");
+
+function repair(name, value) {
+  const offer = say(make("strong"), "repair", { value: () => shownValue(name, value) });
   const copying = copyButton(() => value, "copy_value", { value });
   return make("tr", { class: "repair" }, make("td"), make("td", {}, offer), make("td", { class: "score" }, copying));
 }
@@ -86,7 +91,7 @@ function list(name, found) {
   const columns = [...new Set(found.flatMap((row) => Object.keys(row)))];
   const head = columns.map((column) => say(make("th", { scope: "col" }), "{name}", { name: later(fieldName, column) }));
   const lines = found.slice(0, SHOWN).map((row) => {
-    const line = make("tr", {}, ...columns.map((column) => cell(row[column])));
+    const line = make("tr", {}, ...columns.map((column) => cell(column, row[column])));
     pointsAt(line, ...Object.values(row));
     return line;
   });
@@ -96,10 +101,10 @@ function list(name, found) {
   return make("section", { class: "card" }, title, make("div", { class: "scroll", tabindex: 0 }, table), ...rest);
 }
 
-function cell(field) {
+function cell(column, field) {
   if (!field) return make("td");
   const isNumber = /^-?\d+(\.\d+)?$/.test(field.value);
-  return quote(make("td", { class: isNumber ? "number" : null }), field.value);
+  return local(make("td", { class: isNumber ? "number" : null }), column, field.value);
 }
 
 /** Light up the places of `fields` while the pointer is on `node`. */

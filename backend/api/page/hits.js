@@ -4,8 +4,6 @@ import { find, make } from "./dom.js";
 import { clock, quote, say } from "./language.js";
 import { snippet } from "./snippets.js";
 
-const SCORES = [["vector", "score_vector"], ["keyword", "score_keyword"], ["rerank", "score_rerank"]];
-
 let open = () => {};
 
 /** Connect the list; `show(index)` opens a hit. Arrows move between hits. */
@@ -45,7 +43,7 @@ function card(hit, index) {
   const score = say(make("span", { class: "number hit-score" }), "score", { score: hit.score });
   const text = make("p", { class: "hit-text" }, ...snippet(textOf(hit), hit.highlights ?? []));
   const part = hit.part ? quote(make("span"), hit.part) : null;
-  return make("li", { class: "hit" }, make("h3", {}, button), make("p", { class: "hit-place dots quiet" }, page, part, score, ...scoresOf(hit)), text);
+  return make("li", { class: "hit" }, make("h3", {}, button), make("p", { class: "hit-place dots quiet" }, page, part, score), text);
 }
 
 /** Where a hit stands, or null for text without pages. */
@@ -55,9 +53,4 @@ function placeOf({ page, pages, highlights, start_s: start }) {
   const marked = (highlights ?? []).some((one) => one.boxes?.length); // then `page` is theirs
   const last = marked ? page : pages?.at(-1) ?? page;
   return last > page ? say(make("span"), "hit_pages", { first: page, last }) : say(make("span"), "page", { page });
-}
-
-function scoresOf({ scores }) {
-  const known = SCORES.filter(([name]) => Number.isFinite(scores?.[name]));
-  return known.map(([name, key]) => say(make("span", { class: "number" }), key, { score: Math.round(scores[name] * 100) / 100 }));
 }

@@ -125,6 +125,14 @@ export const typeName = (type) => TYPES[current][type] ?? type.replaceAll("_", "
 /** The name of a field, or of a column of its list. */
 export const fieldName = (name) => FIELDS[current][name] ?? name;
 
+/** An equation between fields in the words of the page. */
+export function equationIn(equation) {
+  return equation.replace(/(sum of )?([A-Z][A-Za-z]+)| x /g, (sign, sum, name) => {
+    if (!name) return " × ";
+    return sum ? t("sum_of_list", { name: fieldName(name) }) : fieldName(name);
+  });
+}
+
 /** The name of a class of documents. */
 export const className = (label) => CLASSES[current][label] ?? label.replaceAll("_", " ");
 

@@ -2,7 +2,7 @@
 // and kept. Beside it the validation screen, which one document is opened in.
 
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
-import { exportDocuments, readLedger, storeDocument } from "./document_calls.js";
+import { deleteDocument, exportDocuments, readLedger, storeDocument } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
@@ -11,10 +11,13 @@ import "./ledger_strings.js";
 import { drawRows, drawSums, markSorted } from "./ledger_table.js";
 import { centsOf } from "./local_values.js";
 import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
+import { askSecret } from "./secret.js";
+import { deleteLater } from "./undo.js";
 import { Uploads } from "./uploads.js";
 import { closeDocument, openDocument } from "./validation.js";
 
 const INTO = { into: "ledger-notices" };
+const LOCKED = ["password_required", "wrong_password"];
 const LISTED = 5000; // rows that are loaded; exports have all
 const SHOWN = 500; // rows that are drawn until more are asked for
 const MOST_IDS = 50_000; // characters of an address
@@ -23,6 +26,7 @@ const DOCUMENT = /^#document=([\w-]{1,80})(?::(\d{1,4}))?$/;
 let rows = []; // as the service tells them
 let shown = []; // after filters and sorting
 let chosen = new Set(); // keys of rows
+let gone = new Set(); // ids of files that are being deleted
 let sort = { by: "", falling: true };
 let drawn = SHOWN;
 let control = new AbortController();
@@ -68,7 +72,16 @@ export function add(files) {
 }
 
 async function deliver(item, { onSent, signal }) {
-  item.id = (await persist(() => storeDocument(item.file, { onSent, signal }), { ...waits, signal })).id;
+  for (;;) {
+    try {
+      item.id = (await persist(() => storeDocument(item.file, item.password, { onSent, signal }), { ...waits, signal })).id;
+      return;
+    } catch (error) {
+      if (!LOCKED.includes(error.code)) throw error;
+      item.password = await askSecret("password", error.code === "wrong_password", item.file.name);
+      if (item.password === null) throw error;
+    }
+  }
 }
 
 function onAdded() {
@@ -93,6 +106,7 @@ function makeLedger() {
     chosen = new Set(find("choose-all").checked ? shown.map(keyOf) : []);
     draw();
   });
+  find("delete-chosen").addEventListener("click", deleteChosen);
   find("ledger-more").addEventListener("click", () => {
     drawn += SHOWN;
     draw();
@@ -122,7 +136,7 @@ async function guarded(act) {
 async function load() {
   const { signal } = control;
   const answer = await persist(() => readLedger({ limit: LISTED }, signal), { ...waits, signal });
-  rows = answer.data;
+  rows = answer.data.filter((row) => !gone.has(row.document_id));
   const known = new Set(rows.map(keyOf));
   chosen = new Set([...chosen].filter((key) => known.has(key)));
   drawMissing(answer.missing_numbers);
@@ -188,6 +202,7 @@ function drawTold() {
   const all = find("choose-all");
   all.checked = mine.length > 0 && mine.length === shown.length;
   all.indeterminate = mine.length > 0 && mine.length < shown.length;
+  find("delete-chosen").hidden = !mine.length;
   drawSums(mine.length ? mine : shown);
   const waiting = rows.filter((row) => row.state === "to_review").length;
   say(find("ledger-facts"), "ledger_facts", { n: rows.length, waiting });
@@ -200,6 +215,31 @@ function drawMissing(runs) {
   );
   find("missing").hidden = !items.length;
   find("missing-list").replaceChildren(...items);
+}
+
+/** Delete the files of the rows that are chosen, with all of their documents, unless it is taken back. */
+function deleteChosen() {
+  const ids = new Set(shown.filter((row) => chosen.has(keyOf(row))).map((row) => row.document_id));
+  const before = rows;
+  gone = gone.union(ids);
+  rows = rows.filter((row) => !ids.has(row.document_id));
+  chosen = new Set();
+  refresh();
+  find("ledger-title").focus();
+  const act = () => guarded(async () => {
+    for (const id of ids) await deleteDocument(id).catch((error) => ignoreAbsent(error));
+    gone = gone.difference(ids);
+  });
+  const restore = () => {
+    gone = gone.difference(ids);
+    guarded(load);
+  };
+  deleteLater(["documents_deleted", { n: before.length - rows.length }], { ...INTO, act, restore });
+}
+
+/** What somebody else has deleted meanwhile is as it should be. */
+function ignoreAbsent(error) {
+  if (error.status !== 404) throw error;
 }
 
 async function exportShown() {

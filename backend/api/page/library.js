@@ -13,6 +13,7 @@ import { announce, announceProgress, clear, put, showNotice, showProblem, showWa
 import { Polling } from "./polling.js";
 import { askDelete, askName, proposedName } from "./questions.js";
 import { connectTabs, selectOf } from "./tabs.js";
+import { deleteLater, finishDeletion } from "./undo.js";
 import { Uploads } from "./uploads.js";
 
 const INTO = { into: "library-notices" };
@@ -314,16 +315,19 @@ async function retryFile(file) {
 
 async function askRemove(file) {
   const mine = now;
-  const also = await askDelete(["delete_file_title", { name: file.filename }], ["delete_file_text", {}], ["delete_file_too", {}], true);
+  const also = await askDelete(["delete_file_title", { name: file.filename }], ["delete_file_text", {}], ["delete_file_too", {}], false);
   if (also === null) return;
-  await guarded(async () => {
+  forget(mine, file.id);
+  const act = () => guarded(async () => {
     await absentIsFine(() => removeFile(mine.id, file.id));
     if (also) await absentIsFine(() => deleteFile(file.id));
-    if (mine !== now) return;
-    forget(mine, file.id);
-    announce("file_deleted", { name: file.filename });
-    polling.soon();
+    if (mine === now) polling.soon();
   });
+  const restore = () => {
+    mine.gone.delete(file.id);
+    if (mine === now) polling.soon();
+  };
+  deleteLater(["file_deleted", { name: file.filename }], { ...INTO, act, restore });
 }
 
 /** What somebody else has deleted meanwhile is as it should be. */
@@ -383,8 +387,9 @@ async function askDeleteStore() {
   const { store } = now;
   const n = store.file_counts?.total ?? 0;
   const title = ["delete_store_title", { name: store.name || store.id }];
-  const also = await askDelete(title, ["delete_store_text", { n }], ["delete_store_files", { n }], true);
+  const also = await askDelete(title, ["delete_store_text", { n }], ["delete_store_files", { n }], false);
   if (also === null) return;
+  await finishDeletion();
   uploads.dropAll(store.id);
   if (also) await deleteFiles(store.id);
   await absentIsFine(() => deleteStore(store.id));

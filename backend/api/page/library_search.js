@@ -12,6 +12,7 @@ import { selectOf } from "./tabs.js";
 
 export const TABS = ["files", "results"];
 const LIMITS = [10, 25, 50]; // hits asked for, first and then on; 50 is the most of one search
+const FAR = 0.25; // of the best hit's score: what fits less is shown when it is asked for
 const INTO = { into: "library-notices" };
 
 let store = null; // () => the collection that is shown
@@ -21,6 +22,7 @@ let control = new AbortController();
 let hits = [];
 let opened = null; // index of the hit that is open
 let limit = LIMITS[0];
+let far = null; // the answer, where hits that fit far less were left out
 
 /** The dialog of hits, to be put into the frame before `startSearch`. */
 export const hitView = () => makeHitView({ move, leave, fail: (error) => showProblem(error, INTO) });
@@ -38,8 +40,10 @@ export function startSearch({ ofStore, onWrongEncoder, waiting }) {
     run();
   });
   find("more-hits").addEventListener("click", () => {
+    const keepsFocus = hits.length;
+    if (far) return showAnswer({ ...far, all: true }, { keepsFocus });
     limit = LIMITS[Math.min(LIMITS.length - 1, LIMITS.indexOf(limit) + 1)];
-    run({ keepsFocus: hits.length });
+    return run({ keepsFocus, all: true });
   });
 }
 
@@ -62,7 +66,7 @@ export function coverNothing() {
   if (isModal() && isOpen()) closeHit({ quietly: true });
 }
 
-async function run({ keepsFocus = null, stays = false } = {}) {
+async function run({ keepsFocus = null, stays = false, all = false } = {}) {
   const query = find("query").value.trim();
   control.abort();
   control = new AbortController();
@@ -79,7 +83,7 @@ async function run({ keepsFocus = null, stays = false } = {}) {
   find("panel-results").setAttribute("aria-busy", "true");
   say(find("hits-told"), "searching");
   try {
-    showAnswer(await ask(query, signal), { keepsFocus, stays });
+    showAnswer({ ...(await ask(query, signal)), all }, { keepsFocus, stays });
   } catch (error) {
     if (signal.aborted || error instanceof GivenUp) return;
     if (!(error instanceof Problem || error instanceof Lost)) throw error;
@@ -105,19 +109,21 @@ async function ask(query, signal) {
   }
 }
 
-function showAnswer({ data, has_more: more, warnings = [] }, { keepsFocus, stays }) {
-  hits = data;
+function showAnswer({ all = false, ...answer }, { keepsFocus = null, stays = false }) {
+  const { data, has_more: more, warnings = [] } = answer;
+  hits = all ? data : data.filter(({ score }) => score >= FAR * data[0].score);
+  far = hits.length < data.length ? answer : null;
   opened = null;
   closeHit({ quietly: true });
   showHits(hits);
   const count = { n: hits.length };
-  if (hits.length) say(find("hits-told"), more ? "hits_first" : "hits_found", count);
+  if (hits.length) say(find("hits-told"), far ? "hits_near" : more ? "hits_first" : "hits_found", count);
   else say(find("hits-told"), filter() ? "hits_none_filtered" : "hits_none");
   say(find("tab-results"), "tab_results", count);
   announce(hits.length ? "hits_found" : "hits_none", count);
   find("search-warnings").hidden = !warnings.length;
   find("search-warnings").replaceChildren(...warnings.map((text) => quote(make("li"), text)));
-  find("more-hits").hidden = !more || limit === LIMITS.at(-1);
+  find("more-hits").hidden = !far && (!more || limit === LIMITS.at(-1));
   if (keepsFocus !== null) focusHit(keepsFocus);
   else if (!stays) document.querySelector("#filter-chips:not([hidden]), .library-tabs").scrollIntoView({ block: "start" }); // below the search
   if (hits.length && !isModal()) show(keepsFocus ?? 0, false);

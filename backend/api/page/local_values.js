@@ -2,6 +2,20 @@
 
 import { language } from "./language.js";
 
+const AMOUNTS = [
+  "InvoiceTotal", "SubTotal", "TotalTax", "TotalDiscount", "WithholdingAmount", "EquivalenceSurcharge", "AmountDue", "Total",
+  "Tip", "OpeningBalance", "ClosingBalance", "Amount", "Base", "UnitPrice", "Balance", "TaxAmount",
+];
+const NUMBERS = ["WithholdingRate", "Rate", "TaxRate", "Quantity", "Discount"];
+const DATES = ["InvoiceDate", "DueDate", "TransactionDate", "PeriodStart", "PeriodEnd", "Date", "ValueDate"];
+
+/** What a field's value is: an amount, a number, a date or a text. */
+export function kindOf(name) {
+  if (AMOUNTS.includes(name)) return "amount";
+  if (NUMBERS.includes(name)) return "number";
+  return DATES.includes(name) ? "date" : "text";
+}
+
 const DECIMAL = /^-?\d+(\.\d+)?$/;
 const ISO = /^(\d{4})-(\d\d)-(\d\d)$/;
 
@@ -17,6 +31,14 @@ export function localAmount(value, { least = 2 } = {}) {
 export function localDate(value) {
   const [, year, month, day] = ISO.exec(value ?? "") ?? [];
   return year && language() === "es" ? `${day}/${month}/${year}` : value ?? "";
+}
+
+/** A field's value as people write it. */
+export function shownValue(name, value) {
+  const kind = kindOf(name);
+  if (kind === "amount") return localAmount(value);
+  if (kind === "number") return localAmount(value, { least: 0 });
+  return kind === "date" ? localDate(value) : value ?? "";
 }
 
 /** The decimal that a text in local form means; null for none. "1.284,50 €", "1284.5", "-3", "1 284,50". */

@@ -5,17 +5,17 @@ import { say } from "./language.js";
 
 let pending = null;
 
-/** Ask for `kind` ("key" or "password"); `wrong` says that the last one was refused. Returns it, or null. */
-export async function askSecret(kind, wrong) {
+/** Ask for `kind` ("key", or the "password" of the document `name`); `wrong` says that the last one was refused. Returns it, or null. */
+export async function askSecret(kind, wrong, name = "") {
   while (pending) await pending;
-  pending = shown(kind, wrong).finally(() => (pending = null));
+  pending = shown(kind, wrong, name).finally(() => (pending = null));
   return pending;
 }
 
-function shown(kind, wrong) {
+function shown(kind, wrong, name) {
   const dialog = find("secret");
   const input = find("secret-value");
-  say(find("secret-title"), `${kind}_title`);
+  say(find("secret-title"), `${kind}_title`, { name });
   say(find("secret-why"), wrong ? `${kind}_wrong` : `${kind}_why`).classList.toggle("bad", wrong);
   say(find("secret-label"), `${kind}_label`);
   input.value = "";

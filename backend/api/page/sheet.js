@@ -17,10 +17,9 @@ export class Sheet {
     this.picture = new LazyPicture(this.image, `${path}?dpi=110`, () => this.fail());
     this.surface = make("div", { class: "surface" }, this.image);
     this.head = make("header", { class: "page-head" });
-    this.why = make("p", { class: "quiet why" });
     const title = `page-${info.number}-title`;
     this.title = say(make("h2", { id: title }), "page", { page: info.number });
-    const article = make("article", { "aria-labelledby": title }, this.head, this.surface, this.why);
+    const article = make("article", { "aria-labelledby": title }, this.head, this.surface);
     this.node = make("li", { class: "page", id: `page-${info.number}`, "data-number": info.number }, article);
     this.tell();
   }
@@ -38,7 +37,7 @@ export class Sheet {
   }
 
   tell() {
-    const { source, engine, confidence, rotation, words, why, width, height, part } = this.info;
+    const { source, confidence, rotation, words, width, height, part } = this.info;
     const count = Array.isArray(words) ? words.length : words;
     this.surface.style.aspectRatio = width > 0 && height > 0 ? `${width} / ${height}` : "1 / 1.4142";
     this.head.replaceChildren(
@@ -48,9 +47,7 @@ export class Sheet {
       ...(Number.isFinite(confidence) ? [say(make("span"), "confidence", { score: confidence })] : []),
       ...(rotation ? [say(make("span"), "turned", { degrees: rotation })] : []),
       ...(Number.isFinite(count) ? [say(make("span", { class: "quiet" }), "word_count", { n: count })] : []),
-      ...(engine ? [quote(make("span", { class: "quiet" }), engine)] : []),
     );
-    quote(this.why, why ?? "");
   }
 
   enter() {

@@ -4,9 +4,10 @@
 import { GivenUp, Lost, Problem } from "./connection.js";
 import { confirm, correct, readDocument } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
-import { fieldName, later, quote, say } from "./language.js";
+import { equationIn, fieldName, later, quote, say } from "./language.js";
 import { announce, clear, showProblem } from "./notices.js";
-import { LIST_COLUMNS, fieldsToCheck, inputOf, kindOf, listOf, shownValue, valueOf } from "./validation_fields.js";
+import { kindOf, shownValue } from "./local_values.js";
+import { LIST_COLUMNS, fieldsToCheck, inputOf, listOf, valueOf } from "./validation_fields.js";
 import { emptyPages, light, showPages } from "./validation_pages.js";
 
 const INTO = { into: "ledger-notices" };
@@ -146,9 +147,6 @@ function checkOf({ code, field, other, ...values }, kind, name) {
   const link = other ? [" ", say(make("a", { href: `#document=${other}` }), "open_other")] : [];
   return make("li", { class: `check ${kind}` }, icon(name), text, ...link);
 }
-
-/** An equation in the words of the page. */
-const equationIn = (equation) => equation.replace(/[A-Z][A-Za-z]+/g, (name) => fieldName(name));
 
 // --- changing
 

@@ -2,7 +2,7 @@
 
 import { icon, make } from "./dom.js";
 import { fieldName, later, say } from "./language.js";
-import { amountOf, dateOf, localAmount, localDate } from "./local_values.js";
+import { amountOf, dateOf, kindOf, shownValue } from "./local_values.js";
 
 // As people check: the amounts, the number and its date, who, when it is due, where it is paid, the lines.
 const OF_INVOICE = [
@@ -17,34 +17,12 @@ export const LIST_COLUMNS = {
   Items: ["Description", "Quantity", "UnitPrice", "TaxRate", "Amount"],
   Movements: ["Date", "ValueDate", "Description", "Amount", "Balance"],
 };
-const AMOUNTS = [
-  "InvoiceTotal", "SubTotal", "TotalTax", "TotalDiscount", "WithholdingAmount", "EquivalenceSurcharge", "AmountDue", "Total",
-  "Tip", "OpeningBalance", "ClosingBalance", "Amount", "Base", "UnitPrice", "Balance", "TaxAmount",
-];
-const NUMBERS = ["WithholdingRate", "Rate", "TaxRate", "Quantity", "Discount"];
-const DATES = ["InvoiceDate", "DueDate", "TransactionDate", "PeriodStart", "PeriodEnd", "Date", "ValueDate"];
-
-/** What a field's value is: an amount, a number, a date or a text. */
-export function kindOf(name) {
-  if (AMOUNTS.includes(name)) return "amount";
-  if (NUMBERS.includes(name)) return "number";
-  return DATES.includes(name) ? "date" : "text";
-}
-
 /** The names of the fields to check: those of its kind, then whatever else was found; lists come last. */
 export function fieldsToCheck({ kind, fields }) {
   const usual = kind === "bank_statement" ? OF_STATEMENT : OF_INVOICE;
   const rest = Object.keys(fields).filter((name) => !usual.includes(name) && !SECOND_NAMES.includes(name));
   const lines = usual.at(-1);
   return [...usual.slice(0, -1), ...rest.filter((name) => name !== lines), lines];
-}
-
-/** A value as it is written into an input. */
-export function shownValue(name, value) {
-  const kind = kindOf(name);
-  if (kind === "amount") return localAmount(value);
-  if (kind === "number") return localAmount(value, { least: 0 });
-  return kind === "date" ? localDate(value) : value ?? "";
 }
 
 /** What an input's text means; null for nothing, and for what is no such value. */
