@@ -69,7 +69,7 @@ const local = (node, name, value) => say(node, "{value}", { value: () => shownVa
 /** How it was printed, where that says something else; what its check digits say; where it comes from. */
 function notes(name, { value, text, valid, source, ambiguous }) {
   const found = [];
-  if (text && plain(text) !== plain(value) && plain(text) !== plain(shownValue(name, value))) found.push(quote(make("span", { class: "means" }), text));
+  if (text && plain(text) && plain(text) !== plain(value) && plain(text) !== plain(shownValue(name, value))) found.push(quote(make("span", { class: "means" }), text));
   if (valid === false || (valid && kindOf(name) === "text")) {
     const words = say(make("span"), valid ? "valid" : "invalid");
     found.push(make("span", { class: `check ${valid ? "good" : "bad"}` }, icon(valid ? "check" : "cross"), words));

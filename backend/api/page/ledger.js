@@ -52,7 +52,7 @@ export async function enter() {
   find("validation").hidden = !id;
   control.abort();
   control = new AbortController();
-  if (id) return guarded(() => openDocument(id, Number(index ?? 0), { next: openNext }));
+  if (id) return guarded(() => openDocument(id, Number(index ?? 0), { next: openNext, others: () => rows }));
   closeDocument();
   await guarded(load);
 }

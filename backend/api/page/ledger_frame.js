@@ -87,7 +87,7 @@ function table() {
   const caption = make("caption", { id: "ledger-chosen", class: "quiet" });
   const grid = make("table", { class: "ledger-grid" }, caption, head, make("tbody", { id: "ledger-rows" }), make("tfoot", { id: "ledger-sums" }));
   const scroll = make("div", { id: "ledger-scroll", class: "ledger-scroll", tabindex: "0", role: "region", hidden: true }, grid);
-  return say(scroll, "view_ledger", {}, "aria-label");
+  return say(scroll, "ledger_list", {}, "aria-label");
 }
 
 function missing() {

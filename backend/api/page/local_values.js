@@ -70,5 +70,8 @@ export function dateOf(text) {
   return !Number.isNaN(found.getTime()) && found.toISOString().startsWith(iso) ? iso : null; // not 31/02
 }
 
+/** The number that a decimal of the service is; null for none. */
+export const decimalsOf = (value) => (DECIMAL.test(value ?? "") ? Number(value) : null);
+
 /** The cents of a decimal, for sums that do not drift. */
 export const centsOf = (value) => (DECIMAL.test(value ?? "") ? Math.round(Number(value) * 100) : 0);

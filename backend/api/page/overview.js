@@ -5,6 +5,7 @@ import { className, languageName, later, quote, say, seconds } from "./language.
 import { goToPlaces } from "./pages.js";
 
 const CLASSES_SHOWN = 5;
+const UNLIKELY = 0.01; // classes below are not worth a line
 const STAGES = ["open", "read", "ocr", "understand", "total"];
 
 export function waitForOverview() {
@@ -32,7 +33,7 @@ function part(key, ...children) {
 
 function classes(found) {
   if (!found?.prediction) return null;
-  const rows = (found.predictions ?? []).slice(0, CLASSES_SHOWN).map(({ label, score }) => {
+  const rows = (found.predictions ?? []).filter(({ score }, index) => !index || score >= UNLIKELY).slice(0, CLASSES_SHOWN).map(({ label, score }) => {
     const bar = make("span", { class: "bar-fill" });
     bar.style.width = `${Math.max(0, Math.min(1, score)) * 100}%`;
     return make(

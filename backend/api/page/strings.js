@@ -490,12 +490,14 @@ export const FIELDS = {
 export const CLASSES = {
   en: {
     article: "Article", bank_statement: "Bank statement", benefits_application: "Application for benefits", contract: "Contract",
-    court_decision: "Court decision", financial_report: "Financial report", id_document: "Identity document", invoice: "Invoice",
+    court_decision: "Court decision", credit_note: "Credit note", deed: "Deed", delivery_note: "Delivery note", insurance_policy: "Insurance policy",
+    letter: "Letter", payslip: "Payslip", purchase_order: "Purchase order", quote: "Quote", financial_report: "Financial report", id_document: "Identity document", invoice: "Invoice",
     medical_report: "Medical report", receipt: "Receipt", tax_form: "Tax form", utility_bill: "Utility bill",
   },
   es: {
     article: "Artículo", bank_statement: "Extracto bancario", benefits_application: "Solicitud de prestaciones", contract: "Contrato",
-    court_decision: "Resolución judicial", financial_report: "Informe financiero", id_document: "Documento de identidad", invoice: "Factura",
+    court_decision: "Resolución judicial", credit_note: "Factura rectificativa", deed: "Escritura", delivery_note: "Albarán",
+    insurance_policy: "Póliza de seguro", letter: "Carta", payslip: "Nómina", purchase_order: "Pedido", quote: "Presupuesto", financial_report: "Informe financiero", id_document: "Documento de identidad", invoice: "Factura",
     medical_report: "Informe médico", receipt: "Recibo de compra", tax_form: "Impreso fiscal", utility_bill: "Factura de suministros",
   },
 };

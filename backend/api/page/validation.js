@@ -6,19 +6,23 @@ import { confirm, correct, readDocument } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { equationIn, fieldName, later, quote, say } from "./language.js";
 import { announce, clear, showProblem } from "./notices.js";
-import { kindOf, shownValue } from "./local_values.js";
+import { kindOf, localAmount, shownValue } from "./local_values.js";
+import { checkDigits, differences } from "./validation_checks.js";
 import { LIST_COLUMNS, fieldsToCheck, inputOf, listOf, valueOf } from "./validation_fields.js";
-import { emptyPages, light, showPages } from "./validation_pages.js";
+import { cutOut, emptyPages, forgetCuts, light, showPages } from "./validation_pages.js";
 
 const INTO = { into: "ledger-notices" };
 
 // The document that is shown: its answer, which document of the file, what was changed, and what is being sent.
 let now = null;
 
-/** Show document `index` of a stored file; `next(id, index)` goes on when it is confirmed. */
-export async function openDocument(id, index, { next }) {
+/**
+ * Show document `index` of a stored file; `next(id, index)` goes on when it is confirmed, `others()` are the rows of the
+ * ledger that are known, for duplicates.
+ */
+export async function openDocument(id, index, { next, others }) {
   closeDocument();
-  const mine = (now = { id, index, next, answer: null, undone: [], sent: Promise.resolve(), active: null, control: new AbortController() });
+  const mine = (now = { id, index, next, others, answer: null, undone: [], pending: new Map(), era: 0, sent: Promise.resolve(), active: null, control: new AbortController() });
   const { pages, ...answer } = await readDocument(id, mine.control.signal);
   if (mine !== now) return;
   mine.answer = answer;
@@ -48,10 +52,11 @@ function draw(mine, pages) {
   const scroll = make("div", { id: "validation-pages", class: "validation-pages", tabindex: "0", role: "region" });
   say(scroll, "page_images", {}, "aria-label");
   find("validation").replaceChildren(bar(mine), make("div", { class: "validation-columns" }, make("div", {}, checks, form), scroll));
-  drawFields(mine);
   showPages(mine.id, pages.filter(({ number }) => ours(mine).pages.includes(number)), (place) => fill(mine, place));
+  drawFields(mine);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("focusin", ({ target }) => target.matches("input") && activate(mine, target));
+  form.addEventListener("input", ({ target }) => target.matches("input") && recheck(mine, target));
   form.addEventListener("change", ({ target }) => target.matches("input") && commit(mine, target));
   find("validation").onkeydown = (event) => onKey(mine, event);
 }
@@ -76,6 +81,7 @@ function part(mine, index) {
 
 /** Draw all inputs; doubtful ones first. What is active stays so where it is still there. */
 function drawFields(mine) {
+  forgetCuts();
   const document = ours(mine);
   const doubts = doubtsOf(mine);
   const names = fieldsToCheck(document);
@@ -92,6 +98,8 @@ function single(mine, name, doubt) {
   input.setAttribute("aria-describedby", note.id);
   const label = say(make("label", { for: input.id }), "{name}", { name: later(fieldName, name) });
   const node = make("div", { class: `check-field${doubt ? " doubtful" : ""}`, "data-field": name }, label, input, note);
+  const canvas = make("canvas", { class: "crop", "aria-hidden": "true" });
+  if (field && cutOut(canvas, field)) input.before(canvas);
   tellNote(node, name, field, doubt);
   if (field?.repair) node.append(repairOf(mine, name, field.repair));
   return node;
@@ -108,8 +116,15 @@ function tellNote(node, name, field, doubt) {
   node.classList.toggle("doubtful", Boolean(doubt));
   if (doubt) say(note, doubt);
   else if (field?.corrected) say(note, "corrected_by", { by: field.corrected.by });
+  else if (taughtBy(field)) say(note, "as_confirmed", { n: taughtBy(field) });
   else if (field?.text && field.text !== shownValue(name, field.value) && kindOf(name) !== "text") say(note, "printed_as", { text: field.text });
   else quote(note, "");
+}
+
+/** How many confirmed invoices gave a value. */
+function taughtBy(field) {
+  const reason = field?.reasons?.find(({ code }) => code.startsWith("confirmed_invoice"));
+  return reason ? reason.params?.count ?? 1 : 0;
 }
 
 const UNSURE = 0.7; // of a value's score
@@ -130,19 +145,71 @@ function doubtsOf(mine) {
   return doubts;
 }
 
+const problemsOf = (mine) => (mine.answer.problems ?? []).filter((one) => (one.document ?? mine.index) === mine.index);
+
 /** What was checked: arithmetic, check digits, duplicates. */
 function drawChecks(mine) {
   const { valid, confirmed } = ours(mine);
-  const problems = (mine.answer.problems ?? []).filter((one) => (one.document ?? mine.index) === mine.index);
-  const items = problems.map((one) => checkOf(one, "bad", "cross"));
-  if (valid.totals === true) items.unshift(checkOf({ code: "totals_agree" }, "good", "check"));
-  find("validation-checks").replaceChildren(...items);
+  listChecks(problemsOf(mine), valid.totals === true);
   say(find("validation-facts"), confirmed ? "state_confirmed" : "state_to_review");
   find("undo").disabled = !mine.undone.length;
 }
 
+function listChecks(problems, agree) {
+  const items = problems.map((one) => checkOf(one, "bad", "cross"));
+  if (agree) items.unshift(checkOf({ code: "totals_agree" }, "good", "check"));
+  find("validation-checks").replaceChildren(...items);
+}
+
+/** Check what is being typed, before it is sent. */
+function recheck(mine, input) {
+  const { list, row, column, name } = input.dataset;
+  const value = valueOf(column ?? name, input.value);
+  const fields = { ...ours(mine).fields, [list ?? name]: list ? { value: typedRows(mine, list, Number(row), column, value) } : { ...ours(mine).fields[name], value } };
+  const sums = newDifferences(mine, fields);
+  const isRight = list ? null : checkDigits(name, input.value);
+  const others = duplicatesOf(mine, fields);
+  const kept = problemsOf(mine).filter(({ code, field }) => !(
+    (code === "arithmetic" && sums) || (code === "check_digits" && field === name && isRight !== null) || (code === "duplicate" && others)
+  ));
+  const found = [
+    ...(sums ?? []).map((one) => ({ code: "arithmetic", ...one })),
+    ...(isRight === false ? [{ code: "check_digits", field: name, value: input.value }] : []),
+    ...(others ?? []).map((other) => ({ code: "duplicate", other })),
+  ];
+  const added = found.filter((one) => !kept.some(({ code, field }) => code === one.code && field === one.field && code === "check_digits"));
+  listChecks([...added, ...kept], sums ? !sums.length : ours(mine).valid.totals === true);
+  if (isRight !== null) tellNote(input.closest(".check-field"), name, fields[name], isRight ? null : "doubt_check_digits");
+}
+
+function typedRows(mine, list, row, column, value) {
+  const rows = [...(ours(mine).fields[list]?.value ?? [])];
+  rows[row] = { ...rows[row], [column]: { ...rows[row]?.[column], value } };
+  return rows.filter(Boolean);
+}
+
+/** Sums that do not hold, without gaps that the service has accepted: charges that are no field, rounding. */
+function newDifferences(mine, fields) {
+  const gap = ({ expected, printed }) => Number(expected) - Number(printed);
+  const told = new Set(ours(mine).valid.differences.map(({ equation }) => equation));
+  const accepted = new Map((differences(ours(mine).fields) ?? []).filter(({ equation }) => !told.has(equation)).map((one) => [one.equation, gap(one)]));
+  return differences(fields)?.filter((one) => Math.abs(gap(one) - (accepted.get(one.equation) ?? 0)) > 0.025);
+}
+
+/** Others of the ledger with the same supplier, number and total; null where the ledger is not known. */
+function duplicatesOf(mine, fields) {
+  const rows = mine.others();
+  if (!rows.length) return null;
+  const plain = (text) => (text ?? "").toUpperCase().replace(/[^A-Z0-9]/g, "");
+  const key = (id, number, total) => (id && number && total ? [plain(id).replace(/^ES/, ""), plain(number), Number(total)].join() : null);
+  const own = key(fields.VendorTaxId?.value, fields.InvoiceId?.value, fields.InvoiceTotal?.value);
+  const same = rows.filter((row) => own && row.document_id !== mine.id && key(row.tax_id, row.number, row.total) === own);
+  return same.slice(0, 1).map((row) => `${row.document_id}:${row.index}`);
+}
+
 function checkOf({ code, field, other, ...values }, kind, name) {
-  const words = { ...values, field: field ? later(fieldName, field) : "", equation: later(equationIn, values.equation ?? "") };
+  const amounts = Object.fromEntries(["expected", "printed"].map((key) => [key, later(localAmount, values[key])]));
+  const words = { ...values, ...amounts, field: field ? later(fieldName, field) : "", equation: later(equationIn, values.equation ?? "") };
   const text = say(make("span"), `problem_${code}`, words);
   const link = other ? [" ", say(make("a", { href: `#document=${other}` }), "open_other")] : [];
   return make("li", { class: `check ${kind}` }, icon(name), text, ...link);
@@ -154,6 +221,7 @@ function activate(mine, input) {
   mine.active = input;
   for (const one of find("validation-form").querySelectorAll(".active")) one.classList.remove("active");
   input.closest(".check-field, tr")?.classList.add("active");
+  input.select(); // what is typed replaces it
   light(placeOf(mine, input));
 }
 
@@ -179,14 +247,17 @@ function commit(mine, input, place = {}) {
   if (invalid) return announce(`not_${kindOf(column ?? name)}`, { text: input.value });
   if (value !== null) input.value = shownValue(column ?? name, value);
   if (list) return commitCell(mine, { list, row: Number(row), column }, value, place);
-  if ((ours(mine).fields[name]?.value ?? null) === value && !place.page) return undefined;
+  if (isSame(name, before(mine, name)?.value ?? null, value) && !place.page) return undefined;
   return change(mine, name, value === null ? null : { value, ...place });
 }
+
+/** Whether two values say the same: 605 and 605.00 do. */
+const isSame = (name, one, other) => one === other || (one !== null && other !== null && shownValue(name, one) === shownValue(name, other));
 
 function commitCell(mine, { list, row, column }, value, place) {
   const rows = structuredClone(bareRows(mine, list));
   while (rows.length <= row) rows.push({});
-  if ((rows[row][column]?.value ?? null) === value && !place.page) return undefined;
+  if (isSame(column, rows[row][column]?.value ?? null, value) && !place.page) return undefined;
   if (value === null) delete rows[row][column];
   else rows[row][column] = { value, ...place };
   return change(mine, list, rows);
@@ -201,11 +272,16 @@ function bare(field) {
 }
 
 const bareRows = (mine, list) => {
+  if (mine.pending.has(list)) return structuredClone(mine.pending.get(list) ?? []);
   const rows = ours(mine).fields[list]?.value ?? [];
   return rows.map((row) => Object.fromEntries(Object.entries(row).map(([column, cell]) => [column, bare(cell)])));
 };
 
-const before = (mine, name) => (name in LIST_COLUMNS ? (name in ours(mine).fields ? bareRows(mine, name) : null) : bare(ours(mine).fields[name]));
+/** A field as it will be when what is on its way has arrived. */
+const before = (mine, name) => {
+  if (mine.pending.has(name)) return mine.pending.get(name);
+  return name in LIST_COLUMNS ? (name in ours(mine).fields ? bareRows(mine, name) : null) : bare(ours(mine).fields[name]);
+};
 
 function listActs(mine) {
   return {
@@ -214,8 +290,36 @@ function listActs(mine) {
       const [first] = LIST_COLUMNS[list];
       addRow(mine, list, rows.length, first);
     },
+    split: (list, row) => splitRow(mine, list, row),
+    merge: (list, row) => mergeRow(mine, list, row),
     remove: (list, row) => change(mine, list, bareRows(mine, list).filter((_, index) => index !== row), true),
   };
+}
+
+/** Two lines of one: the text behind the cursor begins the new one, the amounts stay. */
+function splitRow(mine, list, row) {
+  const rows = bareRows(mine, list);
+  if (!rows[row]) return undefined;
+  const input = find("validation-form").querySelector(`[data-list="${list}"][data-row="${row}"].value-text`);
+  const { column } = input.dataset;
+  const [before, behind] = [input.value.slice(0, input.selectionStart).trim(), input.value.slice(input.selectionStart).trim()];
+  const added = behind && before ? behind : input.value.trim();
+  rows[row][column] = { ...rows[row][column], value: before || input.value.trim() };
+  rows.splice(row + 1, 0, added ? { [column]: { value: added } } : {});
+  return change(mine, list, rows.filter((one) => Object.keys(one).length), true);
+}
+
+/** One line of two: texts are joined, and what one of them lacks comes from the other. */
+function mergeRow(mine, list, row) {
+  const rows = bareRows(mine, list);
+  const [first, second] = [rows[row], rows[row + 1]];
+  if (!first || !second) return undefined;
+  for (const [column, cell] of Object.entries(second)) {
+    if (column === "Description" && first[column]) first[column] = { value: `${first[column].value} ${cell.value}` };
+    else first[column] ??= cell;
+  }
+  rows.splice(row + 1, 1);
+  return change(mine, list, rows, true);
 }
 
 /** An empty row to write into; it is sent with its first value. */
@@ -238,9 +342,16 @@ function takeBack(mine) {
 
 /** Send a change behind those that are on their way; what is checked is shown anew. */
 function send(mine, name, value, redraw) {
+  const { era } = mine;
+  mine.pending.set(name, value);
   mine.sent = mine.sent.then(() => guarded(mine, async () => {
+    if (era !== mine.era) return; // made on a state that somebody else has changed
     const body = { document: mine.index, revision: mine.answer.revision, fields: { [name]: value } };
-    mine.answer = await correct(mine.id, body, mine.control.signal);
+    try {
+      mine.answer = await correct(mine.id, body, mine.control.signal);
+    } finally {
+      if (mine.pending.get(name) === value) mine.pending.delete(name);
+    }
     if (mine !== now) return;
     if (redraw) keepFocus(() => drawFields(mine));
     else retell(mine, name);
@@ -291,22 +402,31 @@ async function guarded(mine, act) {
   try {
     mine.failed = false;
     await act();
+    if (mine === now && !mine.failed) clear("problem", INTO);
   } catch (error) {
     if (mine !== now || error instanceof GivenUp) return;
     if (!(error instanceof Problem || error instanceof Lost)) throw error;
     mine.failed = true;
     clear("problem", INTO);
-    showProblem(error instanceof Problem ? error : new Problem({ detail: String(error.message) }), INTO);
+    showProblem(error instanceof Problem ? error : new Problem({ detail: String(error.message) }), { ...INTO, about: "correction" });
     if (error.status !== 409) return;
-    mine.undone = [];
+    Object.assign(mine, { undone: [], era: mine.era + 1 });
+    mine.pending.clear();
     mine.answer = await readDocument(mine.id, mine.control.signal);
     if (mine === now) drawFields(mine);
   }
 }
 
+const LIST_KEYS = { KeyN: "add", KeyS: "split", KeyJ: "merge", Delete: "remove" };
+
 function onKey(mine, event) {
   const { target } = event;
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+  const act = event.altKey && target.dataset.list && LIST_KEYS[event.code];
+  if (act) {
+    event.preventDefault();
+    if (isTyping(mine, target)) commit(mine, target);
+    mine.sent.then(() => listActs(mine)[act](target.dataset.list, Number(target.dataset.row)));
+  } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     settle(mine);
   } else if (event.key === "Enter" && target.matches("input")) {
@@ -317,9 +437,12 @@ function onKey(mine, event) {
   } else if (event.key === "z" && (event.ctrlKey || event.metaKey) && !isTyping(mine, target)) {
     event.preventDefault();
     takeBack(mine);
-  } else if (event.key === "Escape" && target.matches("input")) {
+  } else if (event.key === "Escape" && !isTyping(mine, target)) {
+    location.hash = "#ledger";
+  } else if (event.key === "Escape") {
     target.value = shownValue(target.dataset.column ?? target.dataset.name, placeOf(mine, target)?.value ?? "");
     target.setAttribute("aria-invalid", "false");
+    drawChecks(mine);
   }
 }
 

@@ -42,7 +42,9 @@ export function inputOf(id, name, field, more = { "data-name": name }) {
   return input;
 }
 
-/** A list as a grid of inputs, with rows to add and to delete; `acts` is {add(list), remove(list, row)}. */
+const ROW_TOOLS = [["split", "row_split", "split"], ["merge", "row_merge", "merge"], ["remove", "row_remove", "bin"]];
+
+/** A list as a grid of inputs; `acts` is {add(list), split(list, row), merge(list, row), remove(list, row)}. */
 export function listOf(name, { fields }, acts) {
   const rows = fields[name]?.value ?? [];
   const known = new Set(rows.flatMap((row) => Object.keys(row)));
@@ -52,10 +54,11 @@ export function listOf(name, { fields }, acts) {
   body.rowOf = (row, cells) => line(name, columns, row, cells, acts);
   body.append(...rows.map((cells, row) => body.rowOf(row, cells)));
   const head = make("tr", {}, ...heads, make("th", { scope: "col" }, say(make("span", { class: "unseen" }), "delete")));
-  const caption = say(make("caption"), "{name}", { name: later(fieldName, name) });
+  const caption = make("caption", {}, say(make("span"), "{name}", { name: later(fieldName, name) }));
   const add = say(make("button", { type: "button", class: "small", onclick: () => acts.add(name) }), "row_add", { name: later(fieldName, name) });
-  const table = make("table", { class: "check-list" }, caption, make("thead", {}, head), body);
-  return make("div", { class: "check-rows", "data-list": name }, make("div", { class: "scroll" }, table), add);
+  const table = make("table", { class: "check-list", "aria-keyshortcuts": "Alt+N Alt+S Alt+J Alt+Delete" }, caption, make("thead", {}, head), body);
+  const keys = say(make("p", { class: "quiet row-keys" }), "row_keys");
+  return make("div", { class: "check-rows", "data-list": name }, make("div", { class: "scroll" }, table), add, keys);
 }
 
 function line(list, columns, row, cells, acts) {
@@ -65,7 +68,11 @@ function line(list, columns, row, cells, acts) {
     say(input, "cell_name", { column: later(fieldName, column), n: row + 1 }, "aria-label");
     return make("td", {}, input);
   });
-  const remove = make("button", { type: "button", class: "plain", onclick: () => acts.remove(list, row) }, icon("bin"));
-  say(remove, "row_remove", { n: row + 1 }, "aria-label");
-  return make("tr", {}, ...inputs, make("td", {}, remove));
+  return make("tr", {}, ...inputs, make("td", { class: "row-tools" }, ...ROW_TOOLS.map(tool)));
+
+  /** By keyboard they are Alt+S, Alt+J and Alt+Delete: three more stops a line would be in the way. */
+  function tool([act, key, name]) {
+    const button = make("button", { type: "button", class: "plain", tabindex: "-1", onclick: () => acts[act](list, row) }, icon(name));
+    return say(say(button, key, { n: row + 1 }, "aria-label"), key, { n: row + 1 }, "title");
+  }
 }

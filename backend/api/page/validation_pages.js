@@ -6,7 +6,10 @@ import { say } from "./language.js";
 import { drawSpot, drawWords, drawing } from "./marks.js";
 import { LazyPicture } from "./pictures.js";
 
-let sheets = new Map(); // page number -> {surface, over, info, picture}
+const MARGIN = 4; // beside a value that is cut out, in units of the page; above and below lines are near
+const MARGIN_ABOVE = 1;
+
+let sheets = new Map(); // page number -> {surface, over, info, picture, image, crops}
 let observer = null;
 
 export function emptyPages() {
@@ -43,7 +46,9 @@ function sheetOf(id, info, take) {
     surface.append(over);
     choosing(over, info, take);
   }
-  sheets.set(info.number, { surface, over, info, picture });
+  const sheet = { surface, over, info, picture, image, crops: new Map() };
+  image.addEventListener("load", () => sheet.crops.forEach((boxes, canvas) => cut(sheet, canvas, boxes)));
+  sheets.set(info.number, sheet);
   observer.observe(surface);
   return surface;
 }
@@ -75,6 +80,30 @@ function placed({ number, start }, words) {
     start: start + words[0].start,
     end: start + words.at(-1).end,
   };
+}
+
+/** Forget the canvases of values that are drawn anew. */
+export function forgetCuts() {
+  for (const { crops } of sheets.values()) crops.clear();
+}
+
+/** Show on `canvas` what stands at a value's place, as soon as its page is there. Whether it has a place. */
+export function cutOut(canvas, { page, boxes }) {
+  const sheet = sheets.get(page);
+  if (!sheet?.info.width || !boxes?.length) return false;
+  sheet.crops.set(canvas, boxes);
+  if (sheet.image.naturalWidth) cut(sheet, canvas, boxes);
+  return true;
+}
+
+function cut({ image, info }, canvas, boxes) {
+  const scale = image.naturalWidth / info.width;
+  const edge = (side, of) => of(...boxes.map((box) => box[side]));
+  const [left, top] = [edge(0, Math.min) - MARGIN, edge(1, Math.min) - MARGIN_ABOVE];
+  const [width, height] = [edge(2, Math.max) + MARGIN - left, edge(3, Math.max) + MARGIN_ABOVE - top];
+  canvas.width = Math.max(1, Math.round(width * scale));
+  canvas.height = Math.max(1, Math.round(height * scale));
+  canvas.getContext("2d").drawImage(image, left * scale, top * scale, width * scale, height * scale, 0, 0, canvas.width, canvas.height);
 }
 
 /** Light up where a value stands, alone, and bring it into view. */
