@@ -132,19 +132,24 @@ def _without_padding(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _in_parts(file: Path) -> LatinTokenizer | None:
+    """None for a tokenizer of another kind."""
     content = json.loads(file.read_bytes())
-    if content["model"]["type"] != "Unigram":
+    model, template = content["model"], content.get("post_processor") or {}
+    if model.get("type") != "Unigram" or template.get("type") != "TemplateProcessing":
         return None
-    vocabulary = content["model"]["vocab"]
+    vocabulary = model["vocab"]
     least = min(range(len(vocabulary)), key=lambda number: vocabulary[number][1])  # what unknown characters score by
     kept = [
         number for number, (piece, _) in enumerate(vocabulary) if number == least or not OTHER_SCRIPTS.search(piece)
     ]
     places = {number: place for place, number in enumerate(kept)}
-    content["model"] |= {"vocab": [vocabulary[number] for number in kept], "unk_id": places[content["model"]["unk_id"]]}
-    for token in content["added_tokens"]:
-        token["id"] = places[token["id"]]
-    for token in content["post_processor"]["special_tokens"].values():
-        token["ids"] = [places[number] for number in token["ids"]]
+    try:
+        model |= {"vocab": [vocabulary[number] for number in kept], "unk_id": places[model["unk_id"]]}
+        for token in content["added_tokens"]:
+            token["id"] = places[token["id"]]
+        for token in template["special_tokens"].values():
+            token["ids"] = [places[number] for number in token["ids"]]
+    except KeyError:  # a token that is no piece, or has letters of another script
+        return None
     part = _without_padding(Tokenizer.from_str(json.dumps(content, ensure_ascii=False)))
     return LatinTokenizer(part, np.array(kept, np.int64), file) if is_unigram(part) else None

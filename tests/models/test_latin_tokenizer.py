@@ -15,6 +15,9 @@ from backend.models.latin_tokenizer import OTHER_SCRIPTS, LatinTokenizer, read_t
 from backend.models.model_files import resolve
 
 LATIN = "".join(chr(code) for code in range(sys.maxunicode + 1) if not OTHER_SCRIPTS.match(chr(code)))
+NO_PIECE = {"id": 250_002, "content": "<new>"} | dict.fromkeys(
+    ("single_word", "lstrip", "rstrip", "normalized", "special"), False
+)
 TEXTS = [
     pytest.param("La factura nº 2024/017 vence en marzo: 1.284,50 €.", id="spanish"),
     pytest.param("Fußgängerübergänge, l'œuvre, żółć, ½ µm — 25 °C ≤ 30 Ω", id="signs"),
@@ -95,9 +98,16 @@ def test_tokens_by_name_and_number(whole):
     assert latin.token_to_id("qqq") is None
 
 
-def test_another_kind_of_large_tokenizer_is_read_whole(tmp_path):
-    """Where its normaliser may do anything, nothing is known of what a text needs."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"normalizer": {"type": "NFC"}}, id="a-normaliser-that-may-do-anything"),
+        pytest.param({"post_processor": None}, id="no-template"),
+        pytest.param({"added_tokens": [NO_PIECE]}, id="an-added-token-that-is-no-piece"),
+    ],
+)
+def test_another_kind_of_large_tokenizer_is_read_whole(tmp_path, change):
     content = json.loads((resolve("bundled").folder / "tokenizer.json").read_bytes())
-    (tmp_path / "tokenizer.json").write_text(json.dumps({**content, "normalizer": {"type": "NFC"}}))
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**content, **change}))
 
     assert isinstance(read_tokenizer(tmp_path / "tokenizer.json"), Tokenizer)
