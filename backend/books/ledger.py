@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from backend.text.patterns.pattern import compact
+from backend.text.patterns.pattern import compact, plain_tax_id
 
 STATEMENT = "bank_statement"
 BOOKED = frozenset({"invoice", "credit_note", "receipt", None})  # kinds; None: whatever a person gave a total or number
@@ -206,8 +206,7 @@ def _put_beside(taxes: list[TaxLine], surcharge: TaxLine) -> None:
 def supplier_key(row: LedgerRow) -> str | None:
     """What tells a supplier from others: its tax id, else its name; None where a document names none."""
     if row.tax_id is not None:
-        plain = compact(row.tax_id)
-        return plain[2:] if plain.startswith("ES") and len(plain) == 11 else plain  # the VAT number of a NIF
+        return plain_tax_id(row.tax_id)
     return None if row.supplier is None else compact(row.supplier)
 
 

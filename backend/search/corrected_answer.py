@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from backend.invoices.corrections import AMOUNTS, LIST_COLUMNS, FieldValues, check_digits, recheck
 from backend.reasons import because, reasons_in
-from backend.search.records import DocumentChange, DocumentValues, StoredDocument, WireFields
-from backend.text.patterns.pattern import compact
+from backend.search.records import DocumentChange, DocumentQuery, DocumentValues, StoredDocument, WireFields
+from backend.text.patterns.pattern import compact, plain_tax_id
 
 _VALIDITY = {"VendorTaxId": "vendor_tax_id", "CustomerTaxId": "customer_tax_id", "IBAN": "iban"}
 
@@ -133,16 +134,44 @@ def _values_of(document: Mapping[str, Any]) -> DocumentValues:
         return next((str(fields[name]["value"]) for name in names if name in fields), None)
 
     supplier, number = first("VendorName", "MerchantName", "AccountHolder"), first("InvoiceId", "AccountNumber")
+    tax_id = first("VendorTaxId")
     return DocumentValues(
         kind=document["kind"],
         supplier=None if supplier is None else supplier.casefold(),
-        supplier_tax_id=first("VendorTaxId"),
+        supplier_tax_id=None if tax_id is None else plain_tax_id(tax_id),
         number=None if number is None else compact(number),
         date=first("InvoiceDate", "TransactionDate", "PeriodEnd"),
         due_date=first("DueDate"),
         base=_amount(first("SubTotal")),
         total=_amount(first("InvoiceTotal", "Total", "ClosingBalance")),
     )
+
+
+def compared(query: DocumentQuery) -> list[tuple[str, str, Any]]:
+    """The conditions of a query on `DocumentValues`: name, sign, and what it is compared with."""
+    tax_id = None if query.supplier_tax_id is None else plain_tax_id(query.supplier_tax_id)
+    conditions = [
+        ("kind", "=", query.kind), ("supplier_tax_id", "=", tax_id),
+        ("number", "=", None if query.number is None else compact(query.number)),
+        ("date", ">=", query.date_from), ("date", "<=", query.date_to),
+        ("due_date", ">=", query.due_from), ("due_date", "<=", query.due_to),
+        ("total", ">=", None if query.total_from is None else float(query.total_from)),
+        ("total", "<=", None if query.total_to is None else float(query.total_to)),
+    ]  # fmt: skip
+    return [condition for condition in conditions if condition[2] is not None]
+
+
+_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {"=": operator.eq, ">=": operator.ge, "<=": operator.le}
+
+
+def fits(query: DocumentQuery, values: DocumentValues) -> bool:
+    """Whether one document of a file is what a query asks for, its state and id aside; as storages look for it."""
+    if query.supplier is not None:
+        is_part = query.supplier.casefold() in (values.supplier or "")
+        if not is_part and plain_tax_id(query.supplier) != values.supplier_tax_id:
+            return False
+    pairs = [(getattr(values, name), sign, wanted) for name, sign, wanted in compared(query)]
+    return all(value is not None and _SIGNS[sign](value, wanted) for value, sign, wanted in pairs)
 
 
 def _amount(text: str | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from backend.search.corrected_answer import corrected_answer, values_of
+from backend.search.corrected_answer import compared, corrected_answer, values_of
 from backend.search.list_sql import range_query
 from backend.search.records import (
     DocumentChange,
@@ -22,7 +22,7 @@ from backend.search.records import (
     Position,
     StoredDocument,
 )
-from backend.text.patterns.pattern import compact
+from backend.text.patterns.pattern import plain_tax_id
 
 Row = Sequence[Any]
 _FILE = "f.id, f.owner, f.name, f.size_bytes, f.sha256, f.purpose, f.created_s, f.expires_s"
@@ -170,19 +170,11 @@ def _conditions(query: DocumentQuery, arguments: list[Any]) -> list[str]:
     if query.ids is not None:
         wanted = ", ".join(value(file_id) for file_id in query.ids) or "NULL"
         conditions.append(f"d.file_id IN ({wanted})")
-    number = None if query.number is None else compact(query.number)
-    compared = [
-        ("kind", "=", query.kind), ("supplier_tax_id", "=", query.supplier_tax_id), ("number", "=", number),
-        ("date", ">=", query.date_from), ("date", "<=", query.date_to),
-        ("due_date", ">=", query.due_from), ("due_date", "<=", query.due_to),
-        ("total", ">=", None if query.total_from is None else float(query.total_from)),
-        ("total", "<=", None if query.total_to is None else float(query.total_to)),
-    ]  # fmt: skip
-    of_values = [f"m.{column} {sign} {value(wanted)}" for column, sign, wanted in compared if wanted is not None]
+    of_values = [f"m.{column} {sign} {value(wanted)}" for column, sign, wanted in compared(query)]
     if query.supplier is not None:
         escaped = query.supplier.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         part = f"m.supplier LIKE {value(f'%{escaped}%')} ESCAPE '\\'"
-        of_values.append(f"({part} OR m.supplier_tax_id = {value(compact(query.supplier))})")
+        of_values.append(f"({part} OR m.supplier_tax_id = {value(plain_tax_id(query.supplier))})")
     if of_values:
         of_values.insert(0, "m.file_id = d.file_id")
         conditions.append(f"EXISTS (SELECT 1 FROM document_values m WHERE {' AND '.join(of_values)})")

@@ -91,6 +91,15 @@ async def test_what_is_marked(client: httpx.AsyncClient, services: Any) -> None:
     assert [["F-3"]] == [run["missing"] for run in answer["missing_numbers"]]
 
 
+async def test_statements_by_date(client: httpx.AsyncClient, services: Any) -> None:
+    """A statement is of the date on which its period ends, as in lists of documents."""
+    await keep(services, document("bank_statement", PeriodEnd="2026-03-31", ClosingBalance="1.00"))
+
+    for query, count in (("date_from=2026-03-01&date_to=2026-03-31", 1), ("date_from=2026-04-01", 0)):
+        booked = await client.get(f"/v1/documents/ledger?{query}")
+        assert count == booked.json()["total"]
+
+
 async def test_sorted_and_in_parts(client: httpx.AsyncClient, services: Any) -> None:
     """By a column, what is absent last in both orders; `offset` goes on where the part before ended."""
     for number, total in (("B-1", "10.00"), ("a-2", "9.00"), ("C-3", "-1.00")):
@@ -116,6 +125,7 @@ async def test_only_what_is_asked_for(client: httpx.AsyncClient, services: Any) 
     assert ["F-1"] == numbers(await ledger(client, date_to="2026-04-01"))
     assert ["F-2"] == numbers(await ledger(client, supplier="otra"))
     assert ["F-2", "F-1"] == numbers(await ledger(client, supplier="A58818501"))
+    assert ["F-2", "F-1"] == numbers(await ledger(client, supplier="ES-A58818501"))
     assert ["F-2"] == numbers(await ledger(client, ids=f"{both}:1"))
     assert ["F-2", "F-1"] == numbers(await ledger(client, ids=f" {both}:1, {both} "))
     assert [] == numbers(await ledger(client, ids="file-unknown", state=""))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.errors import Conflict, FinanciaError, InvalidField, NotFound, QuotaExceeded, TooLarge
-from backend.search.corrected_answer import corrected_answer
+from backend.search.corrected_answer import corrected_answer, fits, values_of
 from backend.search.files import FileService
 from backend.search.limits import SearchLimits
 from backend.search.records import ConfirmedDocument, DocumentQuery, ListPage, StoredDocument
@@ -477,6 +477,7 @@ class TestLists:
             pytest.param({"supplier": "0%"}, [0], id="percent"),
             pytest.param({"supplier": "a-58818501"}, [1], id="tax-id-as-supplier"),
             pytest.param({"supplier_tax_id": "B12345674"}, [0, 2], id="tax-id"),
+            pytest.param({"supplier_tax_id": "ES-B12345674"}, [0, 2], id="VAT-number"),
             pytest.param({"number": "a-2"}, [1], id="number"),
             pytest.param({"date_from": "2026-02-01", "date_to": "2026-03-01"}, [1, 2], id="dates"),
             pytest.param({"total_from": Decimal(-10), "total_to": Decimal(50)}, [0, 2], id="amounts"),
@@ -485,8 +486,12 @@ class TestLists:
         ],
     )
     async def test_filters(self, documents: Documents, several: list[str], query: dict[str, Any], expected: list[int]):
-        """By what the documents say as they are corrected."""
+        """By what the documents say as they are corrected; `fits` says the same of one at hand."""
         assert [several[index] for index in expected] == await documents.ids(ListPage(order="asc"), **query)
+        if not query.keys() & {"state", "ids"}:
+            answers = [corrected_answer(await documents.service.get("ana", file_id)) for file_id in several]
+            fitting = [any(fits(DocumentQuery(**query), one) for one in values_of(answer)) for answer in answers]
+            assert expected == [index for index, it_fits in enumerate(fitting) if it_fits]
 
     @pytest.mark.parametrize(
         ("sort", "expected"),

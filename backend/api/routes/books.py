@@ -42,7 +42,7 @@ from backend.books.ledger import (
 )
 from backend.books.views import VIEWS, Locale, ViewName
 from backend.errors import InvalidField, TooLarge
-from backend.search.corrected_answer import corrected_answer
+from backend.search.corrected_answer import corrected_answer, fits, values_of
 from backend.search.records import DocumentQuery, StoredDocument
 from backend.search.stored_documents import StoredDocuments
 
@@ -102,16 +102,13 @@ class BookQuery(DocumentConditions):
 
     def matching(self, file: BookedFile) -> frozenset[int]:
         """Which documents of a file are meant: the storage finds a file where one of its documents is."""
-        return frozenset(row.place.index for row in ledger_rows(file) if self._matches(row))
-
-    def _matches(self, row: LedgerRow) -> bool:
-        wanted = (self.supplier or "").casefold()
-        return (
-            self.state in (None, row.state)
-            and self.kind in (None, row.kind)
-            and (not wanted or wanted in (row.supplier or "").casefold() or wanted == (row.tax_id or "").casefold())
-            and (self.date_from is None or (row.date is not None and row.date >= self.date_from))
-            and (self.date_to is None or (row.date is not None and row.date <= self.date_to))
+        query, values = self.stored(), values_of({"documents": file.documents})
+        return frozenset(
+            index
+            for index, (document, one) in enumerate(zip(file.documents, values, strict=True))
+            if (file.chosen is None or index in file.chosen)
+            and self.state in (None, "confirmed" if document["confirmed"] else "to_review")
+            and fits(query, one)
         )
 
 

@@ -81,6 +81,12 @@ def has_before(text: str, start: int, cue: re.Pattern[str], characters: int = 40
     return cue.search(text, max(0, start - characters), start) is not None
 
 
+def plain_tax_id(text: str) -> str:
+    """What tells who is meant by a tax id: without separators, and without the ES of a Spanish VAT number."""
+    plain = compact(text)
+    return plain[2:] if plain.startswith("ES") and len(plain) == 11 else plain
+
+
 def compact(text: str) -> str:
     """Letters and digits only, in capitals: an id without its separators."""
     return "".join(character for character in text if character.isalnum()).upper()
