@@ -30,6 +30,7 @@ class ApiLimits:
     tokenize_tokens: int = 1_000_000  # that one POST /tokenize is answered with
     body_bytes: int = 16 * 2**20
     request_s: float = 60.0
+    connections: int = 2000
     transcription_s: float = 600.0  # instead of request_s, of /v1/audio
 
 

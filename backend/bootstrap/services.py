@@ -541,6 +541,7 @@ def limits_of(settings: Settings) -> ApiLimits:
         tokenize_tokens=settings.limit_tokenize_tokens,
         body_bytes=settings.limit_body_bytes,
         request_s=settings.limit_request_s,
+        connections=settings.limit_connections,
         transcription_s=settings.limit_transcription_s,
         labels=settings.limit_labels,
     )

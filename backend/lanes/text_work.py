@@ -80,6 +80,7 @@ class TextWork:
         """``threads``: tokenise slices at the same time."""
         self._limits, self._clock = limits or TextLimits(), clock
         self.idle_trim = idle_trim or IdleTrim()
+        self.threads = threads
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tokenize")
         self._long_threads = ThreadPoolExecutor(max_workers=_LONG_THREADS, thread_name_prefix="text")
         self._chars, self._since_s = 0, 0.0  # admitted now; when a request last came or went

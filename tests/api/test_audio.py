@@ -150,7 +150,7 @@ async def test_unknown_language(client: httpx.AsyncClient, services: FakeService
     ("name", "media_type", "begins"),
     [
         ("text", "text/plain; charset=utf-8", f"{TEXT}\n"),
-        ("srt", "application/x-subrip; charset=utf-8", "1\n00:00:01,000 --> 00:00:05,000\nLa factura vence <hoy>.\n\n"),
+        ("srt", "text/plain; charset=utf-8", "1\n00:00:01,000 --> 00:00:05,000\nLa factura vence <hoy>.\n\n"),
         (
             "vtt",
             "text/vtt; charset=utf-8",

@@ -207,6 +207,8 @@ async def test_info(client: httpx.AsyncClient) -> None:
     )
     assert {"embedding": {"pooling": "mean"}} == body["model_type"]
     assert (5, True) == (body["max_client_batch_size"], body["auto_truncate"])
+    assert ("fake-model", 2000) == (body["served_model_name"], body["max_concurrent_requests"])
+    assert body["tokenization_workers"] > 0
 
 
 @pytest.mark.parametrize(

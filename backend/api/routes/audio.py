@@ -337,7 +337,7 @@ def _event(data: dict[str, Any]) -> ServerEvent:
 
 
 _MINUTE_S = 60.0
-_SRT, _VTT = "application/x-subrip; charset=utf-8", "text/vtt; charset=utf-8"
+_SRT, _VTT = "text/plain; charset=utf-8", "text/vtt; charset=utf-8"  # srt as OpenAI and speaches answer it
 _FILES = (
     "A recording: wav, mp3, m4a, mp4, ogg, opus, flac, webm, aac, wma or aiff; of a video its sound. Alone as the "
     "body, the fields go into the query."
@@ -521,7 +521,6 @@ def _answers() -> dict[int, dict[str, Any]]:
             "example": VERBOSE_EXAMPLE,
         },
         "text/plain": text,
-        "application/x-subrip": text,
         "text/vtt": text,
         MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EVENTS},
     }

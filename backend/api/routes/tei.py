@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import ApiLimits, Handle, context_of, limits_of
+from backend.api.dependencies import Handle, context_of, limits_of, services_of
 from backend.api.json_answers import (
     CHARS_PER_ITEM,
     JsonBytes,
@@ -413,12 +413,15 @@ class Info(TypedDict):
     model_id: str
     model_sha: str | None
     model_dtype: str
+    served_model_name: str
     model_type: dict[str, Any]
+    max_concurrent_requests: Annotated[int, Field(description="LIMIT_CONNECTIONS.")]
     max_input_length: int
     max_batch_tokens: int
     max_client_batch_size: int
     payload_limit: int
     auto_truncate: bool
+    tokenization_workers: int
     version: str
 
 
@@ -430,19 +433,23 @@ class InfoQuery(BaseModel):
     )
 
 
-def tei_info(model: LoadedModel, model_type: Mapping[str, object], limits: ApiLimits, version: str) -> Info:
+def tei_info(request: Request, model: LoadedModel, model_type: Mapping[str, object]) -> Info:
     """A model and the limits of requests."""
+    limits = limits_of(request)
     return {
         "model_id": model.name,
         "model_sha": model.spec.revision,
         "model_dtype": model.dtype,
+        "served_model_name": model.name,
         "model_type": dict(model_type),
+        "max_concurrent_requests": limits.connections,
         "max_input_length": model.spec.max_tokens,
         "max_batch_tokens": model.engine.budget,
         "max_client_batch_size": limits.inputs,
         "payload_limit": limits.body_bytes,
         "auto_truncate": True,
-        "version": version,
+        "tokenization_workers": services_of(request).text_work.threads,
+        "version": request.app.version,
     }
 
 
@@ -663,12 +670,12 @@ async def info(request: Request) -> Response:
     CLASSIFIER_MODEL and RERANKER_MODEL is the embedding model.
     """
     wanted, catalog = validate_fields(InfoQuery, request.query_params).model_type, _catalog_of(request)
-    embedding, limits, version = catalog.embedding(None), limits_of(request), request.app.version
+    embedding = catalog.embedding(None)
     if wanted == "embedding":
-        return json_response(tei_info(embedding, {wanted: {"pooling": embedding.spec.pooling}}, limits, version))
+        return json_response(tei_info(request, embedding, {wanted: {"pooling": embedding.spec.pooling}}))
     model = catalog.of(wanted) or embedding
     labels = _labels(_default_labels(request, model) if wanted == "classifier" else ("LABEL_0",))
-    return json_response(tei_info(model, {wanted: labels}, limits, version))
+    return json_response(tei_info(request, model, {wanted: labels}))
 
 
 def _default_labels(request: Request, model: LoadedModel) -> Sequence[str]:
@@ -794,12 +801,15 @@ ROUTES = (
             "model_id": "intfloat/multilingual-e5-small",
             "model_sha": "817557b1a417",
             "model_dtype": "int8",
+            "served_model_name": "intfloat/multilingual-e5-small",
             "model_type": {"embedding": {"pooling": "mean"}},
+            "max_concurrent_requests": 2000,
             "max_input_length": 512,
             "max_batch_tokens": 512,
             "max_client_batch_size": 2048,
             "payload_limit": 16777216,
             "auto_truncate": True,
+            "tokenization_workers": 2,
             "version": "0.1.0",
         },
     ),
