@@ -346,7 +346,10 @@ def pages_of_parts(cut: Sequence[str], known: Sequence[int], page_count: int) ->
         place = f"documents[{index}].pages"
         if not ranges.strip():
             raise InvalidField(f'{place}: is empty; name its pages, such as "1-3,7"', param=place)
-        pages = select_pages(ranges, page_count, FileLimits(pages=page_count))
+        try:
+            pages = select_pages(ranges, page_count, FileLimits(pages=page_count))
+        except InvalidField as error:
+            raise InvalidField(f"{place}{str(error).removeprefix('pages')}", param=place) from error
         for number in pages:
             if number not in known:
                 raise InvalidField(f"{place}: page {number} was not read, so no document can have it", param=place)
