@@ -610,3 +610,25 @@ def test_the_sign_of_a_product_is_no_description():
 
         TOTAL                      10,72
     """) == [("Portes", "2", "3.36", "6.72"), ("Detergente", "1", "4.00", "4.00")]
+
+
+def test_reads_amounts_that_the_rows_below_break_down():
+    """A bill says what each service costs, then of what; its total stands above."""
+    assert short("""
+        Charges this month                    $4.10
+        Total for this invoice                $4.10
+        Detail
+        Data Transfer                         $0.01
+        Charges                               $0.01
+        VAT **                                $0.00
+        Elastic Compute                       $1.87
+        Charges                               $1.87
+        VAT **                                $0.00
+        Archive                               $2.22
+        Charges                               $2.22
+        VAT **                                $0.00
+    """) == [
+        ("Data Transfer", "", "", "0.01"),
+        ("Elastic Compute", "", "", "1.87"),
+        ("Archive", "", "", "2.22"),
+    ]

@@ -37,6 +37,7 @@ _MOST_SUMMED = 200  # lines of a run that are tried as sums
 _WIDE = 6.0  # line heights between two texts of one description
 _FAR = 5.0  # line heights: a row further above the lines is none of them
 _CLOSE = 0.3  # line heights by which rows of one line are nearer than lines
+_MOST_PARTS = 6  # rows below an amount that may make it
 _ABOVE = 3  # rows above the first amount that may belong to its line
 
 
@@ -59,6 +60,7 @@ class _Entry:
 class _Block:
     entries: tuple[_Entry, ...]
     added_up: bool  # to a total below them
+    broken_down: bool = False  # each in the rows below it, which are no lines
 
     @property
     def sure(self) -> bool:
@@ -71,7 +73,9 @@ def list_lines(pages: Sequence[Sequence[PieceRow]]) -> list[Line]:
     best: _Block | None = None
     rows_of_best: Sequence[PieceRow] = ()
     for rows in pages:
-        blocks = [block for entries in _columns(rows) for block in _blocks(entries)]
+        columns = _columns(rows)
+        blocks = [block for entries in columns for block in _blocks(entries)]
+        blocks += [block for entries in columns if (block := _broken_down(entries)) is not None]
         if not any(block.sure for block in blocks):
             blocks += [block for block in _blocks_of_sentences(rows) if block.sure or not blocks]
         for block in blocks:
@@ -166,6 +170,38 @@ def _blocks(entries: Sequence[_Entry]) -> list[_Block]:
     return found
 
 
+def _broken_down(entries: Sequence[_Entry]) -> _Block | None:
+    """The longest run of amounts that the rows below each make up, where the run makes another amount of the column.
+
+    So bills tell what each service costs, and of what: "Storage  5.00", "Charges  4.20", "VAT  0.80".
+    """
+    best: list[_Entry] = []
+    index = 0
+    while index < len(entries):
+        run, end = [], index
+        while (parts := _parts_of(entries, end)) > 0:
+            run.append(entries[end])
+            end += 1 + parts
+        total = sum((entry.number for entry in run), Decimal(0))
+        others = (entry.number for entry in (*entries[:index], *entries[end:]))
+        if len(run) > max(len(best), 1) and total in others and _has_names(run):
+            best = run
+        index += 1
+    return _Block(tuple(best), added_up=True, broken_down=True) if best else None
+
+
+def _parts_of(entries: Sequence[_Entry], index: int) -> int:
+    """How many amounts below one make it; 0 where none do, or it is no line."""
+    if index >= len(entries) or entries[index].label is not None or entries[index].number <= 0:
+        return 0
+    left, count = entries[index].number, 0
+    for part in entries[index + 1 : index + 1 + _MOST_PARTS]:
+        if not left and part.number:
+            break
+        left, count = left - part.number, count + 1
+    return count if not left else 0
+
+
 def _amounts(entry: _Entry) -> list[Decimal]:
     """The amounts of a row that sums up: "Net £460.00, VAT £92.00, total £552.00"."""
     words = {word.start for piece in entry.row.pieces for word in piece.words}
@@ -233,9 +269,9 @@ def _lines(block: _Block, rows: Sequence[PieceRow]) -> list[Line]:
     for index, row in enumerate(rows[: last + 1]):
         if index in lines:
             entries.append(lines[index])
-        elif index >= first - above:
+        elif index >= first - above and not block.broken_down:
             entries.append(_left_part(row, right))
-    entries += [_left_part(row, right) for row in below if not _ends(row)]
+    entries += [_left_part(row, right) for row in below if not _ends(row) and not block.broken_down]
     found = with_counts(with_descriptions(entries, height))
     return with_unread_quantities(found) if found[0].page.page.source == "ocr" else found
 
