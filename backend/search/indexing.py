@@ -26,7 +26,7 @@ from backend.errors import (
     UnreadableFile,
 )
 from backend.lanes.cache.scope import Enter, share_with_all
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, count_started
 from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_item import Priority
 from backend.retry import Backoff, StoreRetry
@@ -71,6 +71,7 @@ class _Run(LeasedRun[IndexedFile]):
     progress: Progress = field(default_factory=lambda: Progress("reading"))
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     coming_chunks: int = 0  # that are not stored yet
+    is_paid: bool = False  # its tokens were charged
 
     def report(self, progress: Progress) -> None:
         self.progress = progress
@@ -193,8 +194,12 @@ class Indexer:
         """What became of an attempt; its end is written."""
         if run.claim.attempts > self._policy.attempts:
             return await self._fail(run.claim, _given_up(run.claim))
-        with self._enter(run.claim.owner):
+        with self._enter(run.claim.owner), count_started() as started:
             ended = await run.ended(self._traced(run), self._policy.limit_s)
+        is_refused = isinstance(ended, Failed) and isinstance(ended.error, Unavailable)
+        if not run.is_paid and ended != "closing" and not is_refused:
+            # Its owner took it away, or it failed or took too long; what is done again elsewhere is paid for there.
+            self._meter_of(run.claim.owner).charge("tokens", started.tokens)
         match ended:
             case Done(indexed):
                 return await self._finish(run, indexed)
@@ -306,6 +311,7 @@ class Indexer:
             embedding.cancel()
             await asyncio.gather(embedding, return_exceptions=True)
         meter.charge("tokens", sum(embedded.tokens) + facts.tokens)
+        run.is_paid = True
         return IndexedFile(
             chunks=chunks,
             vectors=embedded.vectors,

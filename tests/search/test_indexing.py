@@ -32,7 +32,7 @@ from tests.documents.test_service import DIGITAL
 from tests.fakes import TEST_TIMEOUT_S
 from tests.search.conftest import Open
 from tests.search.search_stack import DOCUMENT, OTHER, OWNER, ScriptedDocuments, SearchStack, open_stack
-from tests.text.service_stack import FailingVectorEngine
+from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine
 
 PROSE = "\n\n".join(
     f"La factura número {number} se pagó en marzo. El importe fue de {number},50 euros." for number in range(60)
@@ -407,6 +407,27 @@ async def test_pages_and_tokens_are_charged(search: SearchStack) -> None:
 
     assert 1 == charged["pages"]
     assert charged["tokens"] >= sum(map(len, search.stack.computed))
+
+
+async def test_what_a_lane_began_for_a_file_that_is_taken_away_is_charged(open_search: Open) -> None:
+    """Else whoever removes each file before it is indexed computes for nothing."""
+    engine, paid = GatedVectorEngine(), asyncio.Queue[int]()
+
+    class _Meter:
+        def charge(self, kind: str, units: int) -> None:
+            paid.put_nowait(units if kind == "tokens" else 0)
+
+    search = await open_search(engine)
+    search.meter = _Meter()  # type: ignore[assignment]
+    search.indexer(lease_s=0.3)
+    store = await search.store()
+    file_id = await search.add(store.id)
+    await search.stack.entered()
+    await search.stores.remove_file(OWNER, store.id, file_id)
+    tokens = await asyncio.wait_for(paid.get(), TEST_TIMEOUT_S)
+    engine.gate.set()
+
+    assert tokens == sum(map(len, search.stack.computed))
 
 
 async def test_chunks_as_the_client_asks(search: SearchStack) -> None:
