@@ -48,6 +48,8 @@ SENTENCES: Mapping[str, str] = {
     "money_label": '{position} "{label}"',
     "below_header": "below its header",
     "own_label": "{position} '{label}'",
+    "like_examples": "as in the examples",
+    "own_place": "by its place and form",
     "date_at_head": "a date without a label at the head of the page",
     "day_or_month": "day and month could be the other way round",
     "time_beside_date": "a time beside the date or its label",

@@ -42,6 +42,7 @@ from backend.api.routes import (
     documents,
     embeddings,
     entities,
+    extractors,
     files,
     health,
     huggingface,
@@ -109,6 +110,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *models.ROUTES,
     *usage.ROUTES,
     *classifiers.ROUTES,
+    *extractors.ROUTES,
     *models.ADMIN_ROUTES,
 )
 # FastAPI asks the environment for OpenTelemetry providers on every request (5 µs); our metrics are in telemetry.py.

@@ -34,6 +34,7 @@ from backend.device.memory.release import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.watch.monitor import DeviceMonitor, memory
+from backend.documents.extractors import ExtractorStore
 from backend.documents.service import DocumentService
 from backend.documents.understanding import TextServices
 from backend.files.file_readers import FileReaders
@@ -119,6 +120,7 @@ class Services:
     speech: TranscriptionService
     images: ImageClassificationService
     documents: DocumentService
+    extractors: ExtractorStore
     jobs: JobService
     batches: BatchService
     files: FileService
@@ -363,11 +365,10 @@ def _shared(
 async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | None, ask: AskForGpu | None) -> Services:
     """Everything, its background work not started yet."""
     found = await _find(settings, on_failure, gpu, ask)
-    telemetry, driver, supervisor, metering = found.telemetry, found.driver, found.supervisor, found.metering
-    context, catalog = found.context, found.catalog
+    telemetry, catalog, supervisor, metering = found.telemetry, found.catalog, found.supervisor, found.metering
     cache = await start_cache(settings, telemetry, supervisor)
-    batcher, monitor = _start_batcher(settings, context), _start_monitor(context, catalog, driver)
-    inference = Inference(batcher, cache, telemetry, _text_work(settings, context, telemetry, supervisor))
+    batcher, monitor = _start_batcher(settings, found.context), _start_monitor(found.context, catalog, found.driver)
+    inference = Inference(batcher, cache, telemetry, _text_work(settings, found.context, telemetry, supervisor))
     stack = await _text_stack(settings, found, inference, cache)
     texts, classes, neutral = stack.services, stack.classification, stack.neutral
     shared = _shared(settings, found, cache, batcher, inference)
@@ -379,7 +380,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     return Services(
         catalog=catalog,
         loader=loader,
-        model_retry=_start_model_retry(context, catalog, loader, shared.unloader, supervisor),
+        model_retry=_start_model_retry(found.context, catalog, loader, shared.unloader, supervisor),
         inference=inference,
         embeddings=texts.embeddings,
         entities=texts.entities,
@@ -391,6 +392,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         speech=documents.speech.service,
         images=documents.images.service,
         documents=documents.documents,
+        extractors=found.replicas.extractors(settings.state_dir),
         jobs=documents.jobs,
         batches=join_jobs(shared, search, documents.jobs, texts.embeddings, limits_of(settings)),
         files=search.files,
@@ -411,11 +413,11 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         memory=_memory_keeper(settings, cache, search.storage, shared.idle_trim, shared.unloader),
         batcher=batcher,
         cache=cache,
-        driver=driver,
+        driver=found.driver,
         monitor=monitor,
         unloader=shared.unloader,
         limits=limits_of(settings),
-        context=context,
+        context=found.context,
         drain_s=settings.limit_drain_s,
         rollout=rollout,
         late_start=_late_start(found, loader, documents, measurements),

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from backend.config import Settings
+from backend.documents.extractors import FOLDER as EXTRACTORS
+from backend.documents.extractors import ExtractorStore, FolderExtractors, SharedExtractors
 from backend.replicas.records import SharedRecords
 from backend.replicas.redis_records import RedisRecords
 from backend.replicas.rollout import CRASHES_MAX, ModelRollout, NoRollout, Target, targets_at_start
@@ -45,6 +48,10 @@ class SharedState:
     def classifier_store(self, registry: ClassifierRegistry, supervisor: Supervisor) -> ClassifierStore:
         """Where taught classifiers are kept."""
         return FolderStore(registry) if self.records is None else ClassifierSync(registry, self.records, supervisor)
+
+    def extractors(self, state_dir: Path) -> ExtractorStore:
+        """Where taught extractors are kept."""
+        return FolderExtractors(state_dir / EXTRACTORS) if self.records is None else SharedExtractors(self.records)
 
     def rollout(
         self,

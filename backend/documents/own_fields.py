@@ -14,7 +14,9 @@ import numpy as np
 import orjson
 from rapidfuzz import fuzz
 
-from backend.documents.printed_names import EDGES, PrintedName, Segment, printed_names
+from backend.documents.own_examples import Lessons, Run, Seen, lessons_from, page_runs, read_run
+from backend.documents.own_taught import Taught, choose
+from backend.documents.printed_names import PrintedName, Segment, content_of, printed_names
 from backend.documents.records import OwnField, OwnValue
 from backend.files.pages import Document, Page, Word, locate
 from backend.lanes.inference import Urgency
@@ -24,8 +26,8 @@ from backend.models.vectors import normalized
 from backend.reasons import because
 from backend.text.embeddings import EmbeddingService
 from backend.text.entity_merge import Entity
-from backend.text.own_labels import OwnLabel, read_labels, words_of
-from backend.text.own_values import ReadValue, plain_of, read_value
+from backend.text.own_labels import OwnLabel, Path, read_labels, words_of
+from backend.text.own_values import ReadValue, read_value
 from backend.text.patterns import find_patterns
 
 _SPELT = 86.0  # of 100: how like two spellings of one name are
@@ -35,14 +37,12 @@ _MEANT = 0.25
 _BY_SPELLING = 0.97  # of such fields are right
 _MANY = 3  # names with colons
 _MOST_NAMES = 400  # of a page whose meaning is looked at
+NO_LESSONS: Lessons = {}
 _COMMON = (
     "fecha", "date", "nombre", "name", "número", "number", "importe", "amount", "dirección", "address", "tipo", "type",
     "observaciones", "remarks", "referencia", "reference", "estado", "status", "cantidad", "quantity", "descripción",
     "description", "teléfono", "phone", "empresa", "company", "total", "hora", "time", "lugar", "place", "código",
 )  # fmt: skip
-_EMPTY = frozenset(
-    {"no", "n", "nº", "n.º", "num", "numero", "number", "nr", "de", "del", "la", "el", "of", "the", "a", "al"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +71,84 @@ class OwnFields:
     embeddings: EmbeddingService
     text_work: TextWork
 
-    async def asked(self, document: Document, schema: str, urgency: Urgency) -> tuple[tuple[OwnField, ...], int]:
-        """`find` for ``DocumentOptions.schema``; nothing where it is empty."""
+    async def asked(
+        self, document: Document, schema: str, lessons: str, urgency: Urgency
+    ) -> tuple[tuple[OwnField, ...], int]:
+        """`find` for ``schema`` and ``lessons`` of `DocumentOptions`; nothing where there is no schema."""
         if not schema:
             return (), 0
-        return await self.find(document, read_labels(orjson.loads(schema)), urgency)
+        known = lessons_from(orjson.loads(lessons)) if lessons else {}
+        return await self.find(document, read_labels(orjson.loads(schema)), urgency, known)
 
     async def find(
-        self, document: Document, labels: Sequence[OwnLabel], urgency: Urgency
+        self, document: Document, labels: Sequence[OwnLabel], urgency: Urgency, lessons: Lessons = NO_LESSONS
     ) -> tuple[tuple[OwnField, ...], int]:
         """The fields that were found, in the labels' order, and the tokens that were read for them.
 
+        Args:
+            lessons: what examples taught; a label that they lack, or that nothing is like, is looked for by its name.
+
         Raises: what `EmbeddingService.embed` raises.
         """
-        tokens, found = 0, []
-        for page, first in zip(document.pages, document.page_starts, strict=True):
-            names = await self.text_work.run_long(partial(_names, page, labels))
-            meant, spent = await self._meant(names, labels, urgency)
+        taught = [label for label in labels if label.path in lessons]
+        found, tokens = await self._as_taught(document, taught, lessons, urgency) if taught else ({}, 0)
+        rest = [label for label in labels if label.path not in found]
+        taken = [value for values in found.values() for value in values]
+        for page, first in zip(document.pages, document.page_starts, strict=True) if rest else ():
+            names = await self.text_work.run_long(partial(_names, page, rest))
+            meant, spent = await self._meant(names, rest, urgency)
             tokens += spent
-            read = partial(_values, document, first, names, labels, [*names.spelt, *meant])
-            found.append(await self.text_work.run_long(read))
+            read = partial(_values, document, first, names, rest, [*names.spelt, *meant])
+            for path, values in (await self.text_work.run_long(read)).items():
+                fitting = [
+                    value
+                    for value in values
+                    if _fits(value, lessons.get(path)) and not any(_overlap(value, one) for one in taken)
+                ]
+                found.setdefault(path, []).extend(fitting)
         fields = []
-        for index, label in enumerate(labels):
-            values = [value for page_values in found for value in page_values.get(index, ())]
-            if values:
+        for label in labels:
+            if values := found.get(label.path, []):
                 best = max(values, key=lambda value: value.score)
                 fields.append(OwnField(label.path, tuple(values) if label.many else (best,), label.many))
         return tuple(fields), tokens
+
+    async def _as_taught(
+        self, document: Document, labels: Sequence[OwnLabel], lessons: Lessons, urgency: Urgency
+    ) -> tuple[dict[Path, list[OwnValue]], int]:
+        """Values that are like those of examples, by label; and the tokens that were read."""
+        tokens, found = 0, dict[Path, list[OwnValue]]()
+        for at in range(len(document.pages)):
+            values, spent = await self._on_page_as_taught(document, at, labels, lessons, urgency)
+            tokens += spent
+            for path, own in values.items():
+                found.setdefault(path, []).extend(own)
+        return found, tokens
+
+    async def _on_page_as_taught(
+        self, document: Document, at: int, labels: Sequence[OwnLabel], lessons: Lessons, urgency: Urgency
+    ) -> tuple[dict[Path, list[OwnValue]], int]:
+        after = {seen.after for label in labels for seen in lessons[label.path]} - {""}
+        runs = await self.text_work.run_long(partial(page_runs, document.pages[at], after))
+        printed = dict.fromkeys(beside.name.text for run in runs for beside in run.names if beside.name.is_likely)
+        names = list(printed)[:_MOST_NAMES]
+        known = [list(dict.fromkeys(seen.name for seen in lessons[label.path] if seen.name)) for label in labels]
+        own = [text for label in labels for text in (words_of(label.path[-1]), label.prompt)]
+        texts = [*_COMMON, *names, *own, *(name for one in known for name in one)]
+        priority, deadline_s = urgency
+        embedded = await self.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        meant = _meanings(embedded.vectors, len(names), [len(one) for one in known])
+        taught = [
+            Taught(
+                lessons[label.path],
+                frozenset(map(content_of, (*one, words_of(label.path[-1])))) - {""},
+                dict(zip(names, alike, strict=True)),
+                label.many,
+            )
+            for label, one, alike in zip(labels, known, meant, strict=True)
+        ]
+        values = await self.text_work.run_long(partial(_taught_values, document, at, labels, taught, runs))
+        return values, sum(embedded.tokens)
 
     async def _meant(self, names: _PageNames, labels: Sequence[OwnLabel], urgency: Urgency) -> tuple[list[_Told], int]:
         """Names that mean labels whose own names are not on the page; and the tokens that were read."""
@@ -118,10 +169,10 @@ class OwnFields:
 def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
     """The names on a page: those that are spelt as a label, and those whose meaning is to be looked at."""
     printed = printed_names(page)
-    asked = [_content(words_of(label.path[-1])) for label in labels]
+    asked = [content_of(words_of(label.path[-1])) for label in labels]
     best: dict[Segment, tuple[tuple[float, int, int], PrintedName]] = {}
     for name in printed:
-        plain = _content(name.text)
+        plain = content_of(name.text)
         for index, wanted in enumerate(asked):
             alike = fuzz.ratio(plain, wanted, score_cutoff=_SPELT)
             rank = (alike, len(name.text), -index)
@@ -134,10 +185,52 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
     return _PageNames(page, find_patterns(page.text), spelt, others[:_MOST_NAMES])
 
 
-def _content(name: str) -> str:
-    """The words that tell a name from others: "Nº de matrícula" -> "matricula"."""
-    words = [word.strip(EDGES) for word in plain_of(name).split()]
-    return " ".join(word for word in words if word not in _EMPTY) or " ".join(words)
+def _meanings(vectors: Vectors, names: int, known: Sequence[int]) -> list[list[float]]:
+    """For each label how like the page's names are in meaning to its own or a taught name, the likest of them.
+
+    Args:
+        vectors: of ``_COMMON``, the page's names, each label and its prompt, and the taught names of each.
+        known: how many taught names each label has.
+    """
+    centre = vectors[: len(_COMMON)].mean(axis=0)
+    rest = normalized(vectors[len(_COMMON) :] - centre)
+    printed, own, taught = np.split(rest, [names, names + 2 * len(known)])
+    asked = (own[::2] + own[1::2]) / 2
+    parts = np.split(taught, np.cumsum(known)[:-1]) if known else []
+    return [
+        (np.vstack((label[None], part)) @ printed.T).max(axis=0).tolist()
+        for label, part in zip(asked, parts, strict=True)
+    ]
+
+
+def _taught_values(
+    document: Document,
+    at: int,
+    labels: Sequence[OwnLabel],
+    taught: Sequence[Taught],
+    runs: Sequence[Run],
+) -> dict[Path, list[OwnValue]]:
+    page, first = document.pages[at], document.page_starts[at]
+    patterns, found = find_patterns(page.text), dict[Path, list[OwnValue]]()
+
+    def read(label: int, run: Run) -> ReadValue | None:
+        return read_run(labels[label], page.text, run, patterns)
+
+    for one in choose(runs, taught, lambda label, run: read(label, run) is not None):
+        if (value := read(one.label, one.run)) is not None:
+            placed = _placed(document, first, page, value, score=one.score, why=one.why)
+            found.setdefault(labels[one.label].path, []).append(placed)
+    return found
+
+
+def _fits(value: OwnValue, seen: Sequence[Seen] | None) -> bool:
+    """Whether a value has digits as those of the examples have; any does where there are none."""
+    has_digit = any(map(str.isdecimal, value.text))
+    return not seen or any(has_digit == ("0" in one.form) for one in seen)
+
+
+def _overlap(one: OwnValue, other: OwnValue) -> bool:
+    return one.start < other.end and other.start < one.end
 
 
 def _pairs(vectors: Vectors, names: int, labels: int) -> Iterator[tuple[int, int, float]]:
@@ -161,10 +254,10 @@ def _score(alike: float) -> float:
 
 def _values(
     document: Document, first: int, names: _PageNames, labels: Sequence[OwnLabel], told: Sequence[_Told]
-) -> dict[int, list[OwnValue]]:
+) -> dict[Path, list[OwnValue]]:
     """The values on a page by label. Args: first, where the page's text begins in the document's."""
     named = {one.name.segment for one in told}
-    found: dict[int, list[OwnValue]] = {}
+    found: dict[Path, list[OwnValue]] = {}
     for one in told:
         for place in one.name.beside:
             if place.where != "after" and place.segment in named:
@@ -172,7 +265,7 @@ def _values(
             if (value := _read(names, labels[one.label], place.words)) is not None:
                 why = because("own_label", position=place.where, label=one.name.text)
                 placed = _placed(document, first, names.page, value, score=one.score, why=why)
-                found.setdefault(one.label, []).append(placed)
+                found.setdefault(labels[one.label].path, []).append(placed)
                 break
     return found
 

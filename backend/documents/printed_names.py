@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
 from backend.files.pages import Page, Word
+from backend.text.own_values import plain_of
 
 NAME_WORDS = 7  # of a printed name, at most
 EDGES = " :.·…_-*#"
@@ -22,7 +24,9 @@ _BELOW = 2.6  # heights between the tops of a name and of what stands below it
 _OF = frozenset({"de", "del", "of"})
 _LEADER = re.compile(r"[.…_·\-]{3,}")  # "Total ........ 12"
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
-
+_EMPTY = frozenset(
+    {"no", "n", "nº", "n.º", "num", "numero", "number", "nr", "de", "del", "la", "el", "of", "the", "a", "al"}
+)
 
 Segment: TypeAlias = tuple[int, int]  # its row and column
 
@@ -68,6 +72,13 @@ class _Segment:
     @property
     def height(self) -> float:
         return max(word.box.height for word in self.words)
+
+
+@lru_cache(maxsize=16_384)
+def content_of(name: str) -> str:
+    """The words that tell a name from others: "Nº de matrícula" -> "matricula"."""
+    words = [word.strip(EDGES) for word in plain_of(name).split()]
+    return " ".join(word for word in words if word not in _EMPTY) or " ".join(words)
 
 
 def printed_names(page: Page) -> list[PrintedName]:

@@ -57,6 +57,7 @@ class DocumentOptions:
     summary_min_tokens: int = 0
     summary_beams: int = 1
     schema: str = ""  # a JSON Schema, as text: what to find in the caller's words; empty for nothing
+    lessons: str = ""  # what examples teach of it, as JSON of `own_examples.lessons_json`; empty for nothing
 
     @property
     def summary(self) -> SummaryOptions:
@@ -75,7 +76,7 @@ class DocumentOptions:
         fields = [
             sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
             self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary), self.schema,
-            self.split,
+            self.split, self.lessons,
         ]  # fmt: skip
         return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 

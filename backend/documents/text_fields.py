@@ -59,16 +59,16 @@ async def find_text_fields(text_work: TextWork, text: str, examples: SupplierExa
 
 
 async def with_own_fields(
-    answer: DocumentAnswer, own_fields: OwnFields, schema: str, urgency: Urgency
+    answer: DocumentAnswer, own_fields: OwnFields, schema: str, lessons: str, urgency: Urgency
 ) -> DocumentAnswer:
     """The answer with what is asked for in the caller's words, too. Raises: as `OwnFields.find`.
 
     Args:
-        schema: as in `DocumentOptions`.
+        schema, lessons: as in `DocumentOptions`.
     """
-    custom, tokens = await own_fields.asked(answer.document, schema, urgency)
+    custom, tokens = await own_fields.asked(answer.document, schema, lessons, urgency)
     understood = replace(answer.understood, custom=custom, tokens=tokens)
-    return replace(answer, understood=understood, options=replace(_OPTIONS, schema=schema))
+    return replace(answer, understood=understood, options=replace(_OPTIONS, schema=schema, lessons=lessons))
 
 
 def _answer(text: str, document: Document, examples: Sequence[SupplierExample]) -> DocumentAnswer:

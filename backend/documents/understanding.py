@@ -180,7 +180,7 @@ class Understanding:
     async def _custom(self, document: Document) -> tuple[tuple[OwnField, ...], int]:
         """What the caller's schema asks for, and the tokens that were read for it."""
         own_fields = OwnFields(self._services.embeddings, self._services.text_work)
-        return await own_fields.asked(document, self._options.schema, self._urgency)
+        return await own_fields.asked(document, self._options.schema, self._options.lessons, self._urgency)
 
     async def _structured(
         self, document: Document, analysis: Analysis | None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from backend.callers.callers import Caller
+from backend.documents.extractors import Extractor, check_change, found
 from backend.documents.records import (
     Chunk,
     DocumentAnswer,
@@ -121,3 +123,25 @@ class FakeDocuments(FakeService):
             raise self.error_after_pages
         on_event(DocumentEvent("done", 3, 3))
         return answer
+
+
+class FakeExtractors:
+    """Keeps extractors in memory, the callers' as the real stores do."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Extractor] = {}
+
+    async def all(self) -> list[Extractor]:
+        return [self.kept[name] for name in sorted(self.kept)]
+
+    async def get(self, name: str) -> Extractor | None:
+        return self.kept.get(name)
+
+    async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
+        check_change(self.kept.get(extractor.name), caller)
+        self.kept[extractor.name] = replace(extractor, owner=caller.owner)
+        return self.kept[extractor.name]
+
+    async def delete(self, name: str, caller: Caller) -> None:
+        check_change(await found(self, name), caller)
+        del self.kept[name]

@@ -30,9 +30,15 @@ from backend.search.stored_documents import StoredDocuments
 from backend.search.uploads import UploadService
 from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
-from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions, TokenVectorsResult
+from backend.text.embeddings import (
+    EmbeddingResult,
+    EmbeddingService,
+    EmbedOptions,
+    TextVectors,
+    TokenVectorsResult,
+)
 from backend.text.similarity import SimilarityResult
-from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
+from tests.api.document_fakes import FILE_LIMITS, FakeDocuments, FakeExtractors
 from tests.api.image_fakes import FakeImages
 from tests.api.search_fakes import FakeFiles, FakeSearch, FakeVectorStores, stored_documents
 from tests.api.speech_fakes import FakeSpeech
@@ -77,6 +83,10 @@ class FakeEmbeddings(FakeService):
             for index, text in enumerate(inputs)
         ]
         return EmbeddingResult(rows, self.timing, self.model)
+
+    async def embed_untruncated(self, texts: Sequence[str], **_: Any) -> TextVectors:
+        rows = np.array([vector(text, self.width) for text in texts])
+        return TextVectors(rows, tuple(map(len, texts)), self.timing, self.model)
 
     async def token_vectors(self, inputs: Sequence[Any], options: EmbedOptions, **call: Any) -> TokenVectorsResult:
         """A token is a character or an id."""
@@ -213,6 +223,7 @@ class FakeServices:
     summaries: FakeSummaries = field(default_factory=FakeSummaries)
     text_work: TextWork = field(default_factory=lambda: TextWork(Telemetry()))
     documents: FakeDocuments = field(default_factory=FakeDocuments)
+    extractors: FakeExtractors = field(default_factory=FakeExtractors)
     speech: FakeSpeech = field(default_factory=FakeSpeech)
     images: FakeImages = field(default_factory=FakeImages)
     file_limits: FileLimits = FILE_LIMITS

@@ -18,6 +18,7 @@ from backend.api.routes.uploads import PART_ID, UPLOAD_ID
 from backend.api.routes.vector_stores import STORE_ID
 from backend.batches import BatchRequest
 from backend.callers.callers import owner_digest
+from backend.documents.extractors import Extractor
 from backend.files.stored_file import StoredFile
 from backend.jobs.memory_store import MemoryJobStore
 from backend.search.files import PARTS
@@ -122,7 +123,8 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
 
 
 async def _add_documents(services: FakeServices, owner: str) -> None:
-    """The file, the vector store and the batch of the examples."""
+    """The file, the vector store, the batch and the extractor of the examples."""
+    services.extractors.kept["bundled"] = Extractor("bundled", owner, '["plate"]', "[]", 1, 0.0)
     record = FileRecord(FILE_ID, owner, "a.pdf", 1, "ab", "batch", 0.0)
     services.files.kept[FILE_ID] = (record, b"a")
     for upload_id in UPLOADS.values():

@@ -156,6 +156,7 @@ VALID: dict[tuple[str, str], dict[str, Any]] = {  # a valid body of each route
     ("POST", "/v1/vector_stores/vs_1/files/file-1"): {"attributes": {"a": 1}},
     ("POST", "/v1/vector_stores/vs_1/file_batches"): {"files": [{"file_id": "file-1"}]},
     ("POST", "/v1/vector_stores/vs_1/search"): {"query": "a", "filters": {"key": "a", "type": "eq", "value": 1}},
+    ("PUT", "/v1/extractors/mine"): {"examples": [{"input": "a: b", "values": {"a": "b"}}]},
     ("PUT", "/v1/classifiers/mine"): {"examples": [{"text": "a", "label": "b"}]},
 }
 APP = create_app(services_with_documents())

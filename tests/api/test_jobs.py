@@ -120,6 +120,19 @@ async def test_a_job_from_end_to_end(api):
     assert frozenset({"text"}) == api.replica.process.calls[0][1].features
 
 
+async def test_a_job_keeps_what_an_extractor_was(api):
+    """A job is done with what was taught when it was sent."""
+    example = {"input": "Placa: 1234 BCD", "values": {"plate": "1234 BCD"}}
+    await api.client.put("/v1/extractors/notes", json={"examples": [example]})
+    job = (await api.client.post("/v1/jobs", files=FILE, data={"extractor": "notes"})).json()
+    await api.client.delete("/v1/extractors/notes")
+    await api.ended(job["id"])
+
+    options = api.replica.process.calls[0][1]
+    assert {"type": "object", "properties": {"plate": {"type": "string"}}} == orjson.loads(options.schema)
+    assert "Placa" in options.lessons
+
+
 async def test_an_equal_request(api):
     """It is the same job; an Idempotency-Key belongs to one request."""
     first = await api.client.post("/v1/jobs", files=FILE, headers={"Idempotency-Key": "a"})

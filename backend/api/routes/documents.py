@@ -42,6 +42,7 @@ from backend.api.routes.document_answers import (
     document_bytes,
 )
 from backend.api.routes.entities import ENTITY_EXAMPLES
+from backend.api.routes.extractors import EXAMPLES_EXAMPLE, OwnExamples, examples_in_form, own_words
 from backend.api.routes.files import ExpiryForm
 from backend.api.routes.stored_documents import StoredDocumentAnswer, revision_headers, stored_head, whole_document
 from backend.api.routing import UPLOAD_ERRORS, described, upload_route
@@ -241,6 +242,15 @@ class DocumentRequest(ReadRequest):
         description="What to find in your own words, as JSON: names with descriptions, or a JSON Schema of an object;"
         " `custom` answers.",
     )
+    examples: Annotated[OwnExamples | None, BeforeValidator(examples_in_form), WithJsonSchema({"type": "string"})] = (
+        Field(
+            None,
+            description="1 to 16 papers with the values that they have, as JSON, as of PUT /v1/extractors/{name}.",
+        )
+    )
+    extractor: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+        None, description="A name that GET /v1/extractors lists, in place of schema and examples."
+    )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="How vectors are written; base64: little-endian float32, a third of the bytes."
     )
@@ -310,6 +320,12 @@ class FieldsRequest(WireRequest):
         description="What to find in your own words: names with descriptions, or a JSON Schema of an object; `custom`"
         " answers.",
     )
+    examples: OwnExamples | None = Field(
+        None, description="1 to 16 papers with the values that they have, from which to learn where such stand."
+    )
+    extractor: str | None = Field(
+        None, description="A name that GET /v1/extractors lists, in place of schema and examples."
+    )
 
 
 Result = TypeVar("Result")
@@ -363,12 +379,12 @@ async def create_document(request: Request) -> Response:
         check_labels(form.labels, limits_of(request))
         document_format = negotiate(accept_header(request), form.format)
         upload.require_format(document_format)
-        options = form.options()
+        options = await with_own_words(request, form)
         upload.require_options(options)
         if document_format.name != "json":
             options = replace(options, features=frozenset(PAGE_FEATURES) | document_format.features)
         if form.store:
-            return await _stored(request, upload, form, document_format)
+            return await _stored(request, upload, form, options, document_format)
         answer = await process_upload(request, upload, options)
         return await respond_in(
             request, upload, answer, document_format, partial(document_bytes, answer, form.encoding_format)
@@ -377,6 +393,14 @@ async def create_document(request: Request) -> Response:
 
 # Of what is stored, whatever features are asked for.
 KEPT_FEATURES = frozenset({"text", "words", "fields", "tables", "classes", "language"})
+
+
+async def with_own_words(request: Request, form: DocumentRequest) -> DocumentOptions:
+    """The form's options, with what an extractor or examples ask for and teach. Raises: as `own_words`."""
+    options = form.options()
+    asked = own_words(request, options.schema, form.examples, form.extractor)
+    schema, lessons = await call_within_limit(request, asked)
+    return replace(options, schema=schema, lessons=lessons)
 
 
 def require_storing(request: Request, document_format: Format) -> None:
@@ -390,7 +414,9 @@ def require_storing(request: Request, document_format: Format) -> None:
         )
 
 
-async def _stored(request: Request, upload: Upload, form: NewDocumentRequest, document_format: Format) -> Response:
+async def _stored(
+    request: Request, upload: Upload, form: NewDocumentRequest, options: DocumentOptions, document_format: Format
+) -> Response:
     """Read the upload, keep it, and answer with all of it; with the document that its Idempotency-Key gave before."""
     require_storing(request, document_format)
     owner, service, key = owner_of(request), _stored_documents_of(request), idempotency_key(request)
@@ -399,7 +425,6 @@ async def _stored(request: Request, upload: Upload, form: NewDocumentRequest, do
         before = await call_within_limit(request, service.kept_before(owner, file_id, upload.stored))
         if before is not None:
             return await whole_document(request, before, {"Idempotent-Replay": "true"})
-    options = form.options()
     answer = await process_upload(request, upload, replace(options, features=options.features | KEPT_FEATURES))
     body = await run_off_loop(answer.document, partial(document_bytes, answer, form.encoding_format))
     read = await run_off_loop(answer.document, partial(orjson.loads, body))
@@ -566,7 +591,8 @@ async def _of_file(request: Request) -> Response:
         upload.require_pages()
         document_format = negotiate(accept_header(request), form.format)
         features = _FIELDS if document_format.name == "json" else _FIELDS | frozenset(PAGE_FEATURES)
-        answer = await process_upload(request, upload, replace(form.options(), features=features))
+        options = await with_own_words(request, form)
+        answer = await process_upload(request, upload, replace(options, features=features))
         return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
 
 
@@ -577,13 +603,14 @@ async def _of_text(request: Request) -> Response:
     characters = check_chars([body.input], limits_of(request), "input")
     text_work, examples = services_of(request).text_work, _documents_of(request).examples
 
-    schema, own_fields = body.own_schema, OwnFields(_embeddings_of(request), text_work)
+    own_fields = OwnFields(_embeddings_of(request), text_work)
 
     async def call(*, deadline_s: float) -> records.DocumentAnswer:
+        schema, lessons = await own_words(request, body.own_schema or "", body.examples, body.extractor)
         answer = await find_text_fields(text_work, body.input, examples, owner_of(request))
         if not schema:
             return answer
-        return await with_own_fields(answer, own_fields, schema, Urgency(deadline_s=deadline_s))
+        return await with_own_fields(answer, own_fields, schema, lessons, Urgency(deadline_s=deadline_s))
 
     answer = await call_service(request, call, characters=characters)
     meter.charge("pages", 1)
@@ -607,13 +634,17 @@ _OWN_EXAMPLE = {
 _FIELDS_EXAMPLE = {
     name: value for name, value in DOCUMENT_EXAMPLE.items() if name not in {"coverage", *FEATURES} - _FIELDS
 }
+_TAUGHT_EXAMPLE = {"input": _OWN_EXAMPLE["input"], "examples": EXAMPLES_EXAMPLE}
 FIELD_ROUTES = (
     upload_route(
         "/v1/fields",
         find_fields,
         tag="documents",
         request=DocumentRequest,
-        json_request=(FieldsRequest, {"a text": {"input": _INVOICE_TEXT}, "in your own words": _OWN_EXAMPLE}),
+        json_request=(
+            FieldsRequest,
+            {"a text": {"input": _INVOICE_TEXT}, "in your own words": _OWN_EXAMPLE, "by examples": _TAUGHT_EXAMPLE},
+        ),
         answers={200: described(answers_of(_FIELDS_EXAMPLE), HEADERS)},
     ),
 )

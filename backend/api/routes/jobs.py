@@ -38,6 +38,7 @@ from backend.api.routes.documents import (
     formatted_document,
     require_storing,
     run_off_loop,
+    with_own_words,
 )
 from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
 from backend.api.service_call import call_service
@@ -237,7 +238,7 @@ async def create_job(request: Request) -> Response:
         check_labels(form.labels, limits_of(request))
         document_format = negotiate(None, form.format)
         upload.require_format(document_format)
-        options = form.options()
+        options = await with_own_words(request, form)
         upload.require_options(options)
         if form.store:
             require_storing(request, document_format)

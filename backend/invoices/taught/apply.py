@@ -215,7 +215,7 @@ _X, _Y = 0.05, 0.2  # widths of the page from which a place is another one
 
 def _likeness(spot: Spot, option: Printed) -> float:
     """0 to 1: how much a printed value stands as the example's did."""
-    before, above = _alike(spot.before, option.before), _alike(spot.above, option.above)
+    before, above = words_alike(spot.before, option.before), words_alike(spot.above, option.above)
     aside = min(
         abs(spot.place.left - option.place.left),
         abs(spot.place.right - option.place.right),
@@ -232,7 +232,7 @@ def _likeness(spot: Spot, option: Printed) -> float:
     return (3 * best + other + 2 * x + y + shape) / 8
 
 
-def _alike(known: Sequence[str], words: Sequence[str]) -> float | None:
+def words_alike(known: Sequence[str], words: Sequence[str]) -> float | None:
     """0 to 1: how many words around a value stand around another, the nearest first; None without letters."""
     if not any(word.strip("0%") for word in known):
         return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from backend.abandoned import require_wanted
 from backend.files.pages import Box, Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows, ends_of
 from backend.invoices.header.dates import dates_in
@@ -102,6 +103,26 @@ class PrintedPages:
     def texts(self, label: str) -> list[Printed]:
         """Every cell, and what stands behind a label in one."""
         return self._once(f"texts {label}", self._texts(label))
+
+    def spans(
+        self, may_end: Callable[[Word, Word | None], bool]
+    ) -> Iterator[tuple[Printed, Sequence[Word], Sequence[Word]]]:
+        """Every run of words of a cell, with the words before and behind it there.
+
+        Args:
+            may_end: whether one may end with a word before another; None where the cell ends.
+        """
+        for page, cell, start in self._cells():
+            require_wanted()
+            words = cell.words
+            lasts = [
+                at + 1 for at, word in enumerate(words) if may_end(word, words[at + 1] if words[at + 1 :] else None)
+            ]
+            for last in lasts:
+                for first in range(max(0, last - _MOST_WORDS), last):
+                    text = " ".join(word.text for word in words[first:last])
+                    found = self._printed(text, words[first:last], page, cell.row, start + first)
+                    yield found, words[:first], words[last:]
 
     def find(self, value: str) -> list[Printed]:
         """Where a text is printed, on one line or on several below one another."""

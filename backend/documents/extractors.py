@@ -1,0 +1,239 @@
+"""Extractors that callers teach: what to find in their words, and what their examples taught. Kept for good."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import orjson
+
+from backend.callers.callers import Caller
+from backend.durable_files import flush, replace_json
+from backend.errors import Forbidden, InvalidField, NotFound, Unavailable
+from backend.replicas.records import SharedRecords, Version, new_id
+
+EXTRACTORS_MAX = 100
+NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
+FOLDER = "extractors"  # in STATE_DIR
+KIND = "extractors"  # of shared records
+FORMAT = 1  # raised when a release changes what a record means
+_PART = "extractor"
+_CONFLICTS = 8  # of one PUT with those of other replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Extractor:
+    """What a caller taught under a name."""
+
+    name: str
+    owner: str | None  # who may change it; None: everybody, as there were no keys
+    schema: str  # as in `DocumentOptions`
+    lessons: str
+    examples: int
+    created_s: float  # Unix time
+
+    def packed(self) -> bytes:
+        return zlib.compress(orjson.dumps({"format": FORMAT, **asdict(self)}))
+
+
+class ExtractorStore(Protocol):
+    """Keeps extractors. Belongs to the event loop; disks are accessed on threads."""
+
+    async def all(self) -> list[Extractor]:
+        """All, by name. Raises: Unavailable."""
+
+    async def get(self, name: str) -> Extractor | None:
+        """Raises: Unavailable."""
+
+    async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
+        """Keep or replace it; one that is replaced keeps its owner. Raises: InvalidField, Forbidden, Unavailable."""
+
+    async def delete(self, name: str, caller: Caller) -> None:
+        """Raises: NotFound, Forbidden, Unavailable."""
+
+
+async def found(store: ExtractorStore, name: str) -> Extractor:
+    """The extractor of this name. Raises: NotFound with the known names; Unavailable."""
+    extractor = await store.get(name)
+    if extractor is None:
+        raise await _not_found(store, name)
+    return extractor
+
+
+async def _not_found(store: ExtractorStore, name: str) -> NotFound:
+    known = ", ".join(one.name for one in await store.all()) or "none; PUT /v1/extractors/{name} teaches one"
+    return NotFound(f"extractor: there is no '{name[:80]}'; there are: {known}", param="extractor")
+
+
+def check_name(name: str) -> None:
+    """Raises: InvalidField for a name that no extractor may have."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidField(
+            f"name: '{name[:80]}' cannot be an extractor's; use 1 to 64 of a-z, 0-9, - and _, beginning with a letter "
+            "or digit",
+            param="name",
+        )
+
+
+def check_change(before: Extractor | None, caller: Caller) -> None:
+    """Raises: Forbidden where ``caller`` may not change what there is."""
+    if before is not None and not caller.may_change(before.owner):
+        raise Forbidden(
+            f"name: the extractor '{before.name}' was taught with another key; you may use it, but to teach your own "
+            "choose another name. A key of ADMIN_KEYS may replace and delete it",
+            param="name",
+        )
+
+
+def _too_many() -> InvalidField:
+    return InvalidField(
+        f"name: {EXTRACTORS_MAX} extractors are kept, as many as there may be; delete one first", param="name"
+    )
+
+
+def _unpacked(packed: bytes) -> Extractor | None:
+    """None for what a later release wrote, or nobody."""
+    try:
+        fields = orjson.loads(zlib.decompress(packed))
+        return Extractor(**fields) if fields.pop("format") == FORMAT else None
+    except (zlib.error, ValueError, TypeError, KeyError):
+        return None
+
+
+@dataclass(slots=True)
+class FolderExtractors:
+    """In a folder of this process alone."""
+
+    folder: Path
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def all(self) -> list[Extractor]:
+        return await asyncio.to_thread(
+            lambda: [one for file in sorted(self.folder.glob("*.json")) if (one := _read(file))]
+        )
+
+    async def get(self, name: str) -> Extractor | None:
+        return await asyncio.to_thread(_read, self._file(name)) if re.fullmatch(NAME_PATTERN, name) else None
+
+    async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
+        async with self._lock:
+            kept = await self.all()
+            before = next((one for one in kept if one.name == extractor.name), None)
+            check_change(before, caller)
+            if before is None and len(kept) >= EXTRACTORS_MAX:
+                raise _too_many()
+            owned = _owned(extractor, before, caller)
+            await asyncio.to_thread(self._write, owned)
+            return owned
+
+    async def delete(self, name: str, caller: Caller) -> None:
+        async with self._lock:
+            check_change(await found(self, name), caller)
+            try:
+                await asyncio.to_thread(self._file(name).unlink, missing_ok=True)
+            except OSError as error:
+                raise _not_kept(error) from error
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+    def _write(self, extractor: Extractor) -> None:
+        try:
+            replace_json(self._file(extractor.name), {"format": FORMAT, **asdict(extractor)})
+            flush(self._file(extractor.name))
+            flush(self.folder)
+        except OSError as error:
+            raise _not_kept(error) from error
+
+
+def _read(file: Path) -> Extractor | None:
+    try:
+        return _unpacked(zlib.compress(file.read_bytes()))
+    except OSError:
+        return None
+
+
+def _not_kept(error: OSError) -> Unavailable:
+    reason = error.strerror or type(error).__name__
+    return Unavailable(f"the extractor cannot be kept on the disk: {reason} (STATE_DIR)", retry_after_s=30.0)
+
+
+def _owned(extractor: Extractor, before: Extractor | None, caller: Caller) -> Extractor:
+    owner = before.owner if before is not None else None if caller.role == "open" else caller.owner
+    return Extractor(**{**asdict(extractor), "owner": owner})
+
+
+@dataclass(slots=True)
+class SharedExtractors:
+    """Where all replicas share them; this one answers from its copies while the store is away."""
+
+    records: SharedRecords
+    _copies: dict[str, tuple[Version, Extractor]] = field(default_factory=dict)
+    _mark: str | None = None  # of the store when the copies were last compared
+
+    async def all(self) -> list[Extractor]:
+        await self._pull()
+        return [self._copies[name][1] for name in sorted(self._copies)]
+
+    async def get(self, name: str) -> Extractor | None:
+        try:
+            await self._pull()
+        except Unavailable:
+            if name not in self._copies:
+                raise
+        return self._copies[name][1] if name in self._copies else None
+
+    async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
+        before = await self.get(extractor.name)
+        check_change(before, caller)
+        owned = _owned(extractor, before, caller)
+        await self._write(extractor.name, caller, {_PART: owned.packed()})
+        return owned
+
+    async def delete(self, name: str, caller: Caller) -> None:
+        check_change(await found(self, name), caller)
+        await self._write(name, caller, None)
+
+    async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> None:
+        write_id = new_id()
+        for _ in range(_CONFLICTS):
+            entry = (await self.records.index(KIND)).entries.get(name)
+            outcome = await self.records.write(
+                KIND,
+                name,
+                write_id,
+                expected=None if entry is None else entry.version,
+                header=b"",
+                parts=parts,
+                limit=EXTRACTORS_MAX,
+            )
+            if outcome.status == "full":
+                raise _too_many()
+            if outcome.status == "done":
+                await self._pull()
+                return
+            await self._pull()
+            check_change(self._copies[name][1] if name in self._copies else None, caller)
+        raise Unavailable(f"extractor '{name}': other replicas keep replacing it. Try again")
+
+    async def _pull(self) -> None:
+        """Have what the store has. Raises: Unavailable."""
+        if await self.records.mark(KIND) == self._mark:
+            return
+        index = await self.records.index(KIND)
+        kept: dict[str, tuple[Version, Extractor]] = {}
+        for name, entry in index.entries.items():
+            if entry.is_deleted:
+                continue
+            known = self._copies.get(name)
+            if known is None or known[0] != entry.version:
+                packed = await self.records.part(KIND, name, entry.version, _PART)
+                extractor = None if packed is None else _unpacked(packed)
+                known = None if extractor is None else (entry.version, extractor)
+            if known is not None:
+                kept[name] = known
+        self._copies, self._mark = kept, index.mark

@@ -1,0 +1,129 @@
+"""Where taught extractors are kept: in a folder, or where replicas share them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.callers.callers import ANYBODY, read_key_ring
+from backend.documents import extractors
+from backend.documents.extractors import Extractor, ExtractorStore, FolderExtractors, SharedExtractors, found
+from backend.errors import Forbidden, InvalidField, NotFound, Unavailable
+from backend.replicas.records import SharedRecords
+from backend.replicas.redis_records import RedisRecords
+from backend.search.postgres.shared_records import PostgresRecords
+
+ONE, TWO, ADMIN = read_key_ring(("one=first-secret", "two=second-secret"), ("ops=admin-secret",)).callers
+EXTRACTOR = Extractor("notes", None, '["plate"]', "[]", 3, 1767225600.5)
+Open = Callable[[], Awaitable[ExtractorStore]]
+
+
+@pytest.fixture(params=["folder", "redis", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
+    """Which store, and where it is."""
+    if request.param == "folder":
+        return "folder", tmp_path / "extractors"
+    server: Any = request.getfixturevalue("redis_server" if request.param == "redis" else "postgres_url")
+    return request.param, server.url if request.param == "redis" else server
+
+
+@pytest.fixture
+async def open_store(address: tuple[str, Any]) -> AsyncIterator[Open]:
+    """Opens the store as a process does when it starts, and as another replica does."""
+    kind, where = address
+    opened: list[SharedRecords] = []
+
+    async def open_one() -> ExtractorStore:
+        if kind == "folder":
+            return FolderExtractors(where)
+        records: SharedRecords = RedisRecords(where, "test") if kind == "redis" else PostgresRecords(where)
+        await records.start()
+        opened.append(records)
+        return SharedExtractors(records)
+
+    yield open_one
+    for records in opened:
+        await records.close()
+
+
+async def test_kept_for_good(open_store: Open) -> None:
+    """What was taught is there after a restart, and for other replicas, until it is deleted."""
+    first, second = await open_store(), await open_store()
+    await first.save(EXTRACTOR, ANYBODY)
+    changed = await second.save(replace(EXTRACTOR, schema='["km"]'), ANYBODY)
+
+    assert [changed] == await first.all() == await (await open_store()).all()
+    assert changed == await found(first, "notes")
+    await first.delete("notes", ANYBODY)
+    assert [] == await second.all()
+    with pytest.raises(NotFound, match="there is no 'notes'"):
+        await second.delete("notes", ANYBODY)
+
+
+async def test_whose_it_is(open_store: Open) -> None:
+    """Who taught it, and admins, may change it; it stays theirs whoever replaces it."""
+    store = await open_store()
+    await store.save(EXTRACTOR, ONE)
+
+    with pytest.raises(Forbidden):
+        await store.save(EXTRACTOR, TWO)
+    with pytest.raises(Forbidden):
+        await store.delete("notes", TWO)
+    await store.save(EXTRACTOR, ADMIN)
+    assert ONE.owner == (await found(store, "notes")).owner
+    await store.delete("notes", ONE)
+
+
+async def test_no_more_than_may_be(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit holds for new names; what there is may be replaced."""
+    monkeypatch.setattr(extractors, "EXTRACTORS_MAX", 1)
+    store = await open_store()
+    await store.save(EXTRACTOR, ANYBODY)
+    await store.save(EXTRACTOR, ANYBODY)
+
+    with pytest.raises(InvalidField, match="as many as there may be"):
+        await store.save(replace(EXTRACTOR, name="other"), ANYBODY)
+
+
+async def test_names_are_no_paths(tmp_path: Path) -> None:
+    """A name that could not be taught is not looked for on the disk, and a file that is none is passed over."""
+    (tmp_path / "outside.json").write_text("{}")
+    store = FolderExtractors(tmp_path / "extractors")
+    await store.save(EXTRACTOR, ANYBODY)
+    (tmp_path / "extractors" / "broken.json").write_text("{")
+
+    assert await store.get("../outside") is None
+    assert ["notes"] == [one.name for one in await store.all()]
+
+
+async def test_a_disk_that_refuses(tmp_path: Path) -> None:
+    """The caller hears that it was not kept."""
+    (tmp_path / "extractors").write_text("a file, no folder")
+
+    with pytest.raises(Unavailable, match="STATE_DIR"):
+        await FolderExtractors(tmp_path / "extractors").save(EXTRACTOR, ANYBODY)
+
+
+async def test_a_store_that_is_away(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica answers from its copies, and neither teaches nor invents then."""
+    records = RedisRecords(redis_server.url, "test")
+    await records.start()
+    store = SharedExtractors(records)
+    await store.save(EXTRACTOR, ANYBODY)
+
+    async def away(*_: object, **__: object) -> None:
+        raise Unavailable("away")
+
+    for name in ("mark", "index", "write"):
+        monkeypatch.setattr(records, name, away)
+
+    assert EXTRACTOR == await store.get("notes")
+    for call in (partial(store.get, "other"), partial(store.save, EXTRACTOR, ANYBODY)):
+        with pytest.raises(Unavailable):
+            await call()
+    await records.close()
