@@ -4,6 +4,11 @@
 
 Prints a table: F1, precision and calibration error by how the caller names what the paper names. Values count as equal
 but for case and marks. Three labels of a request are of fields that the paper does not have.
+
+    python -m benchmarks.own_words --examples 5
+
+The same by examples, in kinds and layouts that the weights of `own_taught` were not fitted on: a paper set as its
+examples were, and one in a layout that none of them has, with names of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import tempfile
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -28,13 +33,23 @@ from benchmarks.peers import ours, running
 from tools.papers.values import Speaker
 
 LAYOUTS = ("lines", "colons", "tab", "two", "two-tab", "below", "grid", "grid-4", "right", "dots", "prose")
+HELD_OUT_LAYOUTS = ("equals", "dash", "brackets", "under", "letter")
+HELD_OUT_KINDS = 3  # every so many
+BY_EXAMPLES = ("set as the examples", "in another layout")
 NAMED = ("as printed", "in other words", "in the other language")
 ABSENT = 3
 _BINS = 10
 _X, _STEP, _SIZE = 60, 14, 9  # points
+_THERE = 0.9  # of the fields of a series are on each of its papers
 _PROSE = {
     "es": "Le comunicamos que {0} es {1}, según lo acordado.",
     "en": "Please note that the {0} is {1}, as agreed.",
+}
+
+
+_LETTER = {
+    "es": "En cuanto a {0}, consta {1} a todos los efectos.",
+    "en": "As regards {0}, our records show {1} for your file.",
 }
 
 
@@ -70,14 +85,46 @@ def read_kinds() -> list[Kind]:
 
 def make_paper(rng: random.Random, kinds: Sequence[Kind]) -> Paper:
     """A paper of 4 to 16 fields in one of ``LAYOUTS``."""
-    say = Speaker(rng)
-    while say.language not in _PROSE:
-        say = Speaker(rng)
-    language, layout, printed = say.language, rng.choice(LAYOUTS), {}
-    for number in rng.sample(range(len(kinds)), rng.randint(4, 16)):
-        name = rng.choice(kinds[number].names[language])
+    say, layout = _speaker(rng), rng.choice(LAYOUTS)
+    return _paper(say, kinds, rng.sample(range(len(kinds)), rng.randint(4, 16)), layout)
+
+
+def make_series(rng: random.Random, kinds: Sequence[Kind], examples: int, layout: str, *, alike: bool) -> list[Paper]:
+    """Papers in one language with mostly the same fields, the last in a layout.
+
+    Args:
+        alike: whether the others have the layout, the names and the order of the last; else each its own.
+    """
+    language = _speaker(rng).language
+    numbers = rng.sample(range(0, len(kinds), HELD_OUT_KINDS), rng.randint(10, 14))
+    names = {number: rng.choice(kinds[number].names[language]) for number in numbers}
+    papers = []
+    for index in range(examples + 1):
+        there = [number for number in numbers if rng.random() < _THERE]
+        if alike:
+            papers.append(_paper(_speaker(rng, language), kinds, there, layout, names))
+        else:
+            own = layout if index == examples else rng.choice(LAYOUTS)
+            papers.append(_paper(_speaker(rng, language), kinds, rng.sample(there, len(there)), own))
+    return papers
+
+
+def _speaker(rng: random.Random, language: str = "") -> Speaker:
+    wanted = {language} if language else _PROSE.keys()
+    while (say := Speaker(rng)).language not in wanted:
+        pass
+    return say
+
+
+def _paper(
+    say: Speaker, kinds: Sequence[Kind], numbers: Sequence[int], layout: str, names: Mapping[int, str] | None = None
+) -> Paper:
+    """A paper of some kinds of fields. Args: names, of the kinds; None: any of theirs."""
+    printed = {}
+    for number in numbers:
+        name = names[number] if names else say.rng.choice(kinds[number].names[say.language])
         printed[number] = (name[0].upper() + name[1:], value(kinds[number].values, say))
-    return Paper(language, layout, printed, _pdf(list(_set(list(printed.values()), layout, language))))
+    return Paper(say.language, layout, printed, _pdf(list(_set(list(printed.values()), layout, say.language))))
 
 
 def value(like: str, say: Speaker) -> str:
@@ -106,11 +153,18 @@ def value(like: str, say: Speaker) -> str:
 
 def _set(pairs: list[tuple[str, str]], layout: str, language: str) -> Iterator[tuple[float, int, str]]:
     """The pieces of a page: left end, line, text."""
-    columns = {"two": 2, "two-tab": 2, "grid": 3, "grid-4": 4}.get(layout, 1)
+    lines = {"equals": "{0} = {1}", "dash": "{0} \N{EN DASH} {1}", "brackets": "{1} ({0})", "letter": _LETTER[language]}
+    if layout in lines:
+        yield from ((_X, row, lines[layout].format(name, said)) for row, (name, said) in enumerate(pairs))
+        return
+    columns = {"under": 2, "two": 2, "two-tab": 2, "grid": 3, "grid-4": 4}.get(layout, 1)
     for index, (name, said) in enumerate(pairs):
         row, column = divmod(index, columns)
         left = _X + column * 520 // columns
-        if layout in ("grid", "grid-4", "below"):
+        if layout == "under":
+            yield left, 3 * row, said
+            yield left, 3 * row + 1, name
+        elif layout in ("grid", "grid-4", "below"):
             yield left, 3 * row, name
             yield left, 3 * row + 1, said
         elif layout in ("colons", "two", "lines"):
@@ -169,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.own_words", description=__doc__)
     parser.add_argument("--papers", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--examples", type=int, default=0)
     options = parser.parse_args(arguments)
     kinds = read_kinds()
     with tempfile.TemporaryDirectory() as folder, running(ours(Path(folder) / "state"), Path(folder)) as server:
@@ -176,7 +231,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "| names asked for | fields | F1 | F1 but prose | precision | recall | ECE |",
             "|---|---|---|---|---|---|---|",
         ]
-        for named in NAMED:
+        for set_as in BY_EXAMPLES if options.examples else ():
+            scored = _by_examples(server.port, kinds, options, alike=set_as == BY_EXAMPLES[0])
+            layouts = [(set_as, scored)] + [
+                (f"{set_as}: {layout}", [one for one in scored if one[0] == layout]) for layout in HELD_OUT_LAYOUTS
+            ]
+            rows += [row(name, own) for name, own in layouts]
+        for named in () if options.examples else NAMED:
             rng = random.Random(options.seed)
             papers = [make_paper(rng, kinds) for _ in range(options.papers)]
             rows.append(
@@ -191,13 +252,33 @@ Scored = tuple[
 ]  # layout, counts, each answer's score and whether it is right
 
 
-def _score(port: int, paper: Paper, asked: dict[str, tuple[str, str | None]]) -> Scored:
-    schema = json.dumps({name: said for name, (said, _) in asked.items()})
-    query = urllib.parse.urlencode({"features": "fields", "schema": schema})
-    address = f"http://127.0.0.1:{port}/v1/documents?{query}"
-    request = urllib.request.Request(address, paper.pdf, {"Content-Type": "application/octet-stream"})
-    with urllib.request.urlopen(request, timeout=300) as response:
-        found: dict[str, Any] = json.load(response)["custom"]
+def _by_examples(port: int, kinds: Sequence[Kind], options: argparse.Namespace, *, alike: bool) -> list[Scored]:
+    rng, scored = random.Random(options.seed), []
+    for index in range(options.papers):
+        layout = HELD_OUT_LAYOUTS[index % len(HELD_OUT_LAYOUTS)]
+        *papers, last = make_series(rng, kinds, options.examples, layout, alike=alike)
+        asked = asked_for(last, kinds, NAMED[1], rng)
+        own = _numbers(asked, last, kinds)
+        examples = [
+            {
+                "pages": _read(port, paper.pdf, features="words")["pages"],
+                "values": {name: paper.printed[number][1] for name, number in own.items() if number in paper.printed},
+            }
+            for paper in papers
+        ]
+        scored.append(_score(port, last, asked, examples))
+    return scored
+
+
+def _score(
+    port: int, paper: Paper, asked: dict[str, tuple[str, str | None]], examples: Sequence[Any] | None = None
+) -> Scored:
+    schema = {name: said for name, (said, _) in asked.items()}
+    if examples is not None:
+        _send(port, "PUT", "/v1/extractors/own-words", json.dumps({"schema": schema, "examples": examples}).encode())
+        found = _read(port, paper.pdf, features="fields", extractor="own-words")["custom"]
+    else:
+        found = _read(port, paper.pdf, features="fields", schema=json.dumps(schema))["custom"]
     counts: Counter[str] = Counter(found=len(found), there=sum(said is not None for _, said in asked.values()))
     answers = []
     for name, answer in found.items():
@@ -206,6 +287,24 @@ def _score(port: int, paper: Paper, asked: dict[str, tuple[str, str | None]]) ->
         answers.append((answer["score"], right))
         counts["right"] += right
     return paper.layout, counts, answers
+
+
+def _numbers(asked: Mapping[str, tuple[str, str | None]], paper: Paper, kinds: Sequence[Kind]) -> dict[str, int]:
+    """The kinds of the names that are asked for and are on the paper."""
+    described = {kinds[number].described[paper.language]: number for number in paper.printed}
+    return {name: described[said] for name, (said, there) in asked.items() if there is not None}
+
+
+def _read(port: int, pdf: bytes, **fields: str) -> dict[str, Any]:
+    return _send(port, "POST", f"/v1/documents?{urllib.parse.urlencode(fields)}", pdf, "application/octet-stream")
+
+
+def _send(port: int, method: str, path: str, body: bytes, content_type: str = "application/json") -> dict[str, Any]:
+    address = f"http://127.0.0.1:{port}{path}"
+    request = urllib.request.Request(address, body, {"Content-Type": content_type}, method=method)
+    with urllib.request.urlopen(request, timeout=300) as response:
+        answer: dict[str, Any] = json.load(response)
+    return answer
 
 
 def _plain(text: str) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 import pypdfium2
 import pytest
 
-from benchmarks.own_words import ABSENT, NAMED, asked_for, make_paper, read_kinds, row
+from benchmarks.own_words import ABSENT, HELD_OUT_LAYOUTS, NAMED, asked_for, make_paper, make_series, read_kinds, row
 
 
 def test_a_paper_prints_its_values() -> None:
@@ -19,6 +19,20 @@ def test_a_paper_prints_its_values() -> None:
 
     assert paper == again
     assert all(name in text and said in text for name, said in paper.printed.values())
+
+
+@pytest.mark.parametrize("layout", HELD_OUT_LAYOUTS)
+def test_papers_that_are_set_alike(layout: str) -> None:
+    """Papers of a series have the same names for the same fields and print them, in the layout that is wanted."""
+    papers = make_series(random.Random(3), read_kinds(), 2, layout, alike=True)
+
+    names = [{number: name for number, (name, _) in paper.printed.items()} for paper in papers]
+    assert 3 == len(papers)
+    assert all(one[number] == names[0][number] for one in names for number in one if number in names[0])
+    for paper in papers:
+        with pypdfium2.PdfDocument(paper.pdf) as document:
+            text = document[0].get_textpage().get_text_bounded().lower()
+        assert all(name.lower() in text and said.lower() in text for name, said in paper.printed.values())
 
 
 @pytest.mark.parametrize("named", NAMED)
