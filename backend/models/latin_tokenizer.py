@@ -1,7 +1,7 @@
 """Reads a tokenizer of many scripts in two parts: the pieces that Latin and Greek texts can have, and all on demand.
 
 A Unigram model takes of its pieces only those that stand in the text, so one without the pieces of other scripts gives
-a text of none of them the same tokens. The bundled encoder's 250,002 pieces take 280 MB, those 120,000 take 80 MB
+a text of none of them the same tokens. The bundled encoder's 250,002 pieces take 280 MB, those 120,000 take 105 MB
 (docs/engine.md).
 """
 
