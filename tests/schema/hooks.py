@@ -62,6 +62,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
     ),
     "what was kept before": (
         ("not_found", None, ""),  # jobs and classifiers
+        ("conflict", None, "is not to be cancelled any more"),  # a batch that has ended
         ("invalid_field", "name", ""),  # a bundled classifier's, or as many as there may be
         ("invalid_field", "pages", "there is no page"),
         ("invalid_field", "after", ""),  # no id, or of nothing in this list

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -15,6 +15,7 @@ from backend.api.json_answers import json_response
 from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, id_parameter, path_id
 from backend.api.request_fields import WireRequest
+from backend.api.routes.embeddings import BATCH_ENDPOINT
 from backend.api.routes.files import FILE_ID, list_answer
 from backend.api.routes.uploads import ExpiresAfter
 from backend.api.routes.vector_stores import MetadataField
@@ -33,7 +34,9 @@ class CreateBatchRequest(WireRequest):
     input_file_id: Annotated[str, Field(pattern=ID_PATTERN)] = Field(
         description="A file with a request a line: custom_id, method, url and body, as JSON."
     )
-    endpoint: str = Field(description="/v1/embeddings; other requests are answered one by one only.")
+    endpoint: Annotated[str, WithJsonSchema({"enum": [BATCH_ENDPOINT]})] = Field(
+        description="Other requests are answered one by one only."
+    )
     completion_window: Literal["24h"] = Field(description="As OpenAI's clients send it; LIMIT_JOB_S limits the work.")
     metadata: MetadataField = None
     output_expires_after: ExpiresAfter | None = Field(None, description="Of the files of answers.")
