@@ -228,6 +228,21 @@ async def test_each_value_is_shown_as_it_stands_on_the_paper(page: Tab, tmp_path
     await page.wait_for(f"{cuts}.length === {placed}")
 
 
+async def test_a_file_is_cut_by_the_pages_of_each_document(page: Tab) -> None:
+    """The pages as they are now stand in the form, and go back as they are written."""
+    await page.run(
+        """import('./page/validation_cut.js').then(({ cutting }) => {
+            const form = cutting([{ pages: [1, 2, 4] }, { pages: [3] }], (parts) => { window.cut = parts; });
+            document.querySelector('#ledger-view').append(form);
+        })"""
+    )
+    assert "1-2,4; 3" == await page.run("document.querySelector('#cut-pages').value")
+    await page.run("document.querySelector('#cut-pages').value = '1 - 2; 3,4;'")
+    await page.run("document.querySelector('.cutting').requestSubmit()")
+
+    assert [{"pages": "1-2"}, {"pages": "3,4"}] == await page.run("window.cut")
+
+
 async def test_lines_are_added_split_merged_and_deleted_by_keyboard(page: Tab, tmp_path: Path) -> None:
     """Alt with a letter; Ctrl+Z takes each back."""
     await opened(page, tmp_path)

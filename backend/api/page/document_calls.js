@@ -23,10 +23,15 @@ export function storeDocument(file, password, wishes) {
 export const readDocument = (id, signal) => read(path(id), signal);
 export const picturePath = (id, number) => path(id, `/pages/${number}.png`);
 
-export function correct(id, body, signal) {
+function send(method, where, body, signal) {
   const headers = { "Content-Type": "application/json" };
-  return callFor(json, path(id, "/fields"), { method: "PATCH", headers, body: JSON.stringify(body), signal });
+  return callFor(json, where, { method, headers, body: JSON.stringify(body), signal });
 }
+
+export const correct = (id, body, signal) => send("PATCH", path(id, "/fields"), body, signal);
+
+/** Cut a file into other documents: {documents: [{pages: "1-2"}, …], revision}. */
+export const split = (id, body, signal) => send("POST", path(id, "/split"), body, signal);
 
 export const confirm = (id, query, signal) => callFor(json, `${path(id, "/confirm")}?${new URLSearchParams(query)}`, { method: "POST", signal });
 

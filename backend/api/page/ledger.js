@@ -6,7 +6,7 @@ import { deleteDocument, exportDocuments, readLedger, storeDocument } from "./do
 import { find, icon, make } from "./dom.js";
 import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
-import { putSending } from "./ledger_queue.js";
+import { dropRead, putSending } from "./ledger_queue.js";
 import "./ledger_strings.js";
 import { drawRows, drawSums, markSorted } from "./ledger_table.js";
 import { centsOf } from "./local_values.js";
@@ -139,6 +139,7 @@ async function load() {
   rows = answer.data.filter((row) => !gone.has(row.document_id));
   const known = new Set(rows.map(keyOf));
   chosen = new Set([...chosen].filter((key) => known.has(key)));
+  dropRead();
   drawMissing(answer.missing_numbers);
   if (answer.has_more) showNotice("many", "ledger_many", { n: rows.length, total: answer.total }, INTO);
   else clear("many", INTO);

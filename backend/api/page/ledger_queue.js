@@ -1,4 +1,4 @@
-// Files on their way into the ledger: a line each with its progress, then a link to what was read.
+// Files on their way into the ledger: a line each with its progress, until the table has what was read.
 
 import { GivenUp, Lost, Problem } from "./connection.js";
 import { find, icon, make } from "./dom.js";
@@ -14,6 +14,7 @@ export function putSending(item, uploads) {
   const line = lines.get(item.key) ?? begin(item, uploads);
   const failed = item.state === "failed";
   line.node.classList.toggle("failed", failed);
+  line.isRead = item.state === "added";
   const key = item.state === "sending" && item.part >= 1 ? "document_reading" : STATES[item.state];
   say(line.told, failed ? reason(item.problem) : key, { part: item.part });
   line.said.hidden = !(failed && item.problem.detail);
@@ -45,6 +46,11 @@ function begin(item, uploads) {
   lines.set(item.key, line);
   find("sending").prepend(line.node);
   return line;
+}
+
+/** Take away what is read: it stands in the table. */
+export function dropRead() {
+  for (const [key, { isRead }] of lines) if (isRead) drop(key);
 }
 
 function drop(key) {

@@ -2,12 +2,13 @@
 // with the active value lit up. A click on words fills the active input; every change is sent and checked anew.
 
 import { GivenUp, Lost, Problem } from "./connection.js";
-import { confirm, correct, readDocument } from "./document_calls.js";
+import { confirm, correct, readDocument, split } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { equationIn, fieldName, later, quote, say } from "./language.js";
 import { announce, clear, showProblem } from "./notices.js";
 import { kindOf, localAmount, shownValue } from "./local_values.js";
 import { checkDigits, differences } from "./validation_checks.js";
+import { cutting } from "./validation_cut.js";
 import { LIST_COLUMNS, fieldsToCheck, inputOf, listOf, valueOf } from "./validation_fields.js";
 import { cutOut, emptyPages, forgetCuts, light, showPages } from "./validation_pages.js";
 
@@ -51,7 +52,7 @@ function draw(mine, pages) {
   const checks = say(make("ul", { id: "validation-checks", class: "validation-checks" }), "checks", {}, "aria-label");
   const scroll = make("div", { id: "validation-pages", class: "validation-pages", tabindex: "0", role: "region" });
   say(scroll, "page_images", {}, "aria-label");
-  find("validation").replaceChildren(bar(mine), make("div", { class: "validation-columns" }, make("div", {}, checks, form), scroll));
+  find("validation").replaceChildren(bar(mine), ...(pages.length > 1 ? [cutting(mine.answer.documents, (parts) => cut(mine, parts))] : []), make("div", { class: "validation-columns" }, make("div", {}, checks, form), scroll));
   showPages(mine.id, pages.filter(({ number }) => ours(mine).pages.includes(number)), (place) => fill(mine, place));
   drawFields(mine);
   form.addEventListener("submit", (event) => event.preventDefault());
@@ -72,6 +73,19 @@ function bar(mine) {
   say(done, "confirm_keys", {}, "title");
   const facts = make("p", { id: "validation-facts", class: "quiet" });
   return make("div", { class: "bar" }, make("div", { class: "bar-file" }, back, title, facts, nav), make("div", { class: "bar-actions" }, undo, done));
+}
+
+/** Cut the file anew, and go to its first document. */
+async function cut(mine, documents) {
+  await mine.sent;
+  if (mine !== now) return;
+  await guarded(mine, async () => {
+    const { documents: made } = await split(mine.id, { documents, revision: mine.answer.revision }, mine.control.signal);
+    if (mine !== now) return;
+    history.replaceState(null, "", `#document=${mine.id}:0`);
+    await openDocument(mine.id, 0, mine);
+    announce("cut_done", { n: made.length });
+  });
 }
 
 function part(mine, index) {
@@ -114,10 +128,13 @@ function repairOf(mine, name, repair) {
 function tellNote(node, name, field, doubt) {
   const note = node.querySelector(".note");
   node.classList.toggle("doubtful", Boolean(doubt));
+  const isPrinted = field?.text && field.text !== shownValue(name, field.value) && kindOf(name) !== "text";
+  const isSeen = !doubt && !field?.corrected && !taughtBy(field) && node.querySelector(".crop");
+  note.classList.toggle("unseen", Boolean(isSeen)); // it can be seen there
   if (doubt) say(note, doubt);
   else if (field?.corrected) say(note, "corrected_by", { by: field.corrected.by });
   else if (taughtBy(field)) say(note, "as_confirmed", { n: taughtBy(field) });
-  else if (field?.text && field.text !== shownValue(name, field.value) && kindOf(name) !== "text") say(note, "printed_as", { text: field.text });
+  else if (isPrinted) say(note, "printed_as", { text: field.text });
   else quote(note, "");
 }
 
