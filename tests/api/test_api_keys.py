@@ -52,6 +52,7 @@ WRITING = {
     ("PATCH", "/v1/documents/{id}/fields"),
     ("POST", "/v1/documents/{id}/confirm"),
     ("POST", "/v1/documents/{id}/reopen"),
+    ("POST", "/v1/documents/{id}/split"),
     ("DELETE", "/v1/documents/{id}"),
     ("DELETE", "/v1/classifiers/{name}"),
     ("DELETE", "/v1/extractors/{name}"),
