@@ -47,6 +47,7 @@ class Options:
     text_p99_s: float  # bound on small texts while no fault is on
     memory_ratio: float  # bound on resident memory at rest, over that at the beginning
     load: float  # multiplies the rates
+    only: tuple[str, ...] = ()  # kinds of faults; empty: all
 
 
 class Soak:
@@ -128,7 +129,7 @@ class Soak:
         traffic.start()
         try:
             for fault in plan(options.seed, calm_s=_SHORT_CALM_S if options.minutes < _SHORT_MINUTES else _CALM_S):
-                if fault.kind not in injector.kinds:
+                if fault.kind not in injector.kinds or (options.only and fault.kind not in options.only):
                     continue
                 if loop.time() + fault.calm_s + fault.hold_s + GRACE_S > end_s:
                     break
@@ -173,12 +174,13 @@ def main() -> None:
     parser.add_argument("--text-p99-s", type=float, default=1.0, help="bound on small texts without a fault")
     parser.add_argument("--memory-ratio", type=float, default=1.3, help="bound on memory at rest over the beginning")
     parser.add_argument("--load", type=float, default=1.0, help="multiplies the rates")
+    parser.add_argument("--only", nargs="+", default=(), choices=sorted(FAULTS), help="these faults alone")
     parser.add_argument("--logs", type=Path, help="keep all logs here")
     parser.add_argument(
         "--out", type=Path, help=f"default: results/{RESULT.name} for {_KEPT_MINUTES:g} minutes and more"
     )
     flags = parser.parse_args()
-    options = Options(flags.minutes, flags.seed, flags.text_p99_s, flags.memory_ratio, flags.load)
+    options = Options(flags.minutes, flags.seed, flags.text_p99_s, flags.memory_ratio, flags.load, tuple(flags.only))
     environment = facts(["benchmarks.soak", *sys.argv[1:]])
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     with small_disk(work / "state") as full_disk:

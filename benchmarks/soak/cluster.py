@@ -18,9 +18,10 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from benchmarks.peers import ROOT
-from benchmarks.soak.http_client import CutOff, HttpClient
+from benchmarks.soak.http_client import KEY, CutOff, HttpClient
 
 PLACES = 3  # addresses that the proxy knows
+WORKER = "backend.processes.worker "  # of one that speaks HTTP
 READER = "backend.files.worker"  # in the command line of a process that parses files
 PREFIX = "financia"  # CACHE_PREFIX
 # Small where a fault should show soon: little memory for the cache, a short queue of texts, short lives of vectors.
@@ -39,6 +40,10 @@ SETTINGS: Mapping[str, str] = {
     "JOB_WORKERS": "2",
     "LIMIT_QUEUE_TOKENS": "40000",
     "LIMIT_JOBS": "100",
+    "SERVER_PROCESSES": "2",
+    "API_KEYS": f"soak={KEY}",
+    "QUOTA_REQUESTS_PER_MINUTE": "1000000",  # counted and shared, never reached
+    "QUOTA_TOKENS_PER_MINUTE": "1000000000",
 }
 _REDIS = "--save '' --appendonly yes --appendfsync everysec --maxmemory-policy volatile-ttl --maxmemory-samples 10"
 _READY_S = 600.0  # for a start on a machine that is busy with everything else
@@ -122,6 +127,10 @@ class Cluster:
     def readers(self, replica: Replica) -> list[psutil.Process]:
         """The processes of a replica that parse files."""
         return [child for child in _children(replica.pid) if READER in _command(child)]
+
+    def workers(self, replica: Replica) -> list[psutil.Process]:
+        """The processes of a replica that speak HTTP."""
+        return [child for child in _children(replica.pid) if WORKER in _command(child)]
 
     async def start_redis(self) -> None:
         """Start Redis and wait until it has read its log. Raises: ClusterError."""

@@ -18,6 +18,7 @@ import psutil
 from benchmarks.ocr_pages import slip
 from benchmarks.soak.caller import call
 from benchmarks.soak.cluster import Cluster, Replica
+from benchmarks.soak.http_client import AUTHORIZATION
 from benchmarks.soak.job_client import Known
 from benchmarks.soak.ledger import GRACE_S, Ledger
 from benchmarks.soak.replica import LANE_DEATH
@@ -46,6 +47,8 @@ class FaultInjector:
             "replica_killed": self._kill_replica,
             "replica_replaced": self._replace_replica,
             "replica_restarted": self._restart_replica,
+            "replica_frozen": self._freeze_replica,
+            "worker_frozen": self._freeze_worker,
             "redis_killed": self._kill_redis,
             "redis_emptied": self._empty_redis,
             "redis_paused": self._pause_redis,
@@ -90,6 +93,21 @@ class FaultInjector:
         status = await self._cluster.end(replica)
         await self._cluster.start_replica(replica.place)
         return _ended(status)
+
+    async def _freeze_replica(self, replica: Replica, hold_s: float) -> str:
+        replica.process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(hold_s)
+        finally:
+            replica.process.send_signal(signal.SIGCONT)
+        return ""
+
+    async def _freeze_worker(self, replica: Replica, hold_s: float) -> str:
+        """The service kills it, and another one takes its place."""
+        worker = self._cluster.workers(replica)[0]
+        worker.suspend()
+        await asyncio.sleep(hold_s)
+        return "" if not worker.is_running() else "the frozen HTTP worker was not replaced"
 
     async def _kill_redis(self, _replica: Replica, hold_s: float) -> str:
         await self._cluster.kill_redis()
@@ -221,7 +239,13 @@ def _stalled(port: int, *, reads: bool) -> socket.socket:
 
 
 def _head(path: str, media_type: str, length: int) -> bytes:
-    lines = (f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {media_type}", f"Content-Length: {length}")
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: 127.0.0.1",
+        AUTHORIZATION,
+        f"Content-Type: {media_type}",
+        f"Content-Length: {length}",
+    )
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 

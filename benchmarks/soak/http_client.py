@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+KEY = "key-of-the-soak-test"
+AUTHORIZATION = f"Authorization: Bearer {KEY}"
 _IDLE_S = 4.0  # a kept connection is not used again after this; the proxy keeps it for 60 s
 _HEAD_BYTES = 2**17
 _NO_BODY = (204, 304)
@@ -110,6 +112,7 @@ class HttpClient:
 
     def _head(self, method: str, path: str, length: int, headers: Mapping[str, str]) -> bytes:
         lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Content-Length: {length}"]
+        lines.append(AUTHORIZATION)
         lines += [f"{name}: {value}" for name, value in headers.items()]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 

@@ -9,6 +9,7 @@ from typing import cast
 
 import psutil
 
+from backend.processes.forward import MAX_IDLE
 from benchmarks.soak.caller import Patience, call
 from benchmarks.soak.cluster import PREFIX, Cluster, Replica
 from benchmarks.soak.http_client import HttpClient
@@ -23,7 +24,8 @@ _ZERO = ("queue_jobs", "queue_tokens", "lanes_busy", "document_jobs_live")  # su
 _QUEUES = (f"{PREFIX}:jobs:queue", f"{PREFIX}:jobs:kept", f"{PREFIX}:jobs:stops")  # these have no TTL
 _CLASSIFIERS = f"{PREFIX}:shared:classifiers"  # nor have these: the versions, and a key with the values of each
 _BOUNDED = ("resident_bytes", "files", "threads")
-_EXTRA_FILES, _EXTRA_THREADS = 40, 12  # over the count at the beginning: pools that grew to their limits
+# Over the count at the beginning: pools that grew to their limits, such as the connections of two HTTP workers.
+_EXTRA_FILES, _EXTRA_THREADS = 40 + 2 * MAX_IDLE, 12
 _EXTRA_BYTES = 96 * 2**20  # the cache's 16 MiB and what allocators keep
 
 

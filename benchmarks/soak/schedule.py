@@ -46,6 +46,8 @@ FAULTS: Mapping[str, Fault] = {
         (0, 0),
         replica_failures=frozenset({CUT_OFF, AWAY}),
     ),
+    "replica_frozen": Fault("a replica's service process frozen (SIGSTOP) for 8 s", (8, 8), _STOPPED),
+    "worker_frozen": Fault("an HTTP worker of a replica frozen (SIGSTOP), until it is replaced", (15, 15), _STOPPED),
     "redis_killed": Fault("Redis killed (SIGKILL), started again with its log", (1, 6), redis_failures=_AWAY),
     "redis_emptied": Fault("Redis killed, started again empty", (1, 3), redis_failures=_AWAY, forgets_jobs=True),
     "redis_paused": Fault("Redis frozen (SIGSTOP) for 10 s", (10, 10), redis_failures=_AWAY),
