@@ -1,6 +1,7 @@
 """What the largest requests cost everyone else: seconds, answer size, worst /health/live meanwhile, memory afterwards.
 
-    python -m benchmarks.hostile            # each request on a fresh server; about three minutes
+    python -m benchmarks.hostile            # each request on a fresh server; about five minutes
+    python -m benchmarks.hostile --at-once 8 --only fields
 
 Each request is as large as the limits allow and as unkind as texts can be. While it is answered another connection asks
 ``/health/live`` every 10 ms.
@@ -16,7 +17,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ _REST_S = 12.0  # after the answer; the service gives memory back after ten seco
 _READ_BYTES = 1 << 20
 _MEGA = 1_000_000
 _WORDS, _AMOUNTS = "a " * (_MEGA // 2), "1€ " * (_MEGA // 3)
+_INVOICE = "Acme S.L. CIF B12345674\nFACTURA Nº 2024/12   Fecha: 12/10/2024\n\n"
+_ROW = "Descripción          Cantidad   Importe\nTornillos M6{}          2   20,00\nTotal  24,20 €\n"
 REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "tokenize 14 MB of 'a '": ("/tokenize", {"inputs": [_WORDS] * 14}),
     "tokenize 1 MB of 'a '": ("/tokenize", {"inputs": _WORDS}),
@@ -37,6 +42,10 @@ REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "entities of 1 MB of '1€ '": ("/v1/entities", {"input": _AMOUNTS}),
     "analysis of 200 KB of 'a '": ("/v1/analyze", {"input": _WORDS[:200_000]}),
     "classes of 1 MB of 'a '": ("/v1/classify", {"input": _WORDS}),
+    "fields of 1 MB of dots": ("/v1/fields", {"input": _INVOICE + _ROW.format("." * (_MEGA - 500))}),
+    "fields of 1 MB of '1 '": ("/v1/fields", {"input": _INVOICE + _ROW.format("1 " * (_MEGA // 2 - 500))}),
+    "900,000 wrong types of entities": ("/v1/entities", {"input": "a", "types": [1] * 900_000}),
+    "2,048 cached texts": ("/v1/embeddings", {"input": [f"texto {index}" for index in range(2048)]}),
 }
 
 
@@ -58,25 +67,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--only", default="", help="a part of the names of the requests to send")
+    parser.add_argument("--at-once", type=int, default=1, help="how often each is sent at the same time")
     options = parser.parse_args()
     circumstances, rows = facts(), {}
     with tempfile.TemporaryDirectory() as folder:
         for name, (path, body) in REQUESTS.items():
             if options.only in name:
                 with running(ours(Path(folder)), Path(folder)) as server:
-                    rows[name] = asdict(measure(server, path, body))
+                    rows[name] = asdict(measure(server, path, body, options.at_once))
                 print(name, rows[name], file=sys.stderr, flush=True)
     options.out.write_text(json.dumps({**circumstances, "requests": rows}, indent=1) + "\n")
 
 
-def measure(server: Server, path: str, body: dict[str, Any]) -> Cost:
-    """Send one request while another connection probes."""
+def measure(server: Server, path: str, body: dict[str, Any], at_once: int) -> Cost:
+    """Send one request, or several at the same time, while another connection probes."""
     _post(server.port, path, dict.fromkeys(body, "warm"))
     _post(server.port, "/embed", {"inputs": ["warm"]})
     before_bytes, probe = resident_bytes(server.pid), _Probe(server.port)
     probe.start()
     started_s = time.perf_counter()
-    status, size = _post(server.port, path, body)
+    with ThreadPoolExecutor(at_once) as senders:
+        answers = list(senders.map(partial(_post, server.port, path), [body] * at_once))
+    status, size = max(answers)
     seconds = time.perf_counter() - started_s
     latencies_s = probe.stop()
     time.sleep(_REST_S)
