@@ -413,12 +413,13 @@ BASE                IVA 21%             IRPF 15%            TOTAL
 Base imponible                 2.000,00
 IVA 21%                          420,00
 Total factura                  2.420,00
-Retención IRPF 15%               300,00
+Retención IRPF 15% s/ base       300,00
 Total a percibir               2.120,00
 """,
             {
                 "SubTotal": "2000.00",
                 "TotalTax": "420.00",
+                "WithholdingRate": "15",
                 "WithholdingAmount": "300.00",
                 "InvoiceTotal": "2420.00",
                 "AmountDue": "2120.00",

@@ -36,6 +36,8 @@ _COMPARED = frozenset((
     "berechnet", "korrekt", "richtig", "korrigiert", "fatturato", "corretto", "faturado", "correto",
 ))  # fmt: skip
 
+_ON = frozenset(("s", "sobre", "sb", "on", "of", "sur", "su", "sulla", "auf"))  # "IRPF 19 % s/ base"
+
 _Numbers = Sequence[tuple[VisualRow, Sequence[Number]]]  # of each row of a page, from top to bottom
 
 
@@ -345,11 +347,14 @@ def _cites_law(word: Word) -> bool:
 
 
 def _qualifies(label: LabelMatch, after: LabelMatch) -> bool:
-    """Whether a second label only adds to the first one: "Total (sin IVA)", "VAT 0% (reverse charge)"."""
+    """Whether a second label only adds to the first: "Total (sin IVA)", "VAT 0% (reverse charge)", "IVA s/ base"."""
     if any(word.text.startswith("(") for word in label.cell.words[label.last : after.first + 1]) and says(
         after, *_ASIDES
     ):
         return True
+    if says(label, "tax", "surcharge", "withholding") and says(after, "base"):
+        between = [token for word in label.cell.words[label.last : after.first + 1] for token in tokens_of(word.text)]
+        return not _ON.isdisjoint(between)
     if not says(label, "total", "base", "due", "gross"):
         return False
     return says_whether_taxed(label.cell.words[label.first : after.last])
