@@ -7,7 +7,7 @@ import re
 import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import orjson
 
@@ -40,6 +40,7 @@ class Extractor:
         return zlib.compress(orjson.dumps({"format": FORMAT, **asdict(self)}))
 
 
+@runtime_checkable
 class ExtractorStore(Protocol):
     """Keeps extractors. Belongs to the event loop; disks are accessed on threads."""
 
