@@ -8,6 +8,7 @@ real papers than rules alone: there the network is as sure as on made ones, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -38,6 +39,7 @@ _AGREED = 0.99  # of 2,333 values of made papers and designs that both read alik
 _OVERRULED, _PARTY_OVERRULED = 0.92, 0.95
 _LABELLED = 0.9  # score of a name beside the label of its party
 _PARTIES = ("Vendor", "Customer")
+_TELEPHONE = re.compile(r"\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}")  # of North America, where numbers are grouped so
 
 
 def read_learned(reader: PageReader, pages: Sequence[PageRows], mark: str, text: str) -> Learned:
@@ -110,9 +112,11 @@ def _is_known(name: str, field: Field | None) -> bool:
 
 
 def _fills(guess: Guess, fields: Mapping[str, Field]) -> bool:
-    """Whether a sure value stands where rules found none. Nothing is due before it is billed."""
+    """Whether a sure value stands where rules found none: nothing is due before it is billed, no telephone a number."""
     if guess.name == "DueDate" and "InvoiceDate" in fields:
         return guess.value >= fields["InvoiceDate"].value
+    if guess.name == "InvoiceId" and guess.score < _SURES["InvoiceId"]:
+        return not _TELEPHONE.fullmatch(guess.value)
     return guess.name != "IBAN" or guess.valid is True
 
 
