@@ -23,6 +23,7 @@ _LEADS = frozenset({"the", "that", "que", "el", "la", "los", "las", "su", "your"
 _SHORT = 3  # words of a name that no sentence leads to
 PATTERNS = frozenset({"DATE", "MONEY", "PERCENT", "EMAIL", "URL", "PHONE", "IBAN"})
 WORDS, _DIGITS = "A", "0"
+_MOST_ROW_WORDS = 120  # of a row of a page: no form has more beside one another
 _MOST_SEEN = 16  # of a label
 _MOST_CHARS = 200  # of a name or a form that is kept
 
@@ -111,7 +112,7 @@ def page_runs(page: Page, after: Collection[str] | None = None) -> list[Run]:
     def may_end(word: Word, behind: Word | None) -> bool:
         return after is None or _ends(word, behind) or (behind is not None and plain(behind.text) in after)
 
-    spans = printed_pages([page_rows(page)]).spans(may_end)
+    spans = printed_pages([page_rows(page, most_words=_MOST_ROW_WORDS)]).spans(may_end)
     return [_run(printed, before, behind, names, kinds) for printed, before, behind in spans]
 
 

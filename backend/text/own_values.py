@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,6 +18,7 @@ Value = str | float | int | bool
 _NUMBER = re.compile(rf"-?(?:{DIGITS}|{NUMBER_OF_CODE})")
 _YES = frozenset({"si", "yes", "true", "verdadero", "cierto", "x", "☒", "☑", "✓", "✔", "y", "s"})
 _NO = frozenset({"no", "false", "falso", "☐", "n", "none", "ninguno", "ninguna"})
+_LONGEST = 500  # characters of what a pattern finds
 _EDGES = ' \n\t,;:()[]«»“”"'
 
 
@@ -31,7 +33,7 @@ class ReadValue:
 
 
 def read_value(label: OwnLabel, text: str, start: int, end: int, patterns: Sequence[Entity]) -> ReadValue | None:
-    """The value of ``text[start:end]``. Args: patterns, what patterns found in the whole text."""
+    """The value of ``text[start:end]``. Args: patterns, what patterns found in the whole text, by start."""
     if label.kind in PATTERN_KINDS:
         return _by_pattern(PATTERN_KINDS[label.kind], start, end, patterns)
     if label.kind in (NUMBER, INTEGER):
@@ -60,7 +62,8 @@ def _by_pattern(types: Sequence[str], start: int, end: int, patterns: Sequence[E
     def shared(entity: Entity) -> int:
         return min(end, entity.end) - max(start, entity.start)
 
-    touched = [entity for entity in patterns if entity.type in types and shared(entity) > 0]
+    first, last = (bisect_left(patterns, at, key=lambda entity: entity.start) for at in (start - _LONGEST, end))
+    touched = [entity for entity in patterns[first:last] if entity.type in types and shared(entity) > 0]
     if not touched:
         return None
     best = max(touched, key=shared)
@@ -68,7 +71,7 @@ def _by_pattern(types: Sequence[str], start: int, end: int, patterns: Sequence[E
 
 
 def _number(text: str, start: int, end: int, *, whole: bool) -> ReadValue | None:
-    match = _NUMBER.search(text[:end], start)
+    match = _NUMBER.search(text, start, end)
     if match is None:
         return None
     digits = match.group()

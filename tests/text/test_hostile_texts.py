@@ -26,6 +26,7 @@ import backend
 from backend.abandoned import Abandoned
 from backend.documents.chunks import printed_rows, text_chunks
 from backend.documents.formats.markdown import stream_markdown
+from backend.documents.own_examples import page_runs, read_run
 from backend.errors import CallerGone, FinanciaError
 from backend.files.file_types import sniff
 from backend.files.limits import FileLimits
@@ -210,6 +211,14 @@ def _own_values(text: str) -> list[object]:
     return [read_value(OwnLabel((kind,), kind, kind), text, 0, len(text), found) for kind in KINDS]
 
 
+def _own_runs(text: str) -> list[object]:
+    """All runs of words of a page that may be what examples of a label are like: a quarter, each word is in eight."""
+    text = text[: len(text) // 4]
+    found = find_patterns(text)
+    label = OwnLabel(("date",), "date", "date")
+    return [read_run(label, page.text, run, found) for page in document_of_text(text).pages for run in page_runs(page)]
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "language": detect,
     "patterns": find_patterns,
@@ -228,6 +237,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "separated": delimiter_of,
     "marked_up": is_markdown,
     "own_values": _own_values,
+    "own_runs": _own_runs,
     "words": partial(tokens_of, language="es"),
     "query": query_terms,
     "markdown": lambda text: list(stream_markdown(document_of_text(text))),
