@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import orjson
+
 from backend.errors import InvalidField, TooLarge
 
 MOST_LABELS, MOST_CHARS, MOST_LEVELS = 200, 1000, 4
@@ -59,6 +61,19 @@ class OwnLabel:
     @property
     def name(self) -> str:
         return ".".join(self.path)
+
+
+def labels_json(value: Any) -> str:
+    """What a request asks for as it is kept, once it is understood; empty for null. Raises: as `read_labels`."""
+    if value is None:
+        return ""
+    read_labels(value)
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:
+        raise InvalidField(
+            "schema: a whole number in it takes more than 64 bits; leave it out", param="schema"
+        ) from error
 
 
 def read_labels(value: Any, param: str = "schema") -> tuple[OwnLabel, ...]:

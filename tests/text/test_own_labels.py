@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.errors import BadInput, InvalidField, TooLarge
-from backend.text.own_labels import MOST_CHARS, MOST_LABELS, read_labels
+from backend.text.own_labels import MOST_CHARS, MOST_LABELS, labels_json, read_labels
 
 ADDRESS = {"type": "object", "properties": {"calle": {"type": "string"}, "CP": {"type": "string"}}}
 
@@ -94,3 +94,9 @@ def test_what_is_refused(asked: Any, error: type[BadInput], words: str) -> None:
 def test_as_deep_as_may_be() -> None:
     """Four levels of objects are read."""
     assert ["a.a.a.a"] == [".".join(label.path) for label in read_labels(nested(4))]
+
+
+def test_a_number_that_cannot_be_kept_is_refused() -> None:
+    """JSON has whole numbers of any length; what keeps a schema takes 64 bits."""
+    with pytest.raises(InvalidField, match="64 bits"):
+        labels_json({"properties": {"km": {"type": "integer"}}, "$defs": {"unused": 2**70}})

@@ -71,7 +71,7 @@ from backend.reasons import reasons_in
 from backend.search.stored_documents import StoredDocuments, keyed_id
 from backend.summaries.records import RequestedMethod
 from backend.text.embeddings import EmbeddingService
-from backend.text.own_labels import read_labels
+from backend.text.own_labels import labels_json
 
 _documents_of: Handle[DocumentService] = Handle("documents")
 _stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
@@ -127,16 +127,7 @@ def _schema_text(value: Any) -> Any:
         schema = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise InvalidField(f"schema: is no JSON: {error}", param="schema") from error
-    read_labels(schema)
-    return orjson.dumps(schema).decode()
-
-
-def _understood(value: Any) -> Any:
-    """The JSON of a schema in a request of JSON, once it is known to be understood."""
-    if value is None:
-        return ""
-    read_labels(value)
-    return orjson.dumps(value).decode()
+    return labels_json(schema)
 
 
 def _split_labels(value: Any) -> Any:
@@ -314,7 +305,7 @@ class FieldsRequest(WireRequest):
     input: TextItem = Field(
         description="The text of an invoice, a receipt or a statement, its lines and columns as they are set on paper."
     )
-    own_schema: Annotated[Any, BeforeValidator(_understood), WithJsonSchema(OWN_LABELS)] = Field(
+    own_schema: Annotated[Any, BeforeValidator(labels_json), WithJsonSchema(OWN_LABELS)] = Field(
         None,
         alias="schema",
         description="What to find in your own words: names with descriptions, or a JSON Schema of an object; `custom`"

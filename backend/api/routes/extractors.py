@@ -34,7 +34,7 @@ from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.text_files import document_of_text
 from backend.search.lessons import page_of
 from backend.search.stored_documents import StoredDocuments
-from backend.text.own_labels import OwnLabel, Path, read_labels
+from backend.text.own_labels import OwnLabel, Path, labels_json, read_labels
 from backend.text.own_values import Value
 
 _extractors_of: Handle[ExtractorStore] = Handle("extractors")
@@ -356,10 +356,7 @@ async def teach_extractor(request: Request) -> Response:
     body, name = await read_json(request, TeachRequest), request.path_params["name"]
     check_name(name)
     caller, store = context_of(request).caller, _extractors_of(request)
-    schema = ""
-    if body.own_schema is not None:
-        read_labels(body.own_schema)
-        schema = orjson.dumps(body.own_schema).decode()
+    schema = labels_json(body.own_schema)
 
     async def call(*, deadline_s: float) -> Extractor:
         del deadline_s  # the request's limit ends it
