@@ -180,6 +180,26 @@ def test_of_two_sure_numbers_the_valid_one() -> None:
     assert "DE811744029" == arbitrated(rules, {"VendorTaxId": options}, "invoice")["VendorTaxId"].value
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"VendorTaxId": ("B46153755", 0.96)}, {"VendorTaxId": "B46153755", "CustomerTaxId": "B29338878"}),
+        ({"VendorTaxId": ("B46153755", 0.6)}, {"CustomerTaxId": "B29338878"}),
+        ({}, {"CustomerTaxId": "B29338878"}),
+    ],
+    ids=["another-is-read", "another-is-unsure", "none"],
+)
+def test_nobody_bills_himself(options: dict[str, tuple[str, float]], expected: dict[str, str]) -> None:
+    """One number for both parties is one party's: the other has what the network reads, or none."""
+    rules = {
+        "VendorTaxId": Field("VendorTaxId", "B-29338878", "", 0.95, "text", "in a block of the vendor", valid=True),
+        "CustomerTaxId": Field("CustomerTaxId", "B29338878", "", 0.99, "text", "behind its label", valid=True),
+    }
+    learned = {name: [_guess(name, value, score)] for name, (value, score) in options.items()}
+
+    assert expected == {name: field.value for name, field in arbitrated(rules, learned, "invoice").items()}
+
+
 def test_agreement_is_sure() -> None:
     """A value that both read alike keeps the rules' reason, and is as sure as such values are."""
     rules = {"VendorName": Field("VendorName", "Acme", "Acme", 0.7, "text", "the most prominent name")}

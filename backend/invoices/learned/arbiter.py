@@ -38,6 +38,7 @@ _AGREED = 0.99  # of 2,333 values of made papers and designs that both read alik
 # The score of the rules up to which a sure network overrules them: as much as labels of parties give.
 _OVERRULED, _PARTY_OVERRULED = 0.92, 0.95
 _LABELLED = 0.9  # score of a name beside the label of its party
+_ANOTHER = 0.9  # probability of a value in the place of the other party's
 _PARTIES = ("Vendor", "Customer")
 _TELEPHONE = re.compile(r"\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}")  # of North America, where numbers are grouped so
 
@@ -89,11 +90,31 @@ def arbitrated(rules: Mapping[str, Field], learned: Learned, kind: str) -> dict[
         elif guess.score < sure:
             continue
         elif _fills(guess, fields) if field is None else _overrules(guess, field) and not (is_party and swaps):
-            fields[name] = printed_field(
-                name, guess.value, guess.words, guess.page, score=_ALONE * guess.score, why=WHY, valid=guess.valid,
-                ambiguous=guess.ambiguous,
-            )  # fmt: skip
+            fields[name] = _as_read(guess)
+    for part in ("Name", "TaxId"):
+        _tell_apart(fields, learned, part)
     return fields
+
+
+def _as_read(guess: Guess) -> Field:
+    return printed_field(
+        guess.name, guess.value, guess.words, guess.page, score=_ALONE * guess.score, why=WHY, valid=guess.valid,
+        ambiguous=guess.ambiguous,
+    )  # fmt: skip
+
+
+def _tell_apart(fields: dict[str, Field], learned: Learned, part: str) -> None:
+    """Nobody bills himself: of one name or number for both parties, one is another, as likely read, or none."""
+    names = [party + part for party in _PARTIES if party + part in fields]
+    if len(names) < len(_PARTIES) or letters_of(fields[names[0]].value) != letters_of(fields[names[1]].value):
+        return
+    shared = letters_of(fields[names[0]].value)
+    for name in names:
+        for guess in learned.get(name, ()):
+            if guess.score >= _ANOTHER and letters_of(guess.value) != shared:
+                fields[name] = _as_read(guess)
+                return
+    del fields[min(reversed(names), key=lambda name: fields[name].score)]
 
 
 def _swaps(rules: Mapping[str, Field], learned: Learned) -> bool:
