@@ -17,6 +17,7 @@ from tests.browser.chrome import Chrome, open_tab
 
 pytestmark = pytest.mark.chromium
 LIVE = "#operations-operations-live_health_live_get"
+OPENED = "#/operations/live_health_live_get"  # Swagger UI draws what is in view alone, of so many operations
 
 
 @pytest.fixture
@@ -33,11 +34,10 @@ async def docs_url() -> AsyncIterator[str]:
 
 
 async def test_it_needs_nothing_from_elsewhere(chrome: Chrome, docs_url: str) -> None:
-    """Every operation is shown, one is opened and sent, and nobody but the service was asked for anything."""
+    """An operation is opened by its address and sent, and nobody but the service was asked for anything."""
     async with open_tab(chrome) as tab:
-        await tab.send("Page.navigate", url=docs_url)
-        await tab.wait_for("document.querySelectorAll('.opblock').length > 40")
-        await tab.run(f"document.querySelector('{LIVE} .opblock-summary-control').click()")
+        await tab.send("Page.navigate", url=f"{docs_url}{OPENED}")
+        await tab.wait_for(f"document.querySelector('{LIVE}')")
         for button in (".try-out__btn", ".execute"):
             await tab.wait_for(f"document.querySelector('{LIVE} {button}')")
             await tab.run(f"document.querySelector('{LIVE} {button}').click()")

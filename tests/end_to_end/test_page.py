@@ -84,6 +84,7 @@ async def test_a_library(served: LiveServer, chrome: Chrome, tmp_path: Path) -> 
         (tmp_path / "library.png").write_bytes(await tab.screenshot())
         await tab.click("#delete-store")
         await tab.wait_for("document.querySelector('#question')?.open")
+        await tab.click("#question-option")  # everywhere
         await tab.click("#question .danger")
         await tab.wait_for("document.querySelector('#store-facts').innerText.startsWith('No collection yet')")
         with served.client() as client:

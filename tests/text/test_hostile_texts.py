@@ -127,6 +127,7 @@ ANCHORED = frozenset(
         "invoices.parties.pieces._HEADING",
         "invoices.parties.pieces._NUMBER",
         "invoices.parties.pieces._POSTCODE_FIRST",
+        "reasons._PATTERNS",  # of the sentences that we write
         "search.keywords._VALUE",
         "tables.headers._PERIOD",
         "text.id_formats._IBAN_PART",  # of python-stdnum's own table

@@ -29,7 +29,7 @@ from backend.api.parameters import (
     page_number,
     path_id,
 )
-from backend.api.request_fields import PAGES_PATTERN, WireRequest, none_if_empty, one_of
+from backend.api.request_fields import PAGES_PATTERN, WHOLE, WireRequest, none_if_empty, one_of
 from backend.api.routes.document_answers import (
     FIELD_EXAMPLE,
     VALIDITY_EXAMPLE,
@@ -384,8 +384,8 @@ class CorrectionRequest(WireRequest):
         "and where it stands (`page`, `boxes`, `start`, `end`); a list of rows for Items, TaxDetails and Movements, in "
         "place of all rows; null for a field that the document does not have. `kind` is the document's."
     )
-    document: int = Field(0, ge=0, le=100_000, description="Index of the document in the file.")
-    revision: int | None = Field(
+    document: Annotated[int, WHOLE] = Field(0, ge=0, le=100_000, description="Index of the document in the file.")
+    revision: Annotated[int | None, WHOLE] = Field(
         None,
         ge=1,
         le=10**9,
@@ -444,7 +444,7 @@ class SplitRequest(WireRequest):
         description="The documents of the file from now on: fewer than before to join them, more to split. A page "
         "belongs to one document at most.",
     )
-    revision: int | None = Field(
+    revision: Annotated[int | None, WHOLE] = Field(
         None, ge=1, le=10**9, description="That you have seen; If-Match says the same. Without it the latest is cut."
     )
 
