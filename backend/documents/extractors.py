@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import orjson
 
@@ -36,8 +37,12 @@ class Extractor:
     examples: int
     created_s: float  # Unix time
 
+    def fields(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {"format": FORMAT, **asdict(self)}
+
     def packed(self) -> bytes:
-        return zlib.compress(orjson.dumps({"format": FORMAT, **asdict(self)}))
+        return zlib.compress(orjson.dumps(self.fields()))
 
 
 @runtime_checkable
@@ -99,9 +104,16 @@ def _too_many() -> InvalidField:
 def _unpacked(packed: bytes) -> Extractor | None:
     """None for what a later release wrote, or nobody."""
     try:
-        fields = orjson.loads(zlib.decompress(packed))
+        return _of_json(zlib.decompress(packed))
+    except zlib.error:
+        return None
+
+
+def _of_json(content: bytes) -> Extractor | None:
+    try:
+        fields = orjson.loads(content)
         return Extractor(**fields) if fields.pop("format") == FORMAT else None
-    except (zlib.error, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 
@@ -144,7 +156,7 @@ class FolderExtractors:
 
     def _write(self, extractor: Extractor) -> None:
         try:
-            replace_json(self._file(extractor.name), {"format": FORMAT, **asdict(extractor)})
+            replace_json(self._file(extractor.name), extractor.fields())
             flush(self._file(extractor.name))
             flush(self.folder)
         except OSError as error:
@@ -153,7 +165,7 @@ class FolderExtractors:
 
 def _read(file: Path) -> Extractor | None:
     try:
-        return _unpacked(zlib.compress(file.read_bytes()))
+        return _of_json(file.read_bytes())
     except OSError:
         return None
 
@@ -165,7 +177,7 @@ def _not_kept(error: OSError) -> Unavailable:
 
 def _owned(extractor: Extractor, before: Extractor | None, caller: Caller) -> Extractor:
     owner = before.owner if before is not None else None if caller.role == "open" else caller.owner
-    return Extractor(**{**asdict(extractor), "owner": owner})
+    return replace(extractor, owner=owner)
 
 
 @dataclass(slots=True)
@@ -174,6 +186,7 @@ class SharedExtractors:
 
     records: SharedRecords
     _copies: dict[str, tuple[Version, Extractor]] = field(default_factory=dict)
+    _versions: dict[str, Version] = field(default_factory=dict)  # of all that was ever there, deleted or not
     _mark: str | None = None  # of the store when the copies were last compared
 
     async def all(self) -> list[Extractor]:
@@ -186,40 +199,45 @@ class SharedExtractors:
         except Unavailable:
             if name not in self._copies:
                 raise
-        return self._copies[name][1] if name in self._copies else None
+        return self._known(name)
 
     async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
-        before = await self.get(extractor.name)
-        check_change(before, caller)
-        owned = _owned(extractor, before, caller)
-        await self._write(extractor.name, caller, {_PART: owned.packed()})
-        return owned
+        kept = await self._replace(extractor.name, caller, lambda before: _owned(extractor, before, caller))
+        assert kept is not None
+        return kept
 
     async def delete(self, name: str, caller: Caller) -> None:
-        check_change(await found(self, name), caller)
-        await self._write(name, caller, None)
+        await found(self, name)
+        await self._replace(name, caller, lambda _: None)
 
-    async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> None:
+    async def _replace(
+        self, name: str, caller: Caller, after: Callable[[Extractor | None], Extractor | None]
+    ) -> Extractor | None:
+        """Have ``after`` in the place of what this replica knows; what another one wrote meanwhile is checked first."""
         write_id = new_id()
+        await self._pull()
         for _ in range(_CONFLICTS):
-            entry = (await self.records.index(KIND)).entries.get(name)
+            before = self._known(name)
+            check_change(before, caller)
+            new = after(before)
             outcome = await self.records.write(
                 KIND,
                 name,
                 write_id,
-                expected=None if entry is None else entry.version,
+                expected=self._versions.get(name),
                 header=b"",
-                parts=parts,
+                parts=None if new is None else {_PART: new.packed()},
                 limit=EXTRACTORS_MAX,
             )
             if outcome.status == "full":
                 raise _too_many()
-            if outcome.status == "done":
-                await self._pull()
-                return
             await self._pull()
-            check_change(self._copies[name][1] if name in self._copies else None, caller)
+            if outcome.status == "done":
+                return new
         raise Unavailable(f"extractor '{name}': other replicas keep replacing it. Try again")
+
+    def _known(self, name: str) -> Extractor | None:
+        return self._copies[name][1] if name in self._copies else None
 
     async def _pull(self) -> None:
         """Have what the store has. Raises: Unavailable."""
@@ -237,4 +255,5 @@ class SharedExtractors:
                 known = None if extractor is None else (entry.version, extractor)
             if known is not None:
                 kept[name] = known
+        self._versions = {name: entry.version for name, entry in index.entries.items()}
         self._copies, self._mark = kept, index.mark

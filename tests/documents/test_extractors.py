@@ -14,7 +14,7 @@ from backend.callers.callers import ANYBODY, read_key_ring
 from backend.documents import extractors
 from backend.documents.extractors import Extractor, ExtractorStore, FolderExtractors, SharedExtractors, found
 from backend.errors import Forbidden, InvalidField, NotFound, Unavailable
-from backend.replicas.records import SharedRecords
+from backend.replicas.records import Index, SharedRecords
 from backend.replicas.redis_records import RedisRecords
 from backend.search.postgres.shared_records import PostgresRecords
 
@@ -77,6 +77,30 @@ async def test_whose_it_is(open_store: Open) -> None:
     await store.save(EXTRACTOR, ADMIN)
     assert ONE.owner == (await found(store, "notes")).owner
     await store.delete("notes", ONE)
+
+
+async def test_what_another_replica_taught_meanwhile(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two teach the same name at once: the slower one is asked again whether it may replace what there is now."""
+    records = [RedisRecords(redis_server.url, "test") for _ in range(2)]
+    slow, quick = map(SharedExtractors, records)
+    real = records[0].index
+
+    async def overtaken(kind: str) -> Index:
+        seen = await real(kind)
+        if not seen.entries:
+            await quick.save(EXTRACTOR, TWO)
+        return seen
+
+    for one in records:
+        await one.start()
+    monkeypatch.setattr(records[0], "index", overtaken)
+    try:
+        with pytest.raises(Forbidden, match="another key"):
+            await slow.save(EXTRACTOR, ONE)
+        assert [TWO.owner] == [kept.owner for kept in await quick.all()]
+    finally:
+        for one in records:
+            await one.close()
 
 
 async def test_no_more_than_may_be(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
