@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from backend.documents.printed_names import EDGES, NAME_WORDS, PrintedName, printed_names
 from backend.errors import InvalidField
 from backend.files.pages import Document, Page, Word
-from backend.files.visual_rows import page_rows
+from backend.files.visual_rows import MOST_ROW_WORDS, page_rows
 from backend.invoices.taught.printed import Place, Printed, plain, printed_pages, shape_of
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import STRING, OwnLabel, Path
@@ -23,7 +23,7 @@ _LEADS = frozenset({"the", "that", "que", "el", "la", "los", "las", "su", "your"
 _SHORT = 3  # words of a name that no sentence leads to
 PATTERNS = frozenset({"DATE", "MONEY", "PERCENT", "EMAIL", "URL", "PHONE", "IBAN"})
 WORDS, _DIGITS = "A", "0"
-_MOST_ROW_WORDS = 120  # of a row of a page: no form has more beside one another
+_LEAD_WORDS = NAME_WORDS + 2  # before a value: its name, and what links them
 _MOST_SEEN = 16  # of a label
 _MOST_CHARS = 200  # of a name or a form that is kept
 
@@ -68,6 +68,13 @@ class Run:
     is_broken: bool  # whether a comma stands in it
 
 
+class PageRuns(NamedTuple):
+    """What may be a value on a page, and what patterns found in its text."""
+
+    runs: Sequence[Run]
+    patterns: Sequence[Entity]
+
+
 def learn(labels: Sequence[OwnLabel], examples: Sequence[tuple[Document, Mapping[Path, Sequence[Value]]]]) -> Lessons:
     """Where the examples have the values of each label. On a thread: some 10 ms a page.
 
@@ -76,7 +83,7 @@ def learn(labels: Sequence[OwnLabel], examples: Sequence[tuple[Document, Mapping
     lessons: dict[Path, list[Seen]] = {}
     for document, values in examples:
         for page in document.pages:
-            runs, patterns = page_runs(page), find_patterns(page.text)
+            runs, patterns = page_runs(page)
             printed = [_plain(run.printed.value) for run in runs]
             for label in labels:
                 if wanted := values.get(label.path, ()):
@@ -97,7 +104,7 @@ def learn(labels: Sequence[OwnLabel], examples: Sequence[tuple[Document, Mapping
     return {path: seen[:_MOST_SEEN] for path, seen in lessons.items()}
 
 
-def page_runs(page: Page, after: Collection[str] | None = None) -> list[Run]:
+def page_runs(page: Page, after: Collection[str] | None = None) -> PageRuns:
     """The runs of words on the page that may be values, as far as one ends where marks or columns say so.
 
     Args:
@@ -107,13 +114,18 @@ def page_runs(page: Page, after: Collection[str] | None = None) -> list[Run]:
     for name in printed_names(page):
         for rank, beside in enumerate(name.beside):
             names.setdefault(beside.words[0].start, []).append(Beside(name, beside.where, rank))
-    kinds = {(entity.start, entity.end): entity.type for entity in find_patterns(page.text, PATTERNS)}
+    patterns = find_patterns(page.text)
+    kinds = {(entity.start, entity.end): entity.type for entity in patterns if entity.type in PATTERNS}
 
     def may_end(word: Word, behind: Word | None) -> bool:
         return after is None or _ends(word, behind) or (behind is not None and plain(behind.text) in after)
 
-    spans = printed_pages([page_rows(page, most_words=_MOST_ROW_WORDS)]).spans(may_end)
-    return [_run(printed, before, behind, names, kinds) for printed, before, behind in spans]
+    spans = printed_pages([page_rows(page, most_words=MOST_ROW_WORDS)]).spans(may_end)
+    runs = [
+        _run(printed, words[max(0, first - _LEAD_WORDS) : first], words[last : last + 1], names, kinds)
+        for printed, words, first, last in spans
+    ]
+    return PageRuns(runs, patterns)
 
 
 def _ends(word: Word, behind: Word | None) -> bool:
@@ -164,7 +176,7 @@ def _run(
 ) -> Run:  # fmt: skip
     words, value = printed.words, printed.value.strip(_MARKS)
     start, end = words[0].start, words[-1].end
-    lead = [text for word in before[-NAME_WORDS - 2 :] if (text := plain_of(word.text).strip(_MARKS))]
+    lead = [text for word in before if (text := plain_of(word.text).strip(_MARKS))]
     while lead and lead[-1] in _LINKS:
         lead.pop()
     marked = end - (len(printed.value) - len(printed.value.rstrip(_MARKS)))

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from rapidfuzz import fuzz
 
-from backend.documents.own_examples import Lessons, Run, Seen, lessons_from, page_runs, read_run
+from backend.documents.own_examples import Lessons, PageRuns, Run, Seen, lessons_from, page_runs, read_run
 from backend.documents.own_taught import Taught, choose
 from backend.documents.printed_names import PrintedName, Segment, content_of, printed_names
 from backend.documents.records import OwnField, OwnValue
@@ -129,8 +129,10 @@ class OwnFields:
         self, document: Document, at: int, labels: Sequence[OwnLabel], lessons: Lessons, urgency: Urgency
     ) -> tuple[dict[Path, list[OwnValue]], int]:
         after = {seen.after for label in labels for seen in lessons[label.path]} - {""}
-        runs = await self.text_work.run_long(partial(page_runs, document.pages[at], after))
-        printed = dict.fromkeys(beside.name.text for run in runs for beside in run.names if beside.name.is_likely)
+        on_page = await self.text_work.run_long(partial(page_runs, document.pages[at], after))
+        printed = dict.fromkeys(
+            beside.name.text for run in on_page.runs for beside in run.names if beside.name.is_likely
+        )
         names = list(printed)[:_MOST_NAMES]
         known = [list(dict.fromkeys(seen.name for seen in lessons[label.path] if seen.name)) for label in labels]
         own = [text for label in labels for text in (words_of(label.path[-1]), label.prompt)]
@@ -147,7 +149,7 @@ class OwnFields:
             )
             for label, one, alike in zip(labels, known, meant, strict=True)
         ]
-        values = await self.text_work.run_long(partial(_taught_values, document, at, labels, taught, runs))
+        values = await self.text_work.run_long(partial(_taught_values, document, at, labels, taught, on_page))
         return values, sum(embedded.tokens)
 
     async def _meant(self, names: _PageNames, labels: Sequence[OwnLabel], urgency: Urgency) -> tuple[list[_Told], int]:
@@ -208,15 +210,14 @@ def _taught_values(
     at: int,
     labels: Sequence[OwnLabel],
     taught: Sequence[Taught],
-    runs: Sequence[Run],
+    on_page: PageRuns,
 ) -> dict[Path, list[OwnValue]]:
-    page, first = document.pages[at], document.page_starts[at]
-    patterns, found = find_patterns(page.text), dict[Path, list[OwnValue]]()
+    page, first, found = document.pages[at], document.page_starts[at], dict[Path, list[OwnValue]]()
 
     def read(label: int, run: Run) -> ReadValue | None:
-        return read_run(labels[label], page.text, run, patterns)
+        return read_run(labels[label], page.text, run, on_page.patterns)
 
-    for one in choose(runs, taught, lambda label, run: read(label, run) is not None):
+    for one in choose(on_page.runs, taught, lambda label, run: read(label, run) is not None):
         if (value := read(one.label, one.run)) is not None:
             placed = _placed(document, first, page, value, score=one.score, why=one.why)
             found.setdefault(labels[one.label].path, []).append(placed)

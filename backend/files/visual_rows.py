@@ -89,6 +89,9 @@ class PageRows:
         return _level(box, self.slope)
 
 
+MOST_ROW_WORDS = 120  # no invoice and no form has more beside one another
+
+
 def rows_of(document: Document, most_words: int | None = None) -> tuple[PageRows, ...]:
     """The rows of each page; ``most_words`` as for `page_rows`."""
     starts = zip(document.pages, document.page_starts, strict=True)

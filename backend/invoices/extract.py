@@ -13,7 +13,7 @@ from stdnum.eu import vat
 from backend.files.einvoice.records import EInvoice
 from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation
-from backend.files.visual_rows import PageRows, rows_of
+from backend.files.visual_rows import MOST_ROW_WORDS, PageRows, rows_of
 from backend.invoices.document_kind import document_kind
 from backend.invoices.documents_in_file import documents_by, documents_of
 from backend.invoices.header.find import find_header
@@ -30,7 +30,6 @@ from backend.models.fields_network import bundled_network
 from backend.reasons import because
 from backend.tables.numbers import decimal_mark_of
 
-_MOST_WORDS = 120  # of a row of a page: no invoice has more beside one another
 _CENT = Decimal("0.02")  # per rate of tax: each is rounded by itself
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "VendorTaxId": lambda number: bool(nif.is_valid(number) or vat.is_valid(number)),
@@ -137,7 +136,7 @@ def extract_fields(
         examples: confirmed documents of the suppliers that it names, the latest first.
         split: into documents, as of `split_ranges`.
     """
-    pages, invoice = rows_of(document, _MOST_WORDS), document.einvoice
+    pages, invoice = rows_of(document, MOST_ROW_WORDS), document.einvoice
     whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
     reader = PageReader(bundled_network())
     parts = documents_by(pages, "none" if whole and split == "auto" else split, reader)
@@ -160,7 +159,7 @@ def extract_parts(
     document: Document, parts: Sequence[Sequence[int]], examples: Sequence[SupplierExample] = ()
 ) -> ExtractedFields:
     """The same, cut into the documents that somebody else has told apart: the numbers of the pages of each."""
-    pages, reader = documents_of(rows_of(document, _MOST_WORDS), parts), PageReader(bundled_network())
+    pages, reader = documents_of(rows_of(document, MOST_ROW_WORDS), parts), PageReader(bundled_network())
     first, *others = [_of_part(document, part, None, reader, examples) for part in pages]
     return replace(first, others=tuple(others))
 

@@ -214,10 +214,9 @@ def _own_values(text: str) -> list[object]:
 
 def _own_runs(text: str) -> list[object]:
     """All runs of words of a page that may be what examples of a label are like: a quarter, each word is in eight."""
-    text = text[: len(text) // 4]
-    found = find_patterns(text)
-    label = OwnLabel(("date",), "date", "date")
-    return [read_run(label, page.text, run, found) for page in document_of_text(text).pages for run in page_runs(page)]
+    [page] = document_of_text(text[: len(text) // 4]).pages
+    runs, patterns = page_runs(page)
+    return [read_run(OwnLabel(("date",), "date", "date"), page.text, run, patterns) for run in runs]
 
 
 READERS: dict[str, Callable[[str], object]] = {

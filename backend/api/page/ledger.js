@@ -173,7 +173,7 @@ const AMOUNTS = ["base", "tax", "withholding", "total"];
 
 function sorted(list) {
   const { by, falling } = sort;
-  const compare = AMOUNTS.includes(by) ? (one, other) => centsOf(one[by]) - centsOf(other[by]) : byText(by);
+  const compare = AMOUNTS.includes(by) ? (one, other) => (centsOf(one[by]) ?? 0) - (centsOf(other[by]) ?? 0) : byText(by);
   const known = list.filter((row) => row[by] !== null).sort(compare);
   return [...(falling ? known.reverse() : known), ...list.filter((row) => row[by] === null)]; // what is absent comes last
 }

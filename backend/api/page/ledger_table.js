@@ -74,7 +74,7 @@ export function drawSums(rows) {
 }
 
 function sum(currency, rows) {
-  const of = (key) => (rows.reduce((cents, row) => cents + centsOf(row[key]), 0) / 100).toFixed(2);
+  const of = (key) => (rows.reduce((cents, row) => cents + (centsOf(row[key]) ?? 0), 0) / 100).toFixed(2);
   const cells = COLUMNS.slice(5).map(([key]) => (SUMMED.includes(key) ? make("td", { class: "number" }, local(localAmount, of(key))) : make("td")));
   const title = say(make("th", { scope: "row", colspan: 6 }), "sum_of", { n: rows.length, currency });
   return make("tr", { "data-currency": currency }, title, ...cells, make("td"));

@@ -73,5 +73,5 @@ export function dateOf(text) {
 /** The number that a decimal of the service is; null for none. */
 export const decimalsOf = (value) => (DECIMAL.test(value ?? "") ? Number(value) : null);
 
-/** The cents of a decimal, for sums that do not drift. */
-export const centsOf = (value) => (DECIMAL.test(value ?? "") ? Math.round(Number(value) * 100) : 0);
+/** The cents of a decimal, for sums that do not drift; null for none. */
+export const centsOf = (value) => (DECIMAL.test(value ?? "") ? Math.round(Number(value) * 100) : null);

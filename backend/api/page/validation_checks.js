@@ -1,12 +1,10 @@
 // What can be checked of a document while it is typed: the same equations and check digits as the service's, which has
 // the last word as soon as a value is sent.
 
-import { decimalsOf } from "./local_values.js";
+import { centsOf, decimalsOf } from "./local_values.js";
 
 const SLACK = 2; // cents
 const LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE";
-
-const cents = (value) => (decimalsOf(value) === null ? null : Math.round(decimalsOf(value) * 100));
 
 /** Equations that do not hold: [{equation, expected, printed}]; null where there is nothing to add up. `fields` as the wire has them. */
 export function differences(fields) {
@@ -22,7 +20,7 @@ const compared = (equation, expected, printed, slack = SLACK) => ({
 });
 
 function* ofTotal(fields) {
-  const of = (name) => cents(fields[name]?.value);
+  const of = (name) => centsOf(fields[name]?.value);
   const [base, tax, total] = [of("SubTotal"), of("TotalTax"), of("InvoiceTotal") ?? of("Total")];
   if (base === null || tax === null || total === null) return;
   const sign = base < 0 ? -1 : 1;
@@ -37,14 +35,14 @@ function* ofTotal(fields) {
 function* ofTaxes(fields) {
   const rows = fields.TaxDetails?.value ?? [];
   for (const { Rate, Base, Amount } of rows) {
-    const [rate, base, amount] = [decimalsOf(Rate?.value), cents(Base?.value), cents(Amount?.value)];
+    const [rate, base, amount] = [decimalsOf(Rate?.value), centsOf(Base?.value), centsOf(Amount?.value)];
     if (rate !== null && base !== null && amount !== null) yield compared(`Base x Rate (${rate} %) = Amount`, (base * rate) / 100, amount);
   }
-  const amounts = rows.map(({ Amount }) => cents(Amount?.value));
-  const tax = cents(fields.TotalTax?.value);
+  const amounts = rows.map(({ Amount }) => centsOf(Amount?.value));
+  const tax = centsOf(fields.TotalTax?.value);
   if (!amounts.length || amounts.includes(null) || tax === null) return;
   const sum = amounts.reduce((one, other) => one + other, 0);
-  const without = sum - (cents(fields.EquivalenceSurcharge?.value) ?? 0);
+  const without = sum - (centsOf(fields.EquivalenceSurcharge?.value) ?? 0);
   yield compared("sum of TaxDetails = TotalTax", Math.abs(without - tax) <= SLACK ? without : sum, tax);
 }
 

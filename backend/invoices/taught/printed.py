@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from backend.abandoned import require_wanted
@@ -104,10 +104,8 @@ class PrintedPages:
         """Every cell, and what stands behind a label in one."""
         return self._once(f"texts {label}", self._texts(label))
 
-    def spans(
-        self, may_end: Callable[[Word, Word | None], bool]
-    ) -> Iterator[tuple[Printed, Sequence[Word], Sequence[Word]]]:
-        """Every run of words of a cell, with the words before and behind it there.
+    def spans(self, may_end: Callable[[Word, Word | None], bool]) -> Iterator[tuple[Printed, Sequence[Word], int, int]]:
+        """Every run of words of a cell, with the words of the cell and where in them it begins and ends.
 
         Args:
             may_end: whether one may end with a word before another; None where the cell ends.
@@ -115,14 +113,13 @@ class PrintedPages:
         for page, cell, start in self._cells():
             require_wanted()
             words = cell.words
-            lasts = [
-                at + 1 for at, word in enumerate(words) if may_end(word, words[at + 1] if words[at + 1 :] else None)
-            ]
-            for last in lasts:
+            for last, (word, behind) in enumerate(zip_longest(words, words[1:]), 1):
+                if not may_end(word, behind):
+                    continue
                 for first in range(max(0, last - _MOST_WORDS), last):
                     text = " ".join(word.text for word in words[first:last])
                     found = self._printed(text, words[first:last], page, cell.row, start + first)
-                    yield found, words[:first], words[last:]
+                    yield found, words, first, last
 
     def find(self, value: str) -> list[Printed]:
         """Where a text is printed, on one line or on several below one another."""
