@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ from tests.conftest import absent
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(Path(__file__).with_name("containers.sh"))
+PROJECT = "financia-test"
 BACKEND, REDIS = "financia_backend", "financia_redis"
 ENV_FILE = ROOT / "backend" / ".env"
 SERVICES = ("redis", "backend", "prometheus")  # Grafana's image has no stand-in
@@ -103,7 +105,7 @@ class Stack:
         settings = {name.upper() for name in Settings.model_fields}
         env = {name: value for name, value in os.environ.items() if name not in settings}
         env |= {"PORT": str(self.port), "PROMETHEUS_PORT": str(self.prometheus_port), **(outside or {})}
-        project = ("--project-name", "financia-test", "--env-file", os.devnull, "--file", "docker-compose.yml")
+        project = ("--project-name", PROJECT, "--env-file", os.devnull, "--file", "docker-compose.yml")
         return run(*self.engine.compose, *project, "--profile", "monitoring", *arguments, timeout_s=timeout_s, env=env)
 
     def plain(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -120,8 +122,11 @@ class Stack:
 
     def refuse_strangers(self) -> None:
         """Names are fixed in the Compose file: a service that is in use is not replaced by a test."""
-        if self.plain("container", "inspect", BACKEND).returncode == 0:
-            pytest.fail(f"a container {BACKEND} exists; ./deploy-gpu.sh --down removes it")
+        found = self.plain("container", "inspect", "--format", "{{json .Config.Labels}}", BACKEND)
+        if found.returncode == 0:
+            if json.loads(found.stdout).get("com.docker.compose.project") != PROJECT:
+                pytest.fail(f"a container {BACKEND} exists; ./deploy-gpu.sh --down removes it")
+            self.remove()  # of a test run that was killed
         if ENV_FILE.exists():
             pytest.fail(f"the containers would read {ENV_FILE}: move it away for these tests")
 

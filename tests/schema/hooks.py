@@ -99,6 +99,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "inputs", "send inputs to embed, or query"),
         ("invalid_field", None, "page_range"),
         ("invalid_field", "pages", "runs backwards"),
+        ("invalid_field", "split", ""),  # backwards, or a page in two documents
         ("invalid_field", "to_formats", "is not served"),
         ("invalid_field", "target", ""),  # JSON's, of any kind
         ("invalid_field", "max_tokens", "chunks have up to"),
