@@ -97,6 +97,15 @@ def validate_fields(schema: type[Schema], fields: Mapping[str, Any]) -> Schema:
         raise _bad_input(error) from error
 
 
+def validate_query(schema: type[Schema], request: Request) -> Schema:
+    """The query of an address as ``schema``. Raises: as `validate_fields`, and InvalidField for a name sent twice."""
+    query = request.query_params
+    for name in query:
+        if name in schema.model_fields and len(query.getlist(name)) > 1:
+            raise InvalidField(f"{name}: is {len(query.getlist(name))} times in the query; send it once", param=name)
+    return validate_fields(schema, query)
+
+
 def require_body_bytes(size_bytes: int, limit_bytes: int) -> None:
     """Raises: TooLarge (413) for a body over LIMIT_BODY_BYTES."""
     if size_bytes > limit_bytes:

@@ -167,15 +167,23 @@ IDEMPOTENCY_KEY = {
 }
 
 
+_PASSWORD_CHARS = 3000  # with its percent signs
 PASSWORD_PARAMETER = {
     "name": "X-Document-Password",
     "in": "header",
-    "schema": {"type": "string", "maxLength": 3000},
+    "schema": {"type": "string", "maxLength": _PASSWORD_CHARS},
     "description": "Of an encrypted PDF, with percent signs for what is not ASCII (UTF-8). It is kept nowhere.",
 }
 
 
 def document_password(request: Request) -> str | None:
-    """The password of an encrypted file that a request without a body is about; None without one."""
+    """The password of an encrypted file that a request without a body is about; None without one.
+
+    Raises: InvalidField for one that is too long.
+    """
     header = context_of(request).headers.get(b"x-document-password", b"")
+    if len(header) > _PASSWORD_CHARS:
+        name = PASSWORD_PARAMETER["name"]
+        message = f"{name}: has {len(header):,} characters, at most {_PASSWORD_CHARS:,} are taken; send it shorter"
+        raise InvalidField(message, param=str(name))
     return unquote(header.decode("latin-1")) or None

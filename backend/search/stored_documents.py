@@ -469,8 +469,8 @@ def _checked_place(key: str, value: Any, place: str) -> Any:
         if isinstance(value, list) and len(value) <= _MOST_BOXES and all(map(_is_box, value)):
             return value
         raise InvalidField(f"{place}: must be at most {_MOST_BOXES} boxes of four numbers in page units", param=place)
-    if type(value) is int and 0 <= value <= _MOST_UNITS * 100:
-        return value
+    if type(value) in (int, float) and 0 <= value <= _MOST_UNITS * 100 and value == int(value):
+        return int(value)
     raise InvalidField(f"{place}: must be a whole number from 0, got {value!r:.60}", param=place)
 
 

@@ -212,9 +212,12 @@ async def test_pages(client: httpx.AsyncClient) -> None:
 async def test_pages_of_an_encrypted_file(client: httpx.AsyncClient) -> None:
     """The password comes in a header, with percent signs for what is not ASCII."""
     headers = {"X-Document-Password": "contrase%C3%B1a"}
-    page = await client.get(f"/v1/files/{await _upload(client)}/pages/1", headers=headers)
+    path = f"/v1/files/{await _upload(client)}/pages/1"
+    page = await client.get(path, headers=headers)
+    longer = await client.get(path, headers={"X-Document-Password": "a" * 3001})
 
     assert page.content.endswith("contraseña".encode())
+    problem(longer, 422, "invalid_field", "X-Document-Password")
 
 
 async def test_files_of_another_key(services: FakeServices) -> None:

@@ -181,7 +181,7 @@ class TestCorrections:
         box = [[10, 20, 30.5, 40]]
 
         changed = await documents.correct(
-            stored, InvoiceId="2026/018", DueDate={"value": "2026-04-12", "page": 2, "boxes": box}
+            stored, InvoiceId="2026/018", DueDate={"value": "2026-04-12", "page": 2.0, "boxes": box}
         )
 
         fields = corrected_answer(changed)["fields"]
@@ -289,6 +289,7 @@ class TestCorrections:
             pytest.param({"Total": {"value": "1", "boxes": [[1, 2]]}}, "boxes of four numbers", id="box"),
             pytest.param({"Total": {"value": "1", "boxes": [[1, 2, 3, float("nan")]]}}, "four numbers", id="nan"),
             pytest.param({"Total": {"value": "1", "page": -1}}, "whole number from 0", id="page"),
+            pytest.param({"Total": {"value": "1", "end": 1.5}}, "whole number from 0", id="end"),
             pytest.param({"Nombre": "x"}, "is no field; there are", id="unknown"),
             pytest.param({"Items": "x"}, "list of objects of Description", id="list"),
             pytest.param({"Items": [{"Price": "1"}]}, r"Items\[0\].Price: is no column", id="column"),

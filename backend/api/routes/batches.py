@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, owner_of
 from backend.api.json_answers import json_response
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, id_parameter, path_id
 from backend.api.request_fields import WireRequest
 from backend.api.routes.embeddings import BATCH_ENDPOINT
@@ -183,7 +183,7 @@ async def create_batch(request: Request) -> Response:
 
 async def list_batches(request: Request) -> Response:
     """The batches of this key, the newest first; of the last 30 days."""
-    query = validate_fields(ListQuery, request.query_params)
+    query = validate_query(ListQuery, request)
     call = _batches_of(request).list_batches(owner_of(request), query.page())
     batches, has_more = await call_within_limit(request, call)
     return json_response(list_answer([batch_answer(batch) for batch in batches], has_more=has_more))

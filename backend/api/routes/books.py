@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import written_json
-from backend.api.json_body import validate_fields
+from backend.api.json_body import validate_query
 from backend.api.request_fields import none_if_empty, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
 from backend.api.routes.stored_documents import DocumentConditions
@@ -217,7 +217,7 @@ async def retrieve_ledger(request: Request) -> Response:
 
     A row is one document of a file, as it was corrected. Duplicates and missing numbers are told among those asked for.
     """
-    query = validate_fields(LedgerQuery, request.query_params)
+    query = validate_query(LedgerQuery, request)
     rows = await call_within_limit(request, _ledger(request, query))
     return await written_json(lambda: _ledger_answer(rows, query), len(rows))
 
@@ -357,7 +357,7 @@ async def export_documents(request: Request) -> Response:
     What looks like a formula stays text. What is of a whole invoice (total, withholding) stands in its first row alone,
     so that columns add up.
     """
-    query = validate_fields(ExportQuery, request.query_params)
+    query = validate_query(ExportQuery, request)
     options = ExportOptions(query.format, query.view, query.locale)
     target = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is sent
     try:

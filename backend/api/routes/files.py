@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, base_of, owner_of
 from backend.api.json_answers import json_response, written_json
-from backend.api.json_body import validate_fields
+from backend.api.json_body import validate_fields, validate_query
 from backend.api.parameters import (
     DPI_PARAMETER,
     FILE_LIST_PARAMETERS,
@@ -210,7 +210,7 @@ async def create_file(request: Request) -> Response:
 
 async def list_files(request: Request) -> Response:
     """The files of this key, the newest first."""
-    query = validate_fields(FileListQuery, request.query_params)
+    query = validate_query(FileListQuery, request)
     call = _files_of(request).list_files(owner_of(request), query.page(), query.purpose)
     files, has_more = await call_within_limit(request, call)
     return await written_json(lambda: list_answer([file_answer(file) for file in files], has_more=has_more), len(files))

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import CHARS_PER_ITEM, json_response, written_json
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import (
     ID_PATTERN,
     STORE_FILE_LIST_PARAMETERS,
@@ -483,7 +483,7 @@ async def list_batch_files(request: Request) -> Response:
 
 
 async def _list_files(request: Request, *, batch_id: str | None) -> Response:
-    store_id, query = path_id(request, KIND), validate_fields(StoreFileListQuery, request.query_params)
+    store_id, query = path_id(request, KIND), validate_query(StoreFileListQuery, request)
     call = _vector_stores_of(request).list_files(
         owner_of(request), store_id, query.page(), status=query.filter, batch_id=batch_id
     )

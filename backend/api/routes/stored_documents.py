@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, owner_of, services_of
 from backend.api.json_answers import JsonBytes, json_response
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import (
     DPI_PARAMETER,
     NUMBER_PARAMETER,
@@ -281,7 +281,7 @@ async def list_documents(request: Request) -> Response:
 
     `after` and `before` are ids of documents of the same list: sorted in the same way, with the same filters.
     """
-    query = validate_fields(DocumentListQuery, request.query_params)
+    query = validate_query(DocumentListQuery, request)
     owner, service = owner_of(request), _documents_of(request)
     listed, has_more = await call_within_limit(request, service.list_documents(owner, query.query(), query.page()))
     checked = await call_within_limit(request, service.checked(owner, listed))
@@ -492,7 +492,7 @@ class ReviewQuery(BaseModel):
 
 
 async def _review(request: Request, act: Literal["confirm", "reopen"]) -> Response:
-    query = validate_fields(ReviewQuery, request.query_params)
+    query = validate_query(ReviewQuery, request)
     caller, revision = context_of(request).caller, _revision(request, query.revision)
     service = _documents_of(request)
     call = (service.confirm if act == "confirm" else service.reopen)(

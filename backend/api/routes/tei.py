@@ -27,7 +27,7 @@ from backend.api.json_answers import (
     json_response,
     written_json,
 )
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import read_json, validate_query
 from backend.api.request_fields import (
     LIMIT_KEYWORD,
     TEXT,
@@ -669,7 +669,7 @@ async def info(request: Request) -> Response:
     Here are several: `model_type` asks for the one that classifies or the one that ranks, which without
     CLASSIFIER_MODEL and RERANKER_MODEL is the embedding model.
     """
-    wanted, catalog = validate_fields(InfoQuery, request.query_params).model_type, _catalog_of(request)
+    wanted, catalog = validate_query(InfoQuery, request).model_type, _catalog_of(request)
     embedding = catalog.embedding(None)
     if wanted == "embedding":
         return json_response(tei_info(request, embedding, {wanted: {"pooling": embedding.spec.pooling}}))

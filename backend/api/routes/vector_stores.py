@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import json_response
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
 from backend.api.request_fields import WireRequest, param_of, wrong_type_at
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
@@ -419,7 +419,7 @@ async def create_store(request: Request) -> Response:
 
 async def list_stores(request: Request) -> Response:
     """The vector stores of this key, the newest first."""
-    page = validate_fields(ListQuery, request.query_params).page()
+    page = validate_query(ListQuery, request).page()
     call = _vector_stores_of(request).list_stores(owner_of(request), page)
     stores, has_more = await call_within_limit(request, call)
     now_s = time.time()  # noqa: TID251 - a date, not a duration
