@@ -103,7 +103,7 @@ bench-ocr: $(VENV)/.dev ## How fast and how well pages are read, beside pytesser
 	-@$(PY) -m benchmarks.ocr $(ARGS)
 	@$(PY) -m benchmarks.render
 
-bench-fields: $(VENV)/.dev ## What is read of invoices, receipts and tables (ARGS="--seed 4")
+bench-fields: $(VENV)/.dev ## What is read of invoices, receipts and tables (ARGS="--set FOLDER")
 	@tools/system_packages.sh
 	-@$(PY) -m benchmarks.fields $(ARGS)
 	@$(PY) -m benchmarks.render

@@ -1,12 +1,10 @@
 """Fields benchmark: what this service reads of invoices, receipts and tables, beside plain patterns.
 
-    python -m benchmarks.fields                  # documents made anew, fields_dev where it is, pages without fields
-    python -m benchmarks.fields --quick          # one of each design, every fourth of fields_dev: for development
-    python -m benchmarks.fields --seed 4         # other documents of the same designs
-    python -m benchmarks.fields --set FOLDER     # a folder made before (or any other in its format) instead
+    python -m benchmarks.fields                  # fields_dev, and texts without fields
+    python -m benchmarks.fields --quick          # every fourth of fields_dev: for development
+    python -m benchmarks.fields --set FOLDER     # and papers made elsewhere, in the format of fields_dev
 
-Needs chromium, which prints the designs. Exit status: 1 when a target is
-missed.
+Exit status: 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -21,19 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fields_client import Reading, read_files, read_texts
-from benchmarks.fields_designs.generate import generate
 from benchmarks.fields_peers import by_regexes
 from benchmarks.fields_scores import FIELDS, Answer, Scores, score_fields, summary
 from benchmarks.fields_table_scores import score_tables
 from benchmarks.fields_tables import OURS, PATTERNS, fields_section, missed
-from benchmarks.machine import ROOT, facts
+from benchmarks.machine import facts
 from benchmarks.peers import ours, running
 from benchmarks.results import spread
 from benchmarks.texts import DATA
 
 RESULT = Path(__file__).parent / "results" / "fields.json"
-MADE = ROOT / "build" / "fields_designs"
-_EACH = 3  # documents of a design
 _TEXTS_OF_A_KIND = 40
 _WITHOUT_FIELDS = ("contract", "financial_report", "court_decision", "medical_report", "article")
 _ANSWERABLE = (*FIELDS, "TaxDetails", "Items")
@@ -46,43 +41,40 @@ class Sample:
     name: str
     file: Path
     truth: Mapping[str, Any]
-    is_ours: bool  # made by the designs of this benchmark
+    is_made: bool  # of the folder that --set names
 
 
 Split = Callable[[Sample], bool]
 
 
-def _is_made(sample: Sample, medium: str) -> bool:
-    return sample.is_ours and sample.truth["medium"] == medium and sample.truth["doc_type"] != "table"
-
-
 SPLITS: Mapping[str, Split] = {
     "made, digital": lambda sample: _is_made(sample, "digital"),
     "made, scans": lambda sample: _is_made(sample, "scan"),
-    "made, Spanish": lambda sample: sample.is_ours and sample.truth["lang"] == "es",
-    "made, English": lambda sample: sample.is_ours and sample.truth["lang"] == "en",
-    "made, other languages": lambda sample: sample.is_ours and sample.truth["lang"] not in ("es", "en"),
     "fields_dev, digital": lambda sample: _is_dev(sample, "generated", "digital"),
     "fields_dev, scans": lambda sample: _is_dev(sample, "generated", "scan"),
-    "real invoices": lambda sample: not sample.is_ours and sample.truth["source"] == "real",
+    "real invoices": lambda sample: not sample.is_made and sample.truth["source"] == "real",
     "receipts (SROIE)": lambda sample: sample.truth["source"] == "sroie",
     "tables, digital": lambda sample: sample.truth["doc_type"] == "table" and sample.truth["medium"] == "digital",
     "tables, scans": lambda sample: sample.truth["doc_type"] == "table" and sample.truth["medium"] == "scan",
 }
 
 
+def _is_made(sample: Sample, medium: str) -> bool:
+    return sample.is_made and sample.truth["medium"] == medium and sample.truth["doc_type"] != "table"
+
+
 def _is_dev(sample: Sample, source: str, medium: str) -> bool:
     truth = sample.truth
     is_same = (truth["source"], truth["medium"]) == (source, medium)
-    return not sample.is_ours and is_same and truth["doc_type"] != "table"
+    return not sample.is_made and is_same and truth["doc_type"] != "table"
 
 
-def samples_of(folder: Path, *, is_ours: bool, every: int = 1) -> list[Sample]:
+def samples_of(folder: Path, *, is_made: bool, every: int = 1) -> list[Sample]:
     """The documents of a set, by name."""
     samples = []
     for path in sorted((folder / "truth").glob("*.json"))[::every]:
         truth = json.loads(path.read_text(encoding="utf-8"))
-        samples.append(Sample(path.stem, folder / truth["file"], truth, is_ours))
+        samples.append(Sample(path.stem, folder / truth["file"], truth, is_made))
     return samples
 
 
@@ -159,17 +151,13 @@ def main() -> None:
         prog="python -m benchmarks.fields", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few documents: for development")
-    parser.add_argument("--seed", type=int, default=1, help="of the made documents")
-    parser.add_argument("--set", type=Path, help="a folder of made documents, instead of making them")
+    parser.add_argument("--set", type=Path, help="a folder of papers beside fields_dev, in its format")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of sets (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="where the result goes (default: results/, for a whole run)")
     flags = parser.parse_args()
-    folder = flags.set or MADE / f"seed-{flags.seed}{'-quick' if flags.quick else ''}"
-    if not (folder / "truth").exists():
-        generate(folder, flags.seed, 1 if flags.quick else _EACH)
-    samples = samples_of(folder, is_ours=True)
-    samples += samples_of(flags.data / "fields_dev", is_ours=False, every=4 if flags.quick else 1)
-    result = {**facts(), "quick": flags.quick, "seed": flags.seed}
+    samples = samples_of(flags.data / "fields_dev", is_made=False, every=4 if flags.quick else 1)
+    samples += samples_of(flags.set, is_made=True) if flags.set else []
+    result = {**facts(), "quick": flags.quick}
     result |= measure(samples, flags.data, is_quick=flags.quick)
     print(fields_section(result))
     if out := flags.out or (None if flags.quick else RESULT):
