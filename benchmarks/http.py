@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from backend.device.facts.host import cpu
+from backend.models.runtimes import fastest_known
 from benchmarks.accuracy import Vectors, accuracy, response_body
 from benchmarks.engine import reference_vectors
 from benchmarks.load import Report, Shape, run_in_subprocess
-from benchmarks.machine import facts
+from benchmarks.machine import facts, machine
 from benchmarks.peers import (
     INFINITY_SETTINGS,
     OTHER_ENCODERS,
@@ -46,7 +49,7 @@ from benchmarks.peers import (
 from benchmarks.results import Load, Results, Start
 from benchmarks.texts import distinct_texts
 
-RESULT = Path(__file__).parent / "results" / "http.json"
+RESULTS = Path(__file__).parent / "results" / "http"
 
 PEERS = ("fastapi", *INFINITY_SETTINGS)  # beside ours, and ours with its other encoders
 RATES_PER_S = (20, 80, 300)
@@ -216,6 +219,14 @@ def chosen_peers(names: Sequence[str], venv: Path, work: Path) -> list[Peer]:
     return [makers[name]() for name in names]
 
 
+def result_path() -> Path:
+    """The result of this model of processor: runs on others stay."""
+    found = machine()
+    kind, _ = fastest_known(cpu()[1])
+    name = f"{kind or found['cpu']} {found['cpu_family_model']}"
+    return RESULTS / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.json"
+
+
 def main() -> None:
     """Measure and write the result; exit status 1 when a peer had to be left out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.http", description=__doc__)
@@ -224,7 +235,7 @@ def main() -> None:
     parser.add_argument("--peers", default=every, help="which, in which order (default: %(default)s)")
     parser.add_argument("--rounds", type=int, help=f"default {FULL.rounds}")
     parser.add_argument("--infinity-venv", type=Path, default=ROOT / ".venv-infinity")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path, default=result_path())
     flags = parser.parse_args()
     effort = QUICK if flags.quick else FULL
     effort = replace(effort, rounds=flags.rounds or effort.rounds)

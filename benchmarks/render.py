@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from backend.models.runtimes import fastest_known
 from benchmarks.fields_tables import fields_section
 from benchmarks.gpu_tables import devices_section, gpu_section, gpu_state
 from benchmarks.ocr_tables import memory_section, ocr_section
@@ -51,9 +52,13 @@ _CLOSED = ("one_text_32_clients", "32_texts_4_clients")
 _SPANISH = tuple(f"spanish_{load}" for load in _CLOSED)
 
 
-def http_section(result: Result) -> str:
-    """All tables of a run over HTTP."""
+def http_section(results: Sequence[Result]) -> str:
+    """A row for each kind of processor, then all tables of the newest run over HTTP."""
+    newest_first = sorted(results, key=lambda result: str(result["started"]), reverse=True)
+    result = newest_first[0]
     sections = [
+        "The newest run on each kind of processor, all with two cores; which of the others was best differs with it:",
+        table(_processor_rows(newest_first)),
         _about(result),
         table(_peer_rows(result)),
         "Open loop (one text a request, due by a clock; latency counts from when it was due), p50 / p99:",
@@ -106,7 +111,6 @@ def tasks_section(result: Result) -> str:
 
 
 SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> the result's name, its text
-    "http": ("http", http_section),
     "engine": ("engine", engine_section),
     "training": ("training", training_section),
     "tasks": ("tasks", tasks_section),
@@ -126,6 +130,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
 }
 # Sections of all results of a folder, also of none: they say what is not measured.
 FOLDER_SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Result]], str]]] = {
+    "http": ("http", http_section),
     "encoders": ("encoders", encoders_section),
     "gpu": ("gpu", gpu_section),
     "gpu-state": ("gpu", gpu_state),
@@ -150,6 +155,27 @@ def _peer_rows(result: Result) -> list[list[str]]:
     return [*rows, _ratios(result)] if OURS in _peers(result) and len(_peers(result)) > 1 else rows
 
 
+def _processor_rows(results: Sequence[Result]) -> list[list[str]]:
+    encoders = ("the default", "`bundled-fast`")
+    rates = [f"{encoder}, {load}" for encoder in encoders for load in ("1 x 32", "32 x 4")]
+    rows = [["processor", "measured", *rates, "best of the others", "default against them", "one client, p50"]]
+    for result in results:
+        machine = result["machine"]
+        ours = [_rate(result["summary"].get(peer, {}).get(load)) for peer in (OURS, "ours-fast") for load in _CLOSED]
+        best = " and ".join(f"{_best_of_others(result, load):,.0f}/s" for load in _CLOSED)
+        _, one, batch, p50, *_ = _ratios(result)
+        kind = fastest_known(machine["cpu_flags"])[0] or "other"
+        name = f"{kind} ({machine['cpu']}, family {machine['cpu_family_model']})"
+        rows.append([name, str(result["started"])[:10], *ours, best, f"{one} and {batch}", p50])
+    return rows
+
+
+def _best_of_others(result: Result, load: str) -> float:
+    """Texts/s of the best server of the same weights that is faithful to float32."""
+    others = [peer for peer in _peers(result) if peer != OURS and _is_faithful(result, peer)]
+    return max(float(result["summary"][peer][load]["texts_per_s"]["median"]) for peer in others)
+
+
 def _peer_row(result: Result, peer: str) -> list[str]:
     loads, start = result["summary"][peer], result["starts"].get(peer, {})
     accuracy = result["accuracy"].get(peer, {})
@@ -172,7 +198,7 @@ def _ratios(result: Result) -> list[str]:
     def median(peer: str, load: str, metric: str) -> float:
         return float(summary[peer][load][metric]["median"])
 
-    best = {load: max(median(peer, load, "texts_per_s") for peer in others) for load in _CLOSED}
+    best = {load: _best_of_others(result, load) for load in _CLOSED}
     rates = [f"{median(OURS, load, 'texts_per_s') / best[load]:.1f}x" if best[load] else _EMPTY for load in _CLOSED]
     own_p50_s = median(OURS, "one_client", "p50_s")  # 0 where nothing was answered within the window, as other numbers
     p50 = min(median(peer, "one_client", "p50_s") for peer in others) / own_p50_s if own_p50_s else 0.0
