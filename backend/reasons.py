@@ -105,6 +105,7 @@ SENTENCES: Mapping[str, str] = {
     "month_of_title": "the month of its title",
     # Why a page is of its own text or recognised, and how
     "set_here": "the file's own text, set on a page here",
+    "pictures_read": "{count:d} of {of:d} pictures on it read by OCR, each at its place",
     "asked_for": "asked for",
     "blank": "the page is blank: nothing is drawn on it",
     "no_text": "it has no text of its own",

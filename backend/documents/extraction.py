@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -12,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from backend.documents.ocr import OcrService, page_of
+from backend.documents.ocr import OcrService, page_of, with_pictures
 from backend.documents.records import (
     DocumentEvent,
     DocumentOptions,
@@ -28,7 +29,7 @@ from backend.files.file_types import FileType
 from backend.files.page_codec import pack_page, unpack_page
 from backend.files.page_ranges import check_documents, select_pages
 from backend.files.pages import Document, Page
-from backend.files.records import TextLayer
+from backend.files.records import PlacedPicture, TextLayer
 from backend.files.resolution import choose_resolution
 from backend.files.stored_file import StoredFile
 from backend.files.text_source import ChosenSource, choose_source
@@ -399,6 +400,8 @@ class DocumentExtractor:
         layer, chosen = await retry_bulk(extraction.urgency, partial(self._threads.run, read_text_layer))
         if chosen.source == "text_layer":
             page = layer.page(number, chosen.why)
+            if layer.pictures and extraction.options.source != "text_layer":
+                page = await self._read_pictures(extraction, page, layer, chosen)
         else:
             page = await self._ocr_page(extraction, number, layer, chosen)
         part = extraction.file.info.part(number)
@@ -408,7 +411,25 @@ class DocumentExtractor:
             self._cache.put(key, packed)
         return page
 
-    async def _ocr_page(self, extraction: _Extraction, number: int, layer: TextLayer, chosen: ChosenSource) -> Page:
+    async def _read_pictures(self, extraction: _Extraction, page: Page, layer: TextLayer, chosen: ChosenSource) -> Page:
+        """The page with the words of the pictures on it; one that cannot be read costs the page nothing else."""
+        read: list[tuple[PlacedPicture, Page]] = []
+        for index, picture in enumerate(layer.pictures):
+            with contextlib.suppress(*_PAGE_ERRORS):
+                read.append((picture, await self._ocr_page(extraction, page.number, layer, chosen, picture=index)))
+        why = because("pictures_read", count=len(read), of=len(layer.pictures))
+        incomplete = len(read) < len(layer.pictures) or any(one.incomplete for _, one in read)
+        return replace(with_pictures(page, read), why=f"{page.why}; {why}", incomplete=incomplete)
+
+    async def _ocr_page(
+        self,
+        extraction: _Extraction,
+        number: int,
+        layer: TextLayer,
+        chosen: ChosenSource,
+        *,
+        picture: int | None = None,
+    ) -> Page:
         file, urgency = extraction.file, extraction.urgency
         if extraction.admitted is None:  # before the page is rendered: what is refused should cost little
             extraction.admitted = self._ocr.backlog.admit(extraction.pages_left, urgency.priority, urgency.deadline_s)
@@ -417,8 +438,9 @@ class DocumentExtractor:
             size.width or layer.width, size.height or layer.height, layer.stats, self._readers.limits
         )
         draw = partial(
-            self._readers.render, file, number, resolution=resolution, color=True, deadline_s=urgency.worker_deadline_s
-        )
+            self._readers.render, file, number, resolution=resolution, color=True, picture=picture,
+            deadline_s=urgency.worker_deadline_s,
+        )  # fmt: skip
         with span("draw"):
             raster = await retry_bulk(urgency, partial(self._threads.run, draw))
         listed, options = extraction.languages, extraction.options

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 from backend.documents.engine_pages import PageRun, RapidOcrPage, TesseractReading
 from backend.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo, cannot_read, unsupported
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
-from backend.files.pages import POINTS_PER_INCH, Box, Page, RawWord, Ruling, make_page
-from backend.files.records import Raster
+from backend.files.pages import POINTS_PER_INCH, Box, Grid, Page, RawWord, Ruling, blocks_of, make_page
+from backend.files.records import PlacedPicture, Raster
 from backend.files.text_source import ChosenSource
 from backend.lanes.backlog import Backlog
 from backend.lanes.batcher import Batcher
@@ -37,7 +38,7 @@ from backend.ocr.tesseract_words import TesseractResult
 from backend.reasons import because
 
 # To be raised when the same engines give other words, another order or other lines: cached pages are then read again.
-_READING_VERSION = 5
+_READING_VERSION = 6
 REST_S = 300.0  # MODEL_KEEP_ALIVE_S goes before it, as for the speech model
 _WARM_UP_S = 20.0
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
@@ -297,6 +298,60 @@ def page_of(raster: Raster, result: OcrResult, number: int, kind: str, chosen: C
         incomplete=any(missing),
         rulings=[Ruling(x0 / scale_x, y0 / scale_y, x1 / scale_x, y1 / scale_y) for x0, y0, x1, y1 in result.rulings],
     )
+
+
+def with_pictures(page: Page, pictures: Sequence[tuple[PlacedPicture, Page]]) -> Page:
+    """A page that was set, with the words of the pictures on it at their places. Pure.
+
+    Args:
+        pictures: in reading order, each with what OCR read of it.
+    """
+    blocks: list[list[list[RawWord]]] = []
+    waiting, words, shifts = deque(pictures), 0, [0] * len(page.words)
+    for block in [*blocks_of(page), None]:
+        while waiting and (block is None or waiting[0][0].first <= words):
+            blocks += _on_page(*waiting.popleft())
+        if block is not None:
+            blocks.append([[RawWord(word.text, word.box, word.confidence) for word in line] for line in block])
+            before = sum(len(line) for one in blocks[:-1] for line in one) - words
+            count = sum(map(len, block))
+            shifts[words : words + count] = [before] * count
+            words += count
+    made = make_page(
+        blocks, number=page.number, width=page.width, height=page.height, source=page.source if page.words else "ocr",
+        why=page.why, engine=page.engine, rotation=page.rotation, rulings=page.rulings,
+    )  # fmt: skip
+    return replace(made, grids=page.grids and tuple(_shifted(grid, shifts) for grid in page.grids))
+
+
+def _on_page(picture: PlacedPicture, read: Page) -> Iterator[list[list[RawWord]]]:
+    """The blocks of a picture, in units of the page that it is on; a picture on its side stays so."""
+    for block in blocks_of(read):
+        yield [[RawWord(word.text, _placed(word.box, picture.box, read), word.confidence) for word in line]
+               for line in block]  # fmt: skip
+
+
+def _placed(box: Box, place: Box, read: Page) -> Box:
+    left, top, right, bottom = (
+        box.left / read.width,
+        box.top / read.height,
+        box.right / read.width,
+        box.bottom / read.height,
+    )
+    for _ in range(read.rotation // 90):  # a quarter back, against the clock
+        left, top, right, bottom = top, 1 - right, bottom, 1 - left
+    return Box(
+        place.left + left * place.width, place.top + top * place.height,
+        place.left + right * place.width, place.top + bottom * place.height,
+    )  # fmt: skip
+
+
+def _shifted(grid: Grid, shifts: Sequence[int]) -> Grid:
+    """The same table with pictures' words before it."""
+    cells = [
+        cell._replace(first=cell.first + shifts[cell.first], past=cell.past + shifts[cell.first]) for cell in grid.cells
+    ]
+    return grid._replace(cells=tuple(cells))
 
 
 def _page_box(box: PixelBox, scale_x: float, scale_y: float) -> Box:

@@ -219,6 +219,7 @@ class FileReaders:
         resolution: Resolution | None = None,
         turn: int = 0,
         color: bool = False,
+        picture: int | None = None,
         deadline_s: float | None = None,
     ) -> Raster:
         """A page (from 1) as an image: a PDF's rendered, an image's decoded.
@@ -228,8 +229,10 @@ class FileReaders:
                 Neither has more than LIMIT_RENDER_PIXELS.
             turn: degrees clockwise, a multiple of 90, after /Rotate or the EXIF orientation was applied.
             color: RGB where there is colour; else gray.
+            picture: index of one of the page's `TextLayer.pictures`, alone and with its own pixels; None: the page.
         """
         fields, used = self._render_fields("render", file, number, turn, resolution, color=color)
+        fields["picture"] = picture
         parse = partial(worker_messages.raster, turn=turn % 360, resolution=used)
         most_payload_bytes = fields["most_pixels"] * (3 if color else 1)
         return self._call(file, WorkerRequest(fields, deadline_s, most_payload_bytes), parse)

@@ -98,7 +98,7 @@ class ImageFile:
     """An image file whose header was read. For one thread."""
 
     def __init__(self, data: mmap.mmap, kind: FileType, limits: FileLimits) -> None:
-        self._data, self._kind, self._limits = data, kind, limits
+        self._data, self.kind, self._limits = data, kind, limits
         # Pillow raises above twice this, also while decoding a frame that is larger than the header said
         Image.MAX_IMAGE_PIXELS = max(1, limits.page_pixels // 2)
         if kind is FileType.HEIC:
@@ -166,13 +166,11 @@ class ImageFile:
 
     def _opened(self) -> Image.Image:
         try:
-            return Image.open(_view(self._data, self._kind), formats=_FORMATS[self._kind])
+            return Image.open(_view(self._data, self.kind), formats=_FORMATS[self.kind])
         except Image.DecompressionBombError as error:  # of a frame that is larger than the header says, too
             raise _too_many_pixels(error, self._limits) from error
         except _BROKEN as error:
-            raise UnreadableFile(
-                f"file: it begins like {self._kind.upper()} but is broken: {_reason(error)}"
-            ) from error
+            raise UnreadableFile(f"file: it begins like {self.kind.upper()} but is broken: {_reason(error)}") from error
 
     def _decoded(self, number: int) -> tuple[Image.Image, str]:
         """The decoded frame, and a sentence on what is missing. Of a truncated file, what is there is decoded."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backend.files.pages import SET, Grid, Page, RawWord, Ruling, make_page
+from backend.files.pages import SET, Box, Grid, Page, RawWord, Ruling, make_page
 from backend.files.speech_records import AudioInfo
 
 if TYPE_CHECKING:
@@ -84,6 +84,13 @@ class LayerStats:
     is_set: bool = False  # the page was set here, of a file that has none
 
 
+class PlacedPicture(NamedTuple):
+    """A picture on a page that was set, whose words are not in the page's text layer."""
+
+    first: int  # words of the page before it
+    box: Box
+
+
 @dataclass(frozen=True, slots=True)
 class TextLayer:
     """A page's own text in reading order: blocks of lines of words, boxes in page units after `turn`."""
@@ -95,6 +102,7 @@ class TextLayer:
     stats: LayerStats
     rulings: tuple[Ruling, ...] = ()  # drawn lines, after the turn
     grids: tuple[Grid, ...] | None = None  # as `Page.grids`
+    pictures: tuple[PlacedPicture, ...] = ()  # in reading order
 
     def page(self, number: int, why: str) -> Page:
         """The layer as a `Page`."""

@@ -6,6 +6,7 @@ the word model, however often it is wrapped: no line break stands in it that its
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from backend.errors import TooLarge
+from backend.errors import BadInput, TooLarge
+from backend.files.image_file import ImageFile
 from backend.files.limits import FileLimits
 from backend.files.pages import POINTS_PER_INCH, Grid, GridCell, printable_line
 from backend.files.records import LayerStats, PageSize
@@ -30,7 +32,9 @@ _GAP = 3  # letters between columns: twice what parts two cells of a row
 _SHORT_CELL = 12  # letters; a column is as wide as those, even of texts that could run on
 _WIDEST_CELL = 60  # letters, before it is wrapped
 _NARROWEST_CELL = 28  # before the page is made wider
-_DPI = 110.0
+_DPI, _DPI_OF_PICTURES = 110.0, 200.0  # of a drawn page; with pictures, in which a code is to be found
+_PIXEL = 0.75  # points of a picture's pixel, as browsers and offices show it
+_LARGE = 0.4  # of a page's height: a picture as tall is a scan, and is read on a page of its own
 _LONGEST_NAME = 200
 
 Sides = tuple[float, float, float, float]
@@ -46,6 +50,15 @@ class Cell(NamedTuple):
     colspan: int = 1
 
 
+class SetPicture(NamedTuple):
+    """A picture on a page: it stands among its words, and its own are read by OCR."""
+
+    name: str
+    first: int  # words of the page before it
+    box: Sides
+    file: ImageFile
+
+
 @dataclass(slots=True)
 class SetPage:
     """A page while it is being set, and afterwards."""
@@ -59,6 +72,7 @@ class SetPage:
     blocks: list[int] = field(default_factory=list)
     margin: float = _MARGIN
     grids: list[Grid] | None = field(default_factory=list)  # None: tables are found by how the words stand
+    pictures: list[SetPicture] = field(default_factory=list)
     bottom: float = _MARGIN  # where the next line begins
     line: int = 0  # index of the next line
     block: int = 0
@@ -69,6 +83,27 @@ class SetPage:
         self.boxes.append((left, top, right, bottom))
         self.lines.append(self.line)
         self.blocks.append(self.block)
+        self.reach(right, bottom)
+
+    def add_picture(self, name: str, file: ImageFile, box: Sides) -> None:
+        """A picture among the words so far; all of the page is its place where the box is not on it."""
+        left, top = max(0.0, box[0]), max(0.0, box[1])
+        right, bottom = min(self.width, box[2]), min(self.height, box[3])
+        if right - left < 1 or bottom - top < 1:
+            left, top, right, bottom = 0.0, 0.0, self.width, self.height
+        self.pictures.append(SetPicture(name, len(self.texts), (left, top, right, bottom), file))
+
+    @property
+    def lone_picture(self) -> SetPicture | None:
+        """What is all that the page shows."""
+        return self.pictures[0] if len(self.pictures) == 1 and not self.texts else None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.texts and not self.pictures
+
+    def reach(self, right: float, bottom: float) -> None:
+        """Make the page as large as what ends there needs."""
         self.width, self.height = max(self.width, right + self.margin), max(self.height, bottom + self.margin)
 
 
@@ -94,7 +129,7 @@ class PageSetter:
 
     def break_page(self) -> None:
         """Go on on a new page, unless this one is empty."""
-        if self.pages and self.pages[-1].texts:
+        if self.pages and not self.pages[-1].is_empty:
             self.pages.append(SetPage(self._part))
             self._list = ""
 
@@ -113,7 +148,7 @@ class PageSetter:
         form = mark and ("number" if mark[0].isalnum() else "bullet")
         if not form or form != self._list:
             page.block += bool(page.texts)
-            page.bottom += 0.5 * _PITCH if page.texts else 0.0
+            page.bottom += 0.0 if page.is_empty else 0.5 * _PITCH
         self._list = form
         for row in rows:
             if row:
@@ -154,7 +189,7 @@ class PageSetter:
         filled.sort(key=lambda one: (one.row, one.column))
         page = on or self._page(len({one.row for one in filled}))
         self._list = ""
-        page.bottom += 0.5 * _PITCH if page.texts else 0.0
+        page.bottom += 0.0 if page.is_empty else 0.5 * _PITCH
         page.block += bool(page.texts)
         tables = list(_tables_of_sheet(filled)) if is_sheet else [filled]
         columns, widths = _columns(filled, runs_on=is_sheet)
@@ -180,12 +215,30 @@ class PageSetter:
                 page.line += 1
         page.bottom = max(page.bottom, top)
 
+    def picture(self, name: str, file: ImageFile, width: float, height: float) -> None:
+        """A picture where the last paragraph was set; a large one on a page of its own, unless the file has pages.
+
+        Args:
+            width, height: in its pixels.
+        """
+        scale = min(_PIXEL, (_WIDTH - 2 * _MARGIN) / width, (_HEIGHT - 2 * _MARGIN) / height)
+        is_large = height * scale > _LARGE * _HEIGHT and not self.has_pages
+        if is_large and len(self.pages) < self._limits.pages:
+            self.break_page()
+        page = self._page(int(height * scale / _PITCH))
+        page.bottom += 0.0 if page.is_empty else 0.5 * _PITCH
+        self._list = ""
+        right, bottom = _MARGIN + width * scale, page.bottom + height * scale
+        page.reach(right, bottom)
+        page.add_picture(name, file, (_MARGIN, page.bottom, right, bottom))
+        page.bottom = max(_HEIGHT, bottom) if is_large else bottom
+
     def _page(self, rows: int) -> SetPage:
         """The page for so many rows, which are not parted: a new one where the last is full."""
         if not self.pages:
             self.pages.append(SetPage(self._part))
         page = self.pages[-1]
-        is_full = page.bottom + rows * _PITCH > _HEIGHT - _MARGIN and bool(page.texts)
+        is_full = page.bottom + rows * _PITCH > _HEIGHT - _MARGIN and not page.is_empty
         if is_full and not self.has_pages and page.grids is not None and len(self.pages) < self._limits.pages:
             self.break_page()
         return self.pages[-1]
@@ -374,6 +427,10 @@ class SetFile:
         """The tables of a page (from 1) as the file has them; None where they are to be found."""
         return self.pages[number - 1].grids
 
+    def pictures(self, number: int) -> list[SetPicture]:
+        """The pictures on a page (from 1), in the order of its words."""
+        return self.pages[number - 1].pictures
+
     def text_layer(self, number: int) -> tuple[LayoutWords, LayerStats, PageSize, NDArray[np.float32]]:
         """The words of a page (from 1), statistics, its size, and no lines."""
         page = self.pages[number - 1]
@@ -385,7 +442,8 @@ class SetFile:
     def render(self, number: int, turn: int, *, color: bool, most_pixels: int) -> dict[str, Any]:
         """A page (from 1) as `ImageFile.render` gives it: dark letters on white."""
         page = self.pages[number - 1]
-        scale = min(_DPI / POINTS_PER_INCH, (most_pixels / (page.width * page.height)) ** 0.5)
+        dpi = _DPI_OF_PICTURES if page.pictures else _DPI
+        scale = min(dpi / POINTS_PER_INCH, (most_pixels / (page.width * page.height)) ** 0.5)
         size = (max(1, int(page.width * scale)), max(1, int(page.height * scale)))
         image = Image.new("RGB" if color else "L", size, "white")
         draw = ImageDraw.Draw(image)
@@ -394,6 +452,8 @@ class SetFile:
             pixels = max(1, round((bottom - top) * scale))
             font = fonts.get(pixels) or fonts.setdefault(pixels, ImageFont.load_default(pixels))
             draw.text((left * scale, top * scale), text, fill="black", font=font)
+        for picture in page.pictures:
+            _paste(image, picture, scale)
         turned = np.ascontiguousarray(np.rot90(np.asarray(image), -turn // 90))
         sides = (page.width, page.height) if turn % 180 == 0 else (page.height, page.width)
         return {
@@ -403,3 +463,11 @@ class SetFile:
 
     def close(self) -> None:
         """Nothing is held open between calls."""
+
+
+def _paste(image: Image.Image, picture: SetPicture, scale: float) -> None:
+    """Draw a picture at its place; one that is broken leaves it white."""
+    left, top, right, bottom = (round(side * scale) for side in picture.box)
+    with contextlib.suppress(BadInput):
+        shown, _ = picture.file.upright(1, 0)
+        image.paste(shown.resize((max(1, right - left), max(1, bottom - top))), (left, top))

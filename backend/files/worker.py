@@ -147,6 +147,7 @@ class Worker:
             "width": size.width,
             "height": size.height,
             "grids": grid_fields(file.grids(page)) if isinstance(file, SetFile) else None,
+            "pictures": [[one.first, *one.box] for one in file.pictures(page)] if isinstance(file, SetFile) else [],
         }
         return answer, payload
 
@@ -157,6 +158,8 @@ class Worker:
 
     def _rendered(self, header: dict[str, Any]) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         file, page = _page_of(self._files[header["file"]], header["page"])
+        if header.get("picture") is not None and isinstance(file, SetFile):
+            file, page = file.pictures(page)[header["picture"]].file, 1
         turn = header["turn"]
         color, most_pixels = header["color"], header["most_pixels"]
         if isinstance(file, PdfFile):

@@ -28,7 +28,7 @@ from backend.files.frames import BadFrame, Frame
 from backend.files.limits import FileLimits
 from backend.files.page_codec import grids_of
 from backend.files.pages import POINTS_PER_INCH, Box, RawWord, Ruling
-from backend.files.records import FileInfo, FilePart, LayerStats, ModelPage, PageSize, Raster, TextLayer
+from backend.files.records import FileInfo, FilePart, LayerStats, ModelPage, PageSize, PlacedPicture, Raster, TextLayer
 from backend.files.resolution import Resolution
 from backend.files.speech_records import AudioInfo, AudioSlice
 from backend.files.stored_file import StoredFile
@@ -215,7 +215,8 @@ def text_layer(frame: Frame) -> TextLayer:
         width, height = height, width
     drawn = tuple(Ruling(*side) for side in np.round(ends, 2).tolist())
     grids = None if header.get("grids") is None else grids_of(header["grids"])
-    return TextLayer(width, height, turn, nested, LayerStats(**header["stats"]), drawn, grids)
+    pictures = tuple(PlacedPicture(int(first), Box(*map(float, box))) for first, *box in header.get("pictures", ()))
+    return TextLayer(width, height, turn, nested, LayerStats(**header["stats"]), drawn, grids, pictures)
 
 
 def model_page(frame: Frame, size: tuple[int, int]) -> ModelPage:

@@ -10,8 +10,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from PIL import Image
-
 from backend.errors import BadInput, UnreadableFile
 from backend.files.einvoice.read import read_einvoice
 from backend.files.einvoice.records import EInvoice
@@ -19,7 +17,7 @@ from backend.files.file_types import IMAGES, FileType, sniff
 from backend.files.image_file import ImageFile
 from backend.files.limits import FileLimits
 from backend.files.mapped_file import MappedFile
-from backend.files.office.content import Content, child, local_name
+from backend.files.office.content import HEAD_BYTES, Content, child, local_name, mapped, reason
 from backend.files.office.docx import read_docx
 from backend.files.office.epub import read_epub
 from backend.files.office.mail import read_eml
@@ -38,10 +36,8 @@ _COLUMNS, _LINES = 92, 53  # of a page that shows an electronic invoice
 _NAME_COLUMNS = 22  # of a field's name, before its value
 _ITEM_COLUMNS = (("Description", 40), ("Quantity", 10), ("UnitPrice", 12), ("TaxRate", 8), ("Amount", 14))
 
-_HEAD_BYTES = 64 * 1024
 _MAX_DEPTH = 4  # of archives and mails in each other
 _MAX_PARTS = 1_000
-_LEAST_SIDE, _LEAST_AREA = 64, 40_000  # pixels of a picture that may hold text: icons and rules have fewer
 _LONGEST_METADATA = 500
 _PACKAGES: Mapping[FileType, Callable[[ZipEntries, Content], None]] = {
     FileType.DOCX: read_docx,
@@ -149,10 +145,9 @@ class _Opening:
         kind = self._read(source, kind, content)
         if kind in (FileType.DOC, FileType.PPT) and depth:
             raise UnreadableFile(f"an old Office file ({kind}); send it alone, or save it as {kind}x")
-        parts = [Part("", kind, SetFile(content.setter.pages, content.metadata))] if content.setter.pages else []
-        skipped: list[str] = []
-        for name, data in content.pictures.items():
-            parts += self._picture(name, data, skipped)
+        content.set_pictures()
+        parts = list(_set_parts(content, kind))
+        skipped = content.skipped
         for name, data in content.attachments:
             if len(parts) < _MAX_PARTS:
                 parts += self._attachment(name, data, depth, skipped)
@@ -180,19 +175,6 @@ class _Opening:
                 content.attachments.append((name, entries.read(name)))
         return kind
 
-    def _picture(self, name: str, data: bytes, skipped: list[str]) -> list[Part]:
-        """A picture within a document, where it is large enough to hold text."""
-        try:
-            kind = sniff(data[:_HEAD_BYTES])
-            if kind not in IMAGES or not _may_hold_text(data):
-                return []
-            return [Part(name, kind, ImageFile(_mapped(data), kind, self._limits))]
-        except BadInput as error:
-            skipped.append(_reason(name, error))
-        except Exception as error:  # noqa: BLE001  # a picture that cannot be decoded costs the document nothing else
-            skipped.append(f"{name}: {type(error).__name__}")
-        return []
-
     def _attachment(self, name: str, data: bytes, depth: int, skipped: list[str]) -> list[Part]:
         """The parts of a file within another one; none, with the reason, where it cannot be read."""
         name = printable_line(name)[:200]
@@ -204,7 +186,7 @@ class _Opening:
         except MemoryError:
             raise
         except BadInput as error:
-            skipped.append(_reason(name, error))
+            skipped.append(reason(name, error))
         except Exception as error:  # noqa: BLE001  # as a file of its own it would be refused; the others are read
             skipped.append(f"{name}: {type(error).__name__}")
         return []
@@ -212,12 +194,12 @@ class _Opening:
     def _parts_of(self, data: bytes, depth: int) -> list[Part]:
         if depth >= _MAX_DEPTH:
             raise UnreadableFile(f"archives lie in each other more than {_MAX_DEPTH} deep")
-        kind = sniff(data[:_HEAD_BYTES])
+        kind = sniff(data[:HEAD_BYTES])
         if kind is FileType.PDF:
-            pdf = PdfFile(_mapped(data), self._password)
+            pdf = PdfFile(mapped(data), self._password)
             return [Part("", kind, pdf, lambda: pdf.invoice)]
         if kind in IMAGES:
-            image = ImageFile(_mapped(data), kind, self._limits)
+            image = ImageFile(mapped(data), kind, self._limits)
             image.info()  # which looks at its size
             return [Part("", kind, image)]
         if kind is FileType.AUDIO:
@@ -225,9 +207,13 @@ class _Opening:
         return self.open(io.BytesIO(data), kind, depth + 1).parts
 
 
-def _reason(name: str, error: BadInput) -> str:
-    """Why a part is not read, without the list of what is."""
-    return f"{name}: {str(error).removeprefix('file: ').partition('; read are ')[0]}"
+def _set_parts(content: Content, kind: FileType) -> Iterator[Part]:
+    """The pages that were set; a picture that has one for itself is read as the image that it is."""
+    for picture, pages in groupby(content.setter.pages, key=lambda page: page.lone_picture):
+        if picture is None:
+            yield Part("", kind, SetFile(list(pages), content.metadata))
+        else:
+            yield Part(_joined(next(pages).part, picture.name), picture.file.kind, picture.file)
 
 
 def _package_kind(entries: ZipEntries, guess: FileType) -> FileType:
@@ -260,21 +246,8 @@ _PROPERTIES = {"title": "title", "creator": "author", "subject": "subject", "key
                "created": "created", "modified": "modified"}  # fmt: skip
 
 
-def _may_hold_text(data: bytes) -> bool:
-    with Image.open(io.BytesIO(data)) as image:
-        width, height = image.size
-    return min(width, height) >= _LEAST_SIDE and width * height >= _LEAST_AREA
-
-
 def _joined(outer: str, inner: str) -> str:
     return f"{outer}: {inner}" if outer and inner else outer or inner
-
-
-def _mapped(data: bytes) -> mmap.mmap:
-    """The bytes as a mapping, as files that were sent are."""
-    mapped = mmap.mmap(-1, max(1, len(data)))
-    mapped.write(data)
-    return mapped
 
 
 def _opened_invoice(data: bytes) -> tuple[SetFile, EInvoice]:

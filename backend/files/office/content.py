@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lxml import etree
+from PIL import Image
 
-from backend.errors import TooLarge, UnreadableFile
+from backend.errors import BadInput, TooLarge, UnreadableFile
+from backend.files.file_types import IMAGES, sniff
+from backend.files.image_file import ImageFile
 from backend.files.limits import FileLimits
-from backend.files.set_pages import PageSetter
+from backend.files.set_pages import PageSetter, SetPage, Sides
 
 HEADINGS = (2.0, 1.6, 1.35)  # sizes of letters by level, which formats of answers tell headings by
 
 
+HEAD_BYTES = 64 * 1024
+_LEAST_SIDE, _LEAST_AREA = 64, 40_000  # pixels of a picture that may hold text: icons and rules have fewer
 _ADVICE = {"sheets": "Split the workbook.", "slides": "Split it."}
 
 
@@ -25,6 +32,9 @@ class Content:
     setter: PageSetter = field(init=False)
     metadata: dict[str, str] = field(default_factory=dict)
     pictures: dict[str, bytes] = field(default_factory=dict)  # by name, each once
+    waiting: list[str] = field(default_factory=list)  # names of those that follow what is being set
+    images: int = 0  # pictures that are read
+    skipped: list[str] = field(default_factory=list)  # what could not be read, and why
     attachments: list[tuple[str, bytes]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # comments and footnotes, which follow the text they belong to
 
@@ -41,6 +51,45 @@ class Content:
             self.setter.paragraph(note)
         self.notes.clear()
 
+    def picture(self, name: str, data: bytes, *, on: SetPage | None = None, box: Sides | None = None) -> None:
+        """A picture, the first time that it is shown. Without a page and a place there it waits for `set_pictures`."""
+        if name in self.pictures:
+            return
+        self.pictures[name] = data
+        if on is None or box is None:
+            self.waiting.append(name)
+        elif (image := self._image(name)) is not None:
+            on.add_picture(name, image, box)
+
+    def set_pictures(self) -> None:
+        """The pictures of what was set last, after it."""
+        for name in self.waiting:
+            if (image := self._image(name)) is not None:
+                self.setter.picture(name, image, *image.info()["sizes"][0])
+        self.waiting.clear()
+
+    def _image(self, name: str) -> ImageFile | None:
+        """A picture that is large enough to hold text; one that cannot be decoded costs the document nothing else."""
+        data = self.pictures[name]
+        try:
+            kind = sniff(data[:HEAD_BYTES])
+            if kind not in IMAGES or not _may_hold_text(data):
+                return None
+            if self.images >= self.limits.pages:
+                self.skipped.append(f"{name}: over the limit of {self.limits.pages} pictures (LIMIT_PAGES)")
+                return None
+            image = ImageFile(mapped(data), kind, self.limits)
+            image.info()  # which looks at its size
+            self.images += 1
+            return image
+        except MemoryError:
+            raise
+        except BadInput as error:
+            self.skipped.append(reason(name, error))
+        except Exception as error:  # noqa: BLE001  # whatever the decoder of a broken picture raises
+            self.skipped.append(f"{name}: {type(error).__name__}")
+        return None
+
     def require_pages(self, what: str, count: int) -> None:
         """Raises: TooLarge for more ``sheets`` or ``slides`` than pages may be read."""
         if count > self.limits.pages:
@@ -51,6 +100,24 @@ class Content:
         if insertions or deletions:
             counts = f"{insertions} insertions are read, {deletions} deletions are not"
             self.metadata["tracked_changes"] = counts
+
+
+def _may_hold_text(data: bytes) -> bool:
+    with Image.open(io.BytesIO(data)) as image:
+        width, height = image.size
+    return min(width, height) >= _LEAST_SIDE and width * height >= _LEAST_AREA
+
+
+def mapped(data: bytes) -> mmap.mmap:
+    """The bytes as a mapping, as files that were sent are."""
+    memory = mmap.mmap(-1, max(1, len(data)))
+    memory.write(data)
+    return memory
+
+
+def reason(name: str, error: BadInput) -> str:
+    """Why a part is not read, without the list of what is."""
+    return f"{name}: {str(error).removeprefix('file: ').partition('; read are ')[0]}"
 
 
 def local_name(element: etree._Element) -> str:

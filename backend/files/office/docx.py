@@ -114,6 +114,7 @@ class _Reader:
                 self._content.heading(f"{paragraph.mark} {part}".strip(), paragraph.level)
             elif part.strip():
                 setter.paragraph(part, mark="" if index else paragraph.mark)
+        self._content.set_pictures()
         for box in paragraph.boxes:
             if depth < _MAX_DEPTH:
                 self._blocks(box, depth + 1)
@@ -139,6 +140,7 @@ class _Reader:
                     cells.append(Cell(index, column, "\n".join(self._cell_texts(element)), 1, span))
                 column += span
         self._set_table(cells, len(rows), headers)
+        self._content.set_pictures()
 
     def _set_table(self, cells: list[Cell], rows: int, headers: int) -> None:
         if all(cell.column == 0 for cell in cells):  # a frame around text
@@ -214,7 +216,7 @@ class _Reader:
         if relation is not None and relation.kind == "image" and relation.target in self._entries:
             name = relation.target.rpartition("/")[2]
             if name not in self._content.pictures:
-                self._content.pictures[name] = self._entries.read(relation.target)
+                self._content.picture(name, self._entries.read(relation.target))
 
     def _footnote(self, kind: str, note_id: str) -> str:
         for root in self._related(f"{kind}s"):

@@ -133,6 +133,7 @@ class _Reader:
             self._content.setter.table(cells, header_rows=_header_rows(element))
             for image in element.iter("img"):
                 self._picture(image)
+            self._content.set_pictures()
             self._skip(element)
             return
         if name in _BLOCKS or name in _LEVELS or name == "pre":
@@ -164,6 +165,7 @@ class _Reader:
             text = self._flow.take()
             if text:
                 self._content.heading(text.replace("\n", " "), _LEVELS[name])
+            self._content.set_pictures()
         elif name == "pre":
             self._set()
             self._flow.is_kept -= 1
@@ -182,12 +184,13 @@ class _Reader:
         if text:
             self._content.setter.paragraph(text, mark=self._flow.mark)
             self._flow.mark = ""
+        self._content.set_pictures()
 
     def _picture(self, image: etree._Element) -> None:
         source = image.get("src", "")
         found = _inline_picture(source, len(self._content.pictures) + 1) or self._pictures(source)
         if found is not None and len(self._content.pictures) < _MAX_PICTURES:
-            self._content.pictures.setdefault(*found)
+            self._content.picture(*found)
         elif image.get("alt"):
             self._flow.add(f" {image.get('alt')} ")
 

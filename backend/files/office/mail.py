@@ -71,7 +71,9 @@ def _set_body(content: Content, markup: str | None, text: str | None, inline: di
     elif text is not None:
         for paragraph in re.split(r"\n[ \t]*\n", text.replace("\r", "")):
             content.setter.paragraph(paragraph.strip("\n"))
-    content.pictures.update(inline.values())
+    content.set_pictures()
+    for picture in inline.values():
+        content.picture(*picture)
 
 
 def _parts(message: Message) -> Iterator[Message]:

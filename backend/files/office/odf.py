@@ -20,7 +20,7 @@ from backend.files.office.content import (
 )
 from backend.files.office.numbering import BULLET, Counters, ListLevel
 from backend.files.office.zip_entries import ZipEntries
-from backend.files.set_pages import Cell, SetPage
+from backend.files.set_pages import Cell, SetPage, Sides
 
 _MARKS = {"tab": "\t", "line-break": "\n", "soft-hyphen": ""}
 _FRAMES = frozenset({"section", "index-body", "table-of-content", "alphabetical-index", "user-index", "bibliography"})
@@ -45,8 +45,6 @@ _MAX_DEPTH = 40
 _SLIDE = (794.0, 446.0)  # points
 _PROPERTIES = {"title": "title", "creator": "author", "initial-creator": "author", "subject": "subject",
                "generator": "producer", "creation-date": "created", "date": "modified"}  # fmt: skip
-
-Sides = tuple[float, float, float, float]
 
 
 def read_odf(entries: ZipEntries, content: Content) -> None:
@@ -120,6 +118,7 @@ class _Reader:
                 continue
             self._content.setter.begin_part(attribute(table, "name"))
             self._content.setter.table(self._cells(table), is_sheet=True)
+            self._content.set_pictures()
             for shapes in children(table, "shapes"):
                 self._blocks(shapes)
             self._content.set_notes()
@@ -193,6 +192,7 @@ class _Reader:
                 self._content.setter.break_page()
             elif name in ("frame", "text-box", "g", "custom-shape", "rect", "image"):
                 self._drawn(element)
+                self._content.set_pictures()
             elif name in _FRAMES:
                 self._blocks(element, depth + 1)
 
@@ -208,6 +208,7 @@ class _Reader:
             setter.paragraph(text, mark=mark)
         for frame in element.iter("{*}frame", "{*}custom-shape"):
             self._drawn(frame)
+        self._content.set_pictures()
         if next(descendants(element, "soft-page-break"), None) is not None:
             setter.break_page()
 
@@ -254,6 +255,7 @@ class _Reader:
                 self._content.setter.paragraph(cell.text)
         else:
             self._content.setter.table(cells, header_rows=count or None)
+        self._content.set_pictures()
 
     def _cells(self, table: etree._Element) -> Iterator[Cell]:
         """The cells with text; those that a file states once for many are many."""
@@ -301,13 +303,11 @@ class _Reader:
             for text in self._texts(element):
                 self._content.setter.paragraph(text)
 
-    def _picture(self, image: etree._Element, part: str = "") -> None:
+    def _picture(self, image: etree._Element, page: SetPage | None = None, box: Sides | None = None) -> None:
         name = attribute(image, "href").removeprefix("./")
-        if name in self._entries:
-            base = name.rpartition("/")[2]
-            label = f"{part}: {base}" if part else base
-            if not any(known.endswith(base) for known in self._content.pictures):
-                self._content.pictures[label] = self._entries.read(name)
+        base = name.rpartition("/")[2]
+        if name in self._entries and base not in self._content.pictures:
+            self._content.picture(base, self._entries.read(name), on=page, box=box)
 
     def _shapes(self, parent: etree._Element, page: SetPage, depth: int) -> None:
         for shape in parent:
@@ -330,7 +330,7 @@ class _Reader:
             page.bottom = max(bottom, page.bottom)
             return
         for image in descendants(shape, "image"):
-            self._picture(image, page.part)
+            self._picture(image, page, box)
         is_title = attribute(shape, "class") in ("title", "subtitle")
         items = {one for item in descendants(shape, "list-item") for one in item}
         texts = [

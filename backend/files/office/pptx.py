@@ -21,7 +21,7 @@ from backend.files.office.content import (
 )
 from backend.files.office.numbering import BULLET, formatted
 from backend.files.office.zip_entries import Relation, ZipEntries
-from backend.files.set_pages import Cell, SetPage
+from backend.files.set_pages import Cell, SetPage, Sides
 
 _EMU = 12_700.0  # in a point
 _SIZE = (960.0, 540.0)  # points, where the file does not tell
@@ -30,8 +30,6 @@ _TITLES = frozenset({"title", "ctrTitle"})
 _NUMERALS = {"alpha": "lowerLetter", "roman": "lowerRoman"}  # how their names begin
 _NOT_NOTES = frozenset({"sldNum", "sldImg", "hdr", "ftr", "dt"})
 _MAX_DEPTH = 20  # of groups in each other
-
-Sides = tuple[float, float, float, float]
 
 
 class _Transform(NamedTuple):
@@ -128,7 +126,7 @@ class _Slide:
             if name == "sp":
                 self._text_shape(shape, transform)
             elif name == "pic":
-                self._picture(shape)
+                self._picture(shape, transform)
             elif name == "graphicFrame":
                 self._graphic(shape, transform)
             elif name == "grpSp" and depth < _MAX_DEPTH:
@@ -185,13 +183,15 @@ class _Slide:
             text = "\n".join(texts)
             self._content.setter.placed(self._page, text, place, _fitting(text, place, _BODY))
 
-    def _picture(self, shape: etree._Element) -> None:
+    def _picture(self, shape: etree._Element, transform: _Transform) -> None:
+        frame = child(shape, "spPr", "xfrm")
+        box = (None if frame is None else transform.box(frame)) or (0.0, 0.0, self._page.width, self._page.height)
         for blip in descendants(shape, "blip"):
             relation = self._relations.get(attribute(blip, "embed"))
             if relation is not None and relation.target in self._entries:
-                base = relation.target.rpartition("/")[2]
-                if not any(known.endswith(f"{base}") for known in self._content.pictures):
-                    self._content.pictures[f"{self._page.part}: {base}"] = self._entries.read(relation.target)
+                name = relation.target.rpartition("/")[2]
+                if name not in self._content.pictures:
+                    self._content.picture(name, self._entries.read(relation.target), on=self._page, box=box)
 
     def _notes(self) -> Iterator[str]:
         for relation in self._relations.values():

@@ -289,6 +289,8 @@ class _Reader:
                 self._content.heading(f"{self._mark} {text}".strip(), self._level)
             else:
                 self._content.setter.paragraph(text, mark=self._mark)
+        if not self._table.cells:
+            self._content.set_pictures()
         self._mark, self._breaks_page = "", False
 
     def _taken(self, place: str) -> str:
@@ -319,6 +321,7 @@ class _Reader:
                     self._content.setter.paragraph(cell.text)
             else:
                 self._content.setter.table(table.cells, header_rows=table.headers or None)
+            self._content.set_pictures()
 
     def _end_place(self, place: str) -> None:
         """A group with text of its own has ended: a note, a comment, a header, the mark of an item."""
@@ -350,7 +353,7 @@ class _Reader:
             except ValueError:
                 return
             if picture not in self._content.pictures.values():
-                self._content.pictures[f"image{len(self._content.pictures) + 1}"] = picture
+                self._content.picture(f"image{len(self._content.pictures) + 1}", picture)
 
 
 def _without_surrogates(text: str) -> str:

@@ -205,7 +205,8 @@ def _drawing(book: _Book, relation: Relation) -> None:
         if picture is not None and picture.target in book.entries:
             name = picture.target.rpartition("/")[2]
             if name not in book.content.pictures:
-                book.content.pictures[name] = book.entries.read(picture.target)
+                book.content.picture(name, book.entries.read(picture.target))
+    book.content.set_pictures()
 
 
 def _comments(book: _Book, relation: Relation) -> None:
