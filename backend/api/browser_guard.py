@@ -24,6 +24,7 @@ _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa", ".test",
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:/\[\]@]+)(?::\d*)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(.+)", re.IGNORECASE)
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+CLEARING_PATH = "/v1/clear/results"  # docling-serve's, which deletes by GET: a page's picture could ask for it
 _SHOWN_CHARS = 80
 
 
@@ -49,7 +50,8 @@ class BrowserGuardMiddleware:
             host = headers.get(b"host", b"")
             if not is_known_host(host, self._hosts) and scope["path"] not in PROBE_PATHS:
                 raise _wrong_host(host)
-            if scope["method"] not in _SAFE_METHODS and is_cross_site(headers, self._origins):
+            is_safe = scope["method"] in _SAFE_METHODS and scope["path"] != CLEARING_PATH
+            if not is_safe and is_cross_site(headers, self._origins):
                 raise _cross_site(headers)
         await self._app(scope, receive, send)
 

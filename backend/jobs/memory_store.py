@@ -165,6 +165,13 @@ class MemoryJobStore:
     async def live(self, owner: str) -> int:
         return sum(entry.job.owner == owner for entry in self._live.values())
 
+    async def position(self, job_id: str) -> int | None:
+        return next((place for place, waiting in enumerate(self._queue, 1) if waiting == job_id), None)
+
+    async def ended(self, owner: str) -> list[str]:
+        self._expire()
+        return list(self._ended_of[owner].jobs) if owner in self._ended_of else []
+
     async def forget(self, job: Job) -> None:
         self._drop(job.id)
         self._deleted.append(job.id)

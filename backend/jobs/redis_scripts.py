@@ -182,7 +182,7 @@ local keys = {KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]}
 if args.status == 'ended' then
   redis.call('XADD', KEYS[3], '*', 'kind', 'end', 'data', '')
   expire('PEXPIREAT', args.expires_ms, args.id, KEYS[2], keys)
-  if args.files_bytes > 0 then keep_file(KEYS[9], KEYS[10]) end
+  keep_file(KEYS[9], KEYS[10])
 else
   expire('PEXPIRE', args.live_ms, args.id, KEYS[2], keys)
 end
@@ -241,6 +241,22 @@ redis.call('HSET', KEYS[3], 'v', 'deleted')
 redis.call('PEXPIRE', KEYS[3], args.deleted_ms)
 """
 )
+
+# KEYS: job, shared queue; ARGV: args. Entries behind the last that a replica was given wait in their order
+# args: group
+POSITION = """
+local args = cjson.decode(ARGV[1])
+local place = redis.call('HMGET', KEYS[1], 'queue', 'entry')
+if place[1] ~= KEYS[2] or not place[2] then return 0 end
+for _, flat in ipairs(redis.call('XINFO', 'GROUPS', KEYS[2])) do
+  local group = {}
+  for at = 1, #flat, 2 do group[flat[at]] = flat[at + 1] end
+  if group.name == args.group then
+    return #redis.call('XRANGE', KEYS[2], '(' .. group['last-delivered-id'], place[2])
+  end
+end
+return 0
+"""
 
 # KEYS: job, pages, events; ARGV: version, progress, live_ms, page number or '', packed page, page event
 WRITE_PROGRESS = """

@@ -25,7 +25,7 @@ from backend.jobs.records import EventKind, Job, JobClaim, JobEvent, JobQuota, P
 from backend.jobs.redis_chunks import RedisChunks, dropped
 from backend.jobs.redis_connections import RedisConnections, stream_entry
 from backend.jobs.redis_queue import GROUP, RedisQueue, place_of
-from backend.jobs.redis_scripts import ADD, COUNT_LIVE, DISCARD, FORGET, LINK, RESTORE, SWAP, WRITE_PROGRESS
+from backend.jobs.redis_scripts import ADD, COUNT_LIVE, DISCARD, FORGET, LINK, POSITION, RESTORE, SWAP, WRITE_PROGRESS
 from backend.jobs.redis_sweep import QueueSweep
 from backend.jobs.states import check_quota, same_job, too_many
 from backend.jobs.store import Renewal, Swap
@@ -37,6 +37,7 @@ _WRITING_S = 3600.0  # at least, else JOB_TTL_S: how long a file without a job, 
 _DELETED_S = 3600.0  # at least, after the longest run that may write its result, and JOB_TTL_S: a deleted job is known
 _BEGINNING = "0-0"
 _FILES_SHARE = 4  # of a Redis' maxmemory the files of one key's ended jobs take at most a quarter
+_NO_LIMIT = 2**53
 _STORE_READERS = 4  # blocking reads for jobs and cancellations
 _log = logging.getLogger(__name__)
 
@@ -195,6 +196,14 @@ class RedisJobStore:
         """Of the jobs that were added under a quota."""
         return int(await self._redis.run(COUNT_LIVE, (self._name("live", owner),), self._us))
 
+    async def position(self, job_id: str) -> int | None:
+        keys = (self._part(job_id), self._queue.shared)
+        return int(await self._redis.run(POSITION, keys, self._us)) or None
+
+    async def ended(self, owner: str) -> list[str]:
+        members = await self._redis.call("ZRANGE", self._name("files", owner), 0, -1)
+        return [member.decode().partition(" ")[2] for member in members]
+
     async def forget(self, job: Job) -> None:
         parts = (self._part(job.id, part) for part in ("names", "file", "pages", "events"))
         deleted_ms = _ms(max(job.limit_s + _DELETED_S, job.ttl_s))
@@ -313,13 +322,13 @@ class RedisJobStore:
         """A `Swap`; with ``chunks`` -1 nothing is changed, and "ready" says that a result may be written."""
         parts = (self._part(old.id, part) for part in ("names", "events", "file", "pages"))
         keys = (self._part(old.id), *parts, self._result_of(new), self._queue.shared, self._cancelled)
-        has_share = old.owner != ANYBODY.owner
+        has_share = old.owner != ANYBODY.owner and self._redis.limit_bytes > 0
         arguments = {
             **self._values_of(new),
             "old": str(old.version),
             "cancelled": new.status == "cancelled",
             "size": str(old.file.size_bytes),
-            "files_bytes": self._redis.limit_bytes // _FILES_SHARE if has_share else 0,
+            "files_bytes": self._redis.limit_bytes // _FILES_SHARE if has_share else _NO_LIMIT,
             "claimed": () if claim is None else place_of(claim),
             "chunks": chunks,
         }

@@ -264,6 +264,20 @@ class JobService:
                 self._telemetry.document_jobs_total.labels("cancelled").inc()
                 return changed
 
+    async def position(self, job: Job) -> int | None:
+        """The place of a waiting job in the queue, from 1; None for one that no longer waits."""
+        return None if job.status != "queued" else await self._store.position(job.id)
+
+    async def forget_ended(self, owner: str, dialect: str, *, older_than_s: float) -> None:
+        """Delete the jobs of an owner that another service's dialect sent and that ended so long ago."""
+        for job_id in await self._store.ended(owner):
+            job = await self._store.find(job_id)
+            if job is None or job.ended_s is None or job.options.get("answer", {}).get("dialect") != dialect:
+                continue
+            if job.ended_s <= self._now() - older_than_s:
+                await self._store.forget(job)
+                self._passwords.pop(job_id, None)
+
     def events(self, job: Job, after: str) -> EventWatch:
         """What happened to the job after this event id, then what happens, up to its end; to be closed by the caller.
 

@@ -99,6 +99,12 @@ class JobStore(Protocol):
     async def live(self, owner: str) -> int:
         """How many jobs of an owner are queued or running."""
 
+    async def position(self, job_id: str) -> int | None:
+        """The place of a waiting job in the queue, from 1; None for one that no longer waits, or for one process."""
+
+    async def ended(self, owner: str) -> list[str]:
+        """Ids of an owner's ended jobs, those first that are forgotten first."""
+
     async def held(self) -> list[JobClaim]:
         """Claims that keep jobs from other processes, of running jobs too: given to this one, or queued for it alone.
 

@@ -121,7 +121,7 @@ async def test_a_task_of_two_files() -> None:
         ended = await polled(api, task["task_id"])
         result = await api.client.get(f"/v1/result/{task['task_id']}")
 
-    assert ("convert", "pending", None) == (task["task_type"], task["task_status"], task["task_position"])
+    assert ("convert", "pending") == (task["task_type"], task["task_status"])
     assert ("success", 2, 2) == (
         ended["task_status"], ended["task_meta"]["num_docs"], ended["task_meta"]["num_succeeded"],
     )  # fmt: skip
@@ -142,6 +142,42 @@ async def test_a_task_that_waits() -> None:
 
     assert ("started", "success") == (running["task_status"], ended["task_status"])
     assert "Task result not found. Please wait for a completion status." == early.json()["detail"]
+
+
+async def test_places_in_the_queue() -> None:
+    """Told while a task waits, and in order; not of one that runs."""
+    async with opened(process := FakeProcess(stops_at=1)) as api:
+        tasks = []
+        for name in ("a.pdf", "b.pdf", "c.pdf"):
+            files = {"files": (name, PDF + name.encode())}
+            tasks.append((await api.client.post("/v1/convert/file/async", files=files)).json()["task_id"])
+            if name == "a.pdf":
+                await process.started.get()
+        places = [(await polled(api, task, "0"))["task_position"] for task in tasks]
+        process.gate.set()
+        ended = [await polled(api, task) for task in tasks]
+
+    assert [None, 1, 2] == places
+    assert {("success", None)} == {(task["task_status"], task["task_position"]) for task in ended}
+
+
+async def test_results_are_cleared() -> None:
+    """Those of ended tasks, by age; jobs of other routes stay, and no other site's page can ask for it."""
+    async with opened(FakeProcess()) as api:
+        task = (await api.client.post("/v1/convert/file/async", files=FILES)).json()["task_id"]
+        job = (await api.client.post("/v1/jobs", files={"file": ("a.pdf", PDF)})).json()["id"]
+        await polled(api, task)
+        kept = await api.client.get("/v1/clear/results")
+        before = (await api.client.get(f"/v1/result/{task}")).status_code
+        problem(await api.client.get("/v1/clear/results?older_then=x"), 422, "invalid_field", "older_then")
+        problem(await api.client.get("/v1/clear/results", headers={"Sec-Fetch-Site": "cross-site"}), 403, "cross_site")
+        cleared = await api.client.get("/v1/clear/results?older_then=0")
+        after = (await api.client.get(f"/v1/result/{task}")).json()
+
+        assert {"status": "ok"} == kept.json() == cleared.json()
+        assert (200, "Task not found.") == (before, after["detail"])
+        assert 200 == (await api.client.get(f"/v1/jobs/{job}")).status_code
+        assert {"status": "ok"} == (await api.client.get("/v1/clear/converters")).json()
 
 
 async def test_a_task_that_fails() -> None:

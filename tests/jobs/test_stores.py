@@ -72,6 +72,31 @@ async def test_add_find_and_take(store):
     assert ["one", "two"] == [(await store.take()).job_id, (await store.take()).job_id]
 
 
+async def test_places_in_the_queue(store):
+    """Jobs that wait, in order; none of one that was taken or is not there."""
+    for name in ("one", "two", "three"):
+        await added(store, job(name))
+    assert [1, 2, 3, None] == [await store.position(name) for name in ("one", "two", "three", "four")]
+    await store.take()
+
+    assert [None, 1, 2] == [await store.position(name) for name in ("one", "two", "three")]
+
+
+async def test_ended_jobs_of_an_owner(store):
+    """Not those that run, nor another's, nor those that were deleted."""
+    _, running = await started(store, job("one"))
+    other = job("two")
+    await added(store, other)
+    assert [] == await store.ended(running.owner)
+    done = moved(running, "succeed")
+    await store.swap(running, done, b"{}")
+
+    assert ["one"] == await store.ended(running.owner)
+    assert [] == await store.ended("nobody")
+    await store.forget(done)
+    assert [] == await store.ended(running.owner)
+
+
 async def test_take_waits_for_a_job(store):
     taking = asyncio.create_task(store.take())
     await asyncio.sleep(0)

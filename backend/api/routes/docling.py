@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from starlette.requests import Request
 from starlette.responses import Response
 
+from backend.api.browser_guard import CLEARING_PATH
 from backend.api.dependencies import Handle, limits_of, owner_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import validate_fields
@@ -335,7 +336,7 @@ async def _submitted(request: Request, receiving: _Receiving) -> Response:
             (await submit_job(request, JobRequest(upload.stored, upload.name, options, answer=answer)))[0]
             for upload in uploads
         ]
-    return json_response(_status(jobs))
+    return json_response(await _status(request, jobs))
 
 
 async def poll(request: Request) -> Response:
@@ -347,7 +348,7 @@ async def poll(request: Request) -> Response:
     if wait_s and not all(job.ended for job in jobs):
         await call_within_limit(request, _wait(request, jobs, min(wait_s, limits_of(request).request_s - 1)))
         jobs = await _task_of(request)
-    return json_response(_status(jobs))
+    return json_response(await _status(request, jobs))
 
 
 async def _wait(request: Request, jobs: Sequence[Job], wait_s: float) -> None:
@@ -397,8 +398,28 @@ def _asked_of(job: Job) -> Asked:
     return Asked(**{**values, "formats": tuple(values["formats"])})
 
 
-def _status(jobs: Sequence[Job]) -> dict[str, Any]:
+async def clear_results(request: Request) -> Response:
+    """Delete this key's tasks that ended `older_then` seconds ago, as docling spells it; those of other routes stay."""
+    older_than_s = number_of(request.query_params.get("older_then", "3600"))
+    if not older_than_s >= 0:
+        raise InvalidField("older_then: must be a number of seconds from 0", param="older_then")
+    jobs = _jobs_of(request)
+    await call_within_limit(request, jobs.forget_ended(owner_of(request), "docling", older_than_s=older_than_s))
+    return json_response({"status": "ok"})
+
+
+async def clear_converters(_: Request) -> Response:
+    """Nothing to clear: readers and models are shared with every request, and leave memory by MODEL_KEEP_ALIVE_S."""
+    return json_response({"status": "ok"})
+
+
+async def _status(request: Request, jobs: Sequence[Job]) -> dict[str, Any]:
     """docling's TaskStatusResponse."""
+    waits = all(job.status == "queued" for job in jobs)
+    return {**_state_of(jobs), "task_position": await _jobs_of(request).position(jobs[0]) if waits else None}
+
+
+def _state_of(jobs: Sequence[Job]) -> dict[str, Any]:
     states = [job.status for job in jobs]
     ended = [state for state in states if state in ENDED]
     succeeded = states.count("succeeded")
@@ -412,7 +433,6 @@ def _status(jobs: Sequence[Job]) -> dict[str, Any]:
         "task_id": "-".join(job.id for job in jobs),
         "task_type": "chunk" if _asked_of(jobs[0]).chunks else "convert",
         "task_status": status,
-        "task_position": None,
         "task_meta": {
             "num_docs": len(jobs),
             "num_processed": len(ended),
@@ -598,7 +618,7 @@ _TASK = {
     "task_id": _ID,
     "task_type": "convert",
     "task_status": "pending",
-    "task_position": None,
+    "task_position": 1,
     "task_meta": {"num_docs": 1, "num_processed": 0, "num_succeeded": 0, "num_failed": 0},
     "error_message": None,
     "failure": None,
@@ -614,6 +634,7 @@ _CHUNKER = {
     "example": "hybrid",
 }
 _WAIT = {"name": "wait", "in": "query", "schema": {"type": "number", "minimum": 0, "default": 0}}
+_OLDER = {"name": "older_then", "in": "query", "schema": {"type": "number", "minimum": 0, "default": 3600}}
 _SOURCES = {"sources": [{"kind": "file", "base64_string": "JVBERi0xLjcK", "filename": "invoice.pdf"}]}
 
 
@@ -672,4 +693,13 @@ ROUTES = (
         errors=(404,),
         parameters=(_ID_PARAMETER,),
     ),
+    get(
+        CLEARING_PATH,
+        clear_results,
+        tag=_TAG,
+        example={"status": "ok"},
+        errors=(403, 422, 504),
+        parameters=(_OLDER,),
+    ),
+    get("/v1/clear/converters", clear_converters, tag=_TAG, example={"status": "ok"}),
 )
