@@ -42,10 +42,8 @@ def test_other_entries_stay(file):
         pytest.param(b'{"version": 1, "entr', "cannot be read", id="cut-short"),
         pytest.param(b"\xff\xfe\x00", "cannot be read", id="not-text"),
         pytest.param(b"[]", "another layout", id="a-list"),
-        pytest.param(b"null", "another layout", id="null"),
         pytest.param(b"{}", "another layout", id="no-version"),
         pytest.param(b'{"version": 2, "entries": {"key": {}}}', "another layout", id="of-a-later-version"),
-        pytest.param(b'{"version": 0, "entries": {"key": {}}}', "another layout", id="of-an-earlier-version"),
         pytest.param(b'{"version": 1, "entries": []}', "another layout", id="entries-in-a-list"),
     ],
 )

@@ -38,11 +38,9 @@ def closed():
     [
         pytest.param(Terminal(), Terminal(), False, False, True, id="a-person"),
         pytest.param(io.StringIO(), Terminal(), False, False, False, id="input-from-a-pipe"),
-        pytest.param(Terminal(), io.StringIO(), False, False, False, id="output-to-a-file"),
         pytest.param(Terminal(), Terminal(), True, False, False, id="ci-on-a-pseudo-terminal"),
         pytest.param(Terminal(), Terminal(), False, True, False, id="no-questions-wanted"),
         pytest.param(None, Terminal(), False, False, False, id="no-input-at-all"),
-        pytest.param(Terminal(), None, False, False, False, id="no-output-at-all"),
         pytest.param(closed(), Terminal(), False, False, False, id="input-closed"),
         pytest.param(Terminal(), closed(), False, False, False, id="output-closed"),
     ],

@@ -52,7 +52,6 @@ SAVED = SavedChoice("GPU-b", "NVIDIA GeForce RTX 4090", 24 * GIB, "580.95.05", "
     [
         pytest.param(CPU, Request(), [], "CPU: no NVIDIA driver answers", id="auto-without-a-gpu-says-why"),
         pytest.param(CPU, Request("cpu"), [], "as asked for", id="cpu-asked-for"),
-        pytest.param(TWO, Request("cpu"), [], "as asked for", id="cpu-asked-for-beside-gpus"),
         pytest.param(TWO, Request(use_gpu=False), [], "as asked for", id="gpu-not-wanted"),
         pytest.param(ONE, Request(), [IDLE], "automatic choice, the only usable card", id="auto-one-card"),
         pytest.param(TWO, Request(), [IDLE], "the most free memory (21.0 GiB) of 2 cards", id="auto-free-not-total"),
@@ -63,12 +62,10 @@ SAVED = SavedChoice("GPU-b", "NVIDIA GeForce RTX 4090", 24 * GIB, "580.95.05", "
         pytest.param(TWO, Request("cuda:all"), [BUSY, IDLE], "all usable ones", id="all"),
         pytest.param(THREE, Request("cuda:all"), [BUSY, IDLE], "all usable ones", id="all-usable"),
         pytest.param(TWO, Request("cuda:1,cuda:0"), [IDLE, BUSY], "L4 and NVIDIA GeForce", id="two-in-the-order-named"),
-        pytest.param(TWO, Request("cuda:0, cuda:1"), [BUSY, IDLE], "DEVICE=cuda:0, cuda:1", id="with-a-blank"),
         pytest.param(TWO, Request(gpu=0), [BUSY], "RTX 4090: --gpu 0", id="option"),
         pytest.param(TWO, Request("cuda:1", gpu=0), [BUSY], "--gpu 0", id="option-before-device"),
         pytest.param(TWO, Request("cpu", gpu=0), [BUSY], "--gpu 0", id="option-before-cpu"),
         pytest.param(MPS, Request(), [APPLE], "Apple M3 Pro: automatic choice", id="apple"),
-        pytest.param(MPS, Request("mps"), [APPLE], "DEVICE=mps", id="apple-named"),
         pytest.param(MPS, Request("mps:0"), [APPLE], "DEVICE=mps:0", id="apple-numbered"),
         pytest.param(BROKEN, Request(), [], "CPU: NVIDIA GeForce RTX 5090: torch cannot", id="auto-falls-back-loudly"),
     ],
@@ -94,7 +91,6 @@ def test_choose(facts, wanted, devices, reason):
             id="one-too-far",
         ),
         pytest.param(TWO, Request(gpu=2), "--gpu 2, but found 2 cards", id="option-too-far"),
-        pytest.param(TWO, Request(gpu=-1), "--gpu -1, but found 2 cards", id="option-negative"),
         pytest.param(THREE, Request("cuda:2"), "Tesla K80 cannot be used: torch has no sm_37", id="an-unusable-card"),
         pytest.param(THREE, Request(gpu=2), "Tesla K80 cannot be used: torch has no sm_37", id="option-unusable"),
         pytest.param(THREE, Request("cuda:3"), "Tesla K80 cannot be used", id="too-far-lists-the-unusable"),
@@ -102,7 +98,6 @@ def test_choose(facts, wanted, devices, reason):
         pytest.param(BROKEN, Request(use_gpu=True), "pip install torch==2.13.0", id="wrong-build-demanded"),
         pytest.param(BROKEN, Request(gpu=0), "RTX 5090 cannot be used: torch cannot", id="wrong-build-by-its-place"),
         pytest.param(TWO, Request("mps"), "DEVICE=mps, but found 2 cards", id="mps-on-an-nvidia-machine"),
-        pytest.param(MPS, Request("cuda"), "found 1 mps device: 0 Apple M3 Pro", id="cuda-on-an-apple"),
         pytest.param(MPS, Request("mps:1"), "is not a device", id="apple-has-one"),
         pytest.param(TWO, Request("cuda", use_gpu=False), "contradicts USE_GPU=false", id="contradiction"),
         pytest.param(
@@ -112,9 +107,6 @@ def test_choose(facts, wanted, devices, reason):
         pytest.param(TWO, Request("cuda:1,cuda:1"), "names a card twice", id="named-twice"),
         pytest.param(TWO, Request("gpu"), "use auto, cpu, cuda, cuda:N, cuda:all", id="no-such-word"),
         pytest.param(TWO, Request("cuda:²"), "is not a device", id="a-digit-that-is-no-number"),
-        pytest.param(TWO, Request("cuda:0,"), "is not a device", id="a-comma-too-many"),
-        pytest.param(TWO, Request("cuda:all,cuda:0"), "is not a device", id="all-and-one"),
-        pytest.param(TWO, Request("cpu:0"), "is not a device", id="cpu-with-a-number"),
         pytest.param(TWO, Request(""), "is not a device", id="empty"),
         pytest.param(TWO, Request("gpu", gpu=0), "is not a device", id="a-bad-word-behind-an-option"),
     ],
@@ -204,7 +196,7 @@ def test_what_would_bring_a_card_back():
 
 @pytest.mark.parametrize(
     ("device", "notes"),
-    [("auto", 0), ("cuda:0", 0), ("cuda:1", 1), ("cpu", 1)],
+    [("auto", 0), ("cuda:0", 0), ("cpu", 1)],
 )
 def test_an_option_says_what_it_overrides(device, notes):
     """--gpu overrides DEVICE, with a note."""
@@ -254,10 +246,7 @@ def test_most_free(gpus, expected):
     ("wanted", "expected"),
     [
         (Request(), True),
-        (Request(use_gpu=True), True),
-        (Request("cuda"), True),
         (Request("cpu"), False),
-        (Request("cpu", gpu=0), True),
         (Request(use_gpu=False), False),
         (Request(use_gpu=False, gpu=0), False),
     ],

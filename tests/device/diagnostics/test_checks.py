@@ -76,7 +76,6 @@ def last(diagnosis: Diagnosis, topic: str) -> Finding:
         pytest.param("h200", Verdict.GOOD, [], id="h200"),
         pytest.param("h100-mig", Verdict.GOOD, [], id="h100-mig"),
         pytest.param("t4", Verdict.GOOD, [], id="t4"),
-        pytest.param("v100", Verdict.GOOD, [], id="v100"),
         pytest.param("gb10", Verdict.GOOD, [], id="gb10"),
         pytest.param("apple-m3", Verdict.GOOD, [], id="apple-m3"),
         pytest.param("wsl2", Verdict.GOOD, [], id="wsl2"),
@@ -170,7 +169,6 @@ def test_a_driver_that_does_not_answer(why):
         pytest.param(ONE, {}, Status.OK, "NVIDIA 580.95.05, runs CUDA up to 13.0", id="well"),
         pytest.param(replace(ONE, driver=Driver("999")), {}, Status.OK, "NVIDIA 999", id="cuda-unknown"),
         pytest.param(replace(ONE, driver=Driver("470", (11, 4))), {}, Status.WARN, "before CUDA 12.0", id="too-old"),
-        pytest.param(replace(ONE, driver=Driver("535", (12, 0))), {}, Status.OK, "up to 12.0", id="old-enough"),
         pytest.param(replace(ONE, driver=Driver("580", fault="it limps")), {}, Status.WARN, "it limps", id="limps"),
         pytest.param(
             replace(CPU, driver=DRIVER, why_no_gpu="it lists no card"), {}, Status.WARN, "lists no card", id="no-cards"
@@ -220,7 +218,6 @@ def test_a_container_without_a_card():
     ("memory_bytes", "free_bytes", "status"),
     [
         (8 * GIB, 6 * GIB, Status.OK),
-        (8 * GIB, None, Status.OK),
         (8 * GIB, GIB, Status.WARN),
         (GIB, None, Status.WARN),
     ],

@@ -39,7 +39,6 @@ def write(folder: Path, **files: str) -> Path:
         pytest.param({"cpu_dot_max": "max 100000\n"}, 8, id="v2-without-a-quota"),
         pytest.param({"cpu_dot_max": "200000 100000\n"}, 2, id="v2-two-cores"),
         pytest.param({"cpu_dot_max": "150000 100000\n"}, 2, id="v2-one-and-a-half-are-two-lanes"),
-        pytest.param({"cpu_dot_max": "50000 100000\n"}, 1, id="v2-half-a-core-is-one"),
         pytest.param({"cpu_dot_max": "1000 100000\n"}, 1, id="v2-hardly-anything-is-still-one"),
         pytest.param({"cpu_dot_max": "6400000 100000\n"}, 8, id="v2-more-than-there-are"),
         pytest.param({"cpu_dot_max": "nonsense\n"}, 8, id="v2-unreadable"),

@@ -27,7 +27,6 @@ def grown(limits: AdaptiveCountLimit, length: int, times: int) -> list[int]:
 @pytest.mark.parametrize(
     ("length", "headroom", "expected"),
     [
-        pytest.param(64, 1100, 100, id="the-tables"),
         pytest.param(60, 1100, 100, id="the-next-bucket-up"),
         pytest.param(64, 0, 1, id="a-lone-item-is-always-tried"),
         pytest.param(9999, PLENTY, 1, id="beyond-the-table-one-alone"),

@@ -423,7 +423,6 @@ TABLE = PREDICTION.table
     ("free", "found"),
     [
         pytest.param(10 * GIB, True, id="as-much-free"),
-        pytest.param(20 * GIB, True, id="more"),
         pytest.param(int(9.6 * GIB), True, id="a-desktop-breathes"),
         pytest.param(9 * GIB, False, id="a-neighbour-has-come"),
         pytest.param(None, True, id="unknown"),

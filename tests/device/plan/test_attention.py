@@ -50,13 +50,6 @@ def fields(uses):
             id="ada",
         ),
         pytest.param(
-            CUDA,
-            (12, 0),
-            "Linux",
-            {"bf16": ("flash", "efficient"), "fp16": ("flash", "efficient"), "fp32": ("efficient", "efficient")},
-            id="blackwell",
-        ),
-        pytest.param(
             CUDA, (7, 5), "Linux", {"fp16": ("efficient", "efficient"), "fp32": ("efficient", "efficient")}, id="turing"
         ),
         pytest.param(
@@ -180,7 +173,6 @@ def test_expected_report_of_simulated_machines(name):
     [
         pytest.param((7, 5), ["needs an Ampere card"], id="turing"),
         pytest.param((8, 9), ["a mask rules flash out", "float32 never runs flash"], id="ada"),
-        pytest.param((12, 0), ["a mask rules flash out", "float32 never runs flash"], id="blackwell"),
     ],
 )
 def test_advice(capability, words):

@@ -155,11 +155,6 @@ def test_what_is_unknown_is_absent(found, absent):
     assert [] == [name for name in absent if PREFIX + name.removesuffix("_total") in families(found)]
 
 
-def test_a_lost_card_is_told():
-    """The series that alert rules use is there when all others are absent."""
-    assert [(L4, 1.0), (T4, 1.0)] == series(report(samples=[LOST]), "gpu_lost")
-
-
 def test_names_are_escaped():
     """A name with quotes cannot break the format."""
     card = TWO_CARDS.gpus[0]

@@ -145,40 +145,6 @@ def test_report_does_not_query_the_driver():
     assert (["GPU-1"], ["cuda:0"]) == (setup.driver.asked, setup.torch.asked)
 
 
-def test_report():
-    """Card, allocator, ceiling, headroom, the service's totals, and the state of the collector."""
-    setup = MonitorSetup(batch_bytes={"cuda:0": 2 * GIB}.get, counters=lambda: {"oom_recoveries_total": 4.0}).after(3)
-
-    found = json.loads(json.dumps(setup.monitor.report()))
-
-    [device] = found["devices"]
-    assert (0.5, 2 * GIB, 20 * GIB, 3) == (
-        found["gpus"][0]["utilization_ratio"],
-        device["allocator"]["allocated_bytes"],
-        device["ceiling_bytes"],
-        device["history"]["samples"],
-    )
-    assert 18 * GIB - RESERVE_BYTES == device["headroom"]["bytes"]
-    assert pytest.approx((18 * GIB - RESERVE_BYTES) / (2 * GIB)) == device["headroom"]["batches"]
-    assert {"oom_recoveries_total": 4.0} == found["counters"]
-    assert {
-        "running": False,
-        "interval_s": 1.0,
-        "looks": 3,
-        "errors": 0,
-        "last_success_timestamp_s": 1.7e9 + setup.clock.now,
-    } == found["collector"]
-
-
-def test_a_cpu_without_any_source():
-    """The service without a GPU: no driver, no torch, the same answer."""
-    found = DeviceMonitor(CPU, [ON_CPU]).report()
-
-    assert (False, [], "cpu") == (found["available"], found["gpus"], found["device"])
-    assert 0 < found["memory"]["used_bytes"] <= found["memory"]["total_bytes"]
-    assert found["devices"][0]["headroom"]["bytes"] > 0
-
-
 def test_memory_for_less_than_a_batch(caplog):
     """One alert and one log line when it begins, none while it is active, another after it has ended."""
     free = [3, *[1] * 12, *[9] * 12, *[1] * 12]
@@ -440,29 +406,6 @@ def test_every_simulated_machine(name):
     assert found["devices"][0]["headroom"]["bytes"] > 0
     assert ("financia_gpu_info" in families) is bool(facts.gpus)
     assert recorder.get_latest_metrics()["memory_allocated_gb"] > 0.0
-
-
-def test_the_simulated_vanishing_card(caplog):
-    """The card is lost after three samples and returns later; report and alerts follow."""
-    machine, facts = simulated("vanishing"), machine_facts("vanishing")
-    begun = []
-    found = DeviceMonitor(
-        facts,
-        [place(facts, DeviceRequest())],
-        driver=machine.driver_source,
-        torch_source=machine.torch_source,
-        on_alert=lambda device, alert: begun.append((device, alert.kind)),
-        host=host,
-    )
-    losses = []
-    for turn in range(8):
-        machine.driver_source.lost = machine.driver_source.lost and turn < 6
-        found._thread.call_once()
-        losses.append(bool(found.report()["gpus"][0]["lost"]))
-
-    assert [False] * 3 + [True] * 3 + [False] * 2 == losses
-    assert [("cuda:0", AlertKind.LOST)] == begun
-    assert 3 == found.report()["collector"]["errors"]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("rtx-4070-laptop", 1.0), ("wsl2", 5.0)])
