@@ -53,7 +53,7 @@ async def test_a_wrong_key(services):
     assert not services.loader.sources
 
 
-@pytest.mark.parametrize("body", [{}, {"source": ""}, {"source": 3}, {"source": "x", "task": "dancing"}])
+@pytest.mark.parametrize("body", [{}, {"source": ""}, {"source": 3}])
 async def test_bad_requests(services, body):
     """422 or 400 with the field at fault, and nothing is loaded."""
     async with connect(services, KEYS) as client:

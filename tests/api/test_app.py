@@ -223,7 +223,6 @@ def test_every_reference_is_defined(document: dict[str, Any]) -> None:
         ("/v1/decode", "POST /decode"),
         ("/v1/embedding", "POST /v1/embeddings"),
         ("/v1/v1/vector_stores/vs_1/search/", "POST /v1/vector_stores/vs_1/search"),
-        ("/audio/transcriptions", "POST /v1/audio/transcriptions"),
     ],
 )
 async def test_a_path_that_is_nearly_a_route(client: httpx.AsyncClient, path: str, meant: str) -> None:

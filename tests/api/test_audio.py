@@ -100,7 +100,6 @@ async def test_the_body_may_be_the_file(client: httpx.AsyncClient, services: Fak
         pytest.param({"timestamp_granularities__": ["word", "segment"]}, True, True, id="repeated"),
         pytest.param({"timestamp_granularities__": '["word", "segment"]'}, True, True, id="json"),
         pytest.param({"timestamp_granularities": "segment,word"}, True, True, id="commas"),
-        pytest.param({"timestamp_granularities": ["segment", "word"]}, True, True, id="repeated-without-brackets"),
         pytest.param({"timestamp_granularities__": ""}, False, True, id="empty"),
     ],
 )
@@ -185,7 +184,6 @@ async def test_subtitles_are_cut_at_words(
         ({"languages__": ["es", "klingon"]}, "invalid_field", ("klingon",)),
         ({"response_format": "xml"}, "invalid_field", ("response_format", "verbose_json")),
         ({"response_format": "diarized_json"}, "invalid_field", ("speakers are not told apart", "verbose_json")),
-        ({"temperature": "1.5"}, "invalid_field", ("temperature", "1.5")),
         ({"temperature": "nan"}, "invalid_field", ("temperature",)),
         ({"timestamp_granularities__": "line"}, "invalid_field", ("timestamp_granularities", "segment", "line")),
         ({"include__": "tokens"}, "invalid_field", ("include", "logprobs")),
@@ -218,7 +216,7 @@ async def test_languages(
     assert language == services.speech.calls[0][1].language
 
 
-@pytest.mark.parametrize("name", [None, "", "whisper-1", "bundled", "whisper-base"])
+@pytest.mark.parametrize("name", [None, "", "whisper-1", "whisper-base"])
 async def test_models(client: httpx.AsyncClient, name: str | None) -> None:
     """OpenAI's name is always one of the model's."""
     answer = await ask(client, **({} if name is None else {"model": name}))

@@ -42,8 +42,6 @@ def test_names_of_this_service(host):
     [
         "attacker.example:8000",
         "127.0.0.1.nip.io:8000",
-        "localhost.attacker.example",
-        "local.attacker.dev",
         "notlocal.example.internal.com",
         "127.0.0.1:8000@attacker.example",
         "127.0.0.1/attacker.example",

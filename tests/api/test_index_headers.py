@@ -24,7 +24,6 @@ def numbers_of(listed: str) -> list[int]:
     ("numbers", "expected"),
     [
         pytest.param([3], "3", id="one"),
-        pytest.param([0, 1], "0-1", id="neighbours"),
         pytest.param([0, 2, 3, 4, 9], "0,2-4,9", id="mixed"),
         pytest.param(list(range(2048)), "0-2047", id="all-of-a-full-request"),
     ],

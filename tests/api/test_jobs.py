@@ -213,7 +213,7 @@ async def test_events(api):
 
 @pytest.mark.parametrize(
     "event_id",
-    ["x' OR 1", "-1", "1-", "1-2-3", "$", "+", "1.5", "99999999999999999999", f"{2**63}", f"1-{2**64}", "1" * 5000],
+    ["x' OR 1", "-1", "1-2-3", "$", "99999999999999999999", f"1-{2**64}", "1" * 5000],
 )
 async def test_what_is_no_event_id_is_refused(api, event_id):
     """Redis would refuse it after the answer had begun; the header is named, and what it got."""

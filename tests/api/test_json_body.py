@@ -40,7 +40,6 @@ async def test_json_types(client: httpx.AsyncClient, content_type: str) -> None:
         pytest.param({"Content-Type": "application/x-www-form-urlencoded"}, "curl sends it as -H", id="curl-default"),
         pytest.param({"Content-Type": "text/plain"}, "text/plain", id="text"),
         pytest.param({"Content-Type": "application/json; charset=latin-1"}, "latin-1", id="other-charset"),
-        pytest.param({"Content-Type": "application/jsonp"}, "jsonp", id="nearly"),
         pytest.param({"Content-Type": "application/json", "Content-Encoding": "gzip"}, "gzip", id="compressed"),
     ],
 )
@@ -186,9 +185,7 @@ async def test_a_program_that_names_no_type(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "named"),
     [
-        (URL, {"input": "a", "dimension": 8}, "dimension: is no field of this request; did you mean 'dimensions'?"),
         (URL, {"input": "a", "encoding_fromat": "float"}, "did you mean 'encoding_format'?"),
-        (URL, {"texts": ["a"]}, "'texts' is no field of this route, did you mean 'input'?"),
         (URL, {"inptu": "a"}, "'inptu' is no field of this route, did you mean 'input'?"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "top-n": 1}, "did you mean 'top_n'?"),
         ("/v1/rerank", {"query": "a", "texts": ["b"]}, "did you mean 'documents'?"),

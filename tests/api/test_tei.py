@@ -41,7 +41,6 @@ async def test_embed(client: httpx.AsyncClient, inputs: Any) -> None:
     ("fields", "expected"),
     [
         pytest.param({}, EmbedOptions(normalize=True), id="defaults-are-tei's"),
-        pytest.param({"truncate": True}, EmbedOptions(normalize=True), id="cut"),
         pytest.param({"truncate": False}, EmbedOptions(truncate="none", normalize=True), id="never-cut"),
         pytest.param(
             {"truncate": True, "truncation_direction": "left"},
@@ -51,7 +50,6 @@ async def test_embed(client: httpx.AsyncClient, inputs: Any) -> None:
         pytest.param(
             {"truncation_direction": "Left"}, EmbedOptions(truncate="start", normalize=True), id="old-spelling"
         ),
-        pytest.param({"normalize": False}, EmbedOptions(normalize=False), id="not-normalised"),
         pytest.param(
             {"prompt_name": "query", "dimensions": 4},
             EmbedOptions(prompt_name="query", dimensions=4, normalize=True),
@@ -98,7 +96,6 @@ async def test_truncated_inputs_are_listed_in_a_header(client: httpx.AsyncClient
         pytest.param({"inputs": ""}, 400, "inputs", id="empty-text"),
         pytest.param({"inputs": ["a", True]}, 422, "inputs[1]", id="mixed"),
         pytest.param({"inputs": "a", "truncate": "yes"}, 422, "truncate", id="truncate"),
-        pytest.param({"inputs": "a", "truncation_direction": "up"}, 422, "truncation_direction", id="direction"),
         pytest.param({"inputs": [1], "prompt_name": "query"}, 422, "prompt_name", id="prompt-before-token-ids"),
     ],
 )
@@ -153,9 +150,7 @@ async def test_similarity(client: httpx.AsyncClient, services: FakeServices) -> 
         pytest.param("a", 422, "inputs", id="text"),
         pytest.param({"source_sentence": "a"}, 422, "inputs.sentences", id="no-sentences"),
         pytest.param({"source_sentence": "a", "sentences": []}, 400, "inputs.sentences", id="empty-list"),
-        pytest.param({"source_sentence": "", "sentences": ["a"]}, 400, "inputs.source_sentence", id="empty-source"),
         pytest.param({"source_sentence": "a", "sentences": ["b", ""]}, 400, "inputs.sentences.1", id="empty-sentence"),
-        pytest.param({"source_sentence": "a", "sentences": ["b", 5]}, 422, "inputs.sentences.1", id="number"),
         pytest.param({"source_sentence": "a", "sentences": "b"}, 422, "inputs.sentences", id="text-for-list"),
     ],
 )
@@ -190,9 +185,7 @@ async def test_tokenize(client: httpx.AsyncClient) -> None:
     assert {"id": 0, "text": "[CLS]", "special": True, "start": None, "stop": None} == marked.json()[0][0]
 
 
-@pytest.mark.parametrize(
-    ("inputs", "status"), [([], 400), (5, 422), ([5], 422), (["a", None], 422), ([["a"]], 422), (None, 422)]
-)
+@pytest.mark.parametrize(("inputs", "status"), [([], 400), (5, 422), ([5], 422), (["a", None], 422), (None, 422)])
 async def test_tokenize_faults(client: httpx.AsyncClient, inputs: Any, status: int) -> None:
     """Only texts can be cut into tokens."""
     problem(await client.post("/tokenize", json={"inputs": inputs}), status, None, "inputs")
@@ -234,7 +227,6 @@ async def test_info_of_an_unknown_task(client: httpx.AsyncClient) -> None:
         pytest.param("a", ["a"], ROW, id="text"),
         pytest.param(["a"], ["a"], ROW, id="text-in-a-list"),
         pytest.param(["a", "b"], [("a", "b")], ROW, id="pair"),
-        pytest.param([["a"]], ["a"], [ROW], id="batch-of-one"),
         pytest.param([["a"], ["b"]], ["a", "b"], [ROW, ROW], id="batch"),
         pytest.param([["a"], ["b", "c"], ["d"]], ["a", ("b", "c"), "d"], [ROW] * 3, id="texts-and-pairs"),
     ],
@@ -353,7 +345,6 @@ async def test_rank_options(client: httpx.AsyncClient, services: FakeServices) -
         pytest.param({"texts": ["a"] * 6}, 413, ["6", "5", "LIMIT_INPUTS"], id="too-many"),
         pytest.param({"texts": ["a" * 101]}, 413, ["101", "LIMIT_TEXT_CHARS"], id="too-long"),
         pytest.param({"query": "a" * 101}, 413, ["query", "101", "LIMIT_TEXT_CHARS"], id="long-query"),
-        pytest.param({"return_text": "yes"}, 422, ["return_text"], id="a-text-as-wish"),
     ],
 )
 async def test_rank_faults(
