@@ -22,7 +22,7 @@ PARALLEL := $(if $(filter cpu,$(TEST_DEVICE)),--numprocesses logical --maxproces
 # Left out of `make test`: a browser, other people's clients, containers, and the service's answers to whole files.
 LONG_TESTS := $(addprefix --ignore=tests/,browser clients containers end_to_end)
 
-.PHONY: help serve serve-ray check-gpu train test test-all test-ray test-changed test-containers fuzz check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr bench-fields bench-search bench-speech bench-devices gpu-check soak bundled sbom pin-images install install-dev lock clean
+.PHONY: help serve serve-ray check-gpu train test test-all test-ray test-changed test-containers fuzz check lint format format-check types docs docs-check bench bench-quality bench-ocr bench-fields bench-search bench-speech bench-devices gpu-check soak bundled sbom pin-images install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,16 +87,11 @@ docs-check: $(VENV)/.dev
 	@$(PY) -m benchmarks.render --check
 
 bench: $(VENV)/.dev ## Measure the service and its peers, then render the tables of the README (ARGS=--quick for a short run)
-	@$(PY) -m benchmarks.engine $(ARGS)
 	@$(PY) -m benchmarks.http $(ARGS)
 	@$(PY) -m benchmarks.render
 
 bench-quality: $(VENV)/.dev ## How good the answers are, on ../shared/data (ARGS="--ner-model FOLDER --sets names")
 	-@$(PY) -m benchmarks.quality $(ARGS)
-	@$(PY) -m benchmarks.render
-
-bench-tasks: $(VENV)/.dev ## What classes, entities and analyses cost beside embeddings
-	@$(PY) -m benchmarks.tasks $(ARGS)
 	@$(PY) -m benchmarks.render
 
 bench-ocr: $(VENV)/.dev ## How fast and how well pages are read, beside pytesseract and RapidOCR (ARGS=--memory: 10,000 pages)

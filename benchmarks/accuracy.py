@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+
+from benchmarks.peers import model_folder
 
 Vectors = npt.NDArray[np.float64]  # (texts, width), rows of length 1
 
@@ -36,6 +41,23 @@ def response_body(url: str, texts: str | Sequence[str]) -> bytes:
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as response:
         return cast("bytes", response.read())
+
+
+def reference_vectors(texts: Sequence[str], folder: Path | None = None) -> Vectors:
+    """sentence-transformers' fp32 vectors, computed in a temporary process; shape (texts, width).
+
+    Args:
+        folder: the served model's unless said.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_reference, list(texts), folder or model_folder()).result()
+
+
+def _reference(texts: list[str], folder: Path) -> Vectors:
+    from sentence_transformers import SentenceTransformer  # seconds of import, only in the process that uses it
+
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": "float32"})
+    return normalized(model.encode(texts, batch_size=_TEXTS_PER_REQUEST).astype("float64"))
 
 
 def accuracy(url: str, texts: Sequence[str], reference: Vectors) -> dict[str, float]:

@@ -23,8 +23,7 @@ from pathlib import Path
 
 from backend.device.facts.host import cpu
 from backend.models.runtimes import fastest_known
-from benchmarks.accuracy import Vectors, accuracy, response_body
-from benchmarks.engine import reference_vectors
+from benchmarks.accuracy import Vectors, accuracy, reference_vectors, response_body
 from benchmarks.load import Report, Shape, run_in_subprocess
 from benchmarks.machine import facts, machine
 from benchmarks.peers import (

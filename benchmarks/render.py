@@ -74,13 +74,6 @@ def http_section(results: Sequence[Result]) -> str:
     return "\n\n".join(sections)
 
 
-def engine_section(result: Result) -> str:
-    """The table of in-process engine rates."""
-    rows = [["in one process, no HTTP", "texts/s"]]
-    rows += [[name, _number(rate) + _range(rate)] for name, rate in result["texts_per_s"].items()]
-    return f"{_about(result)}\n\n{table(rows)}"
-
-
 def training_section(result: Result) -> str:
     """The table of training options against none: time of a step, memory, loss."""
     baseline = next(row for row in result["rows"] if row["option"] == "none")
@@ -97,23 +90,8 @@ def training_section(result: Result) -> str:
     return f"{about(result, device)} {_MEDIANS} Memory on a CPU is foreseen, not measured.\n\n{table(rows)}"
 
 
-def tasks_section(result: Result) -> str:
-    """The table of task costs relative to the embeddings of the same texts."""
-    rows = [["a task", "over", "a request", "texts/s", "time of the embedding of the same texts", "to reach"]]
-    for row in result["rows"]:
-        times, target = row["times_the_embedding"], row["target"]
-        reached = "" if target is None or times["median"] <= target else " (missed)"
-        cells = [f"{times['median']:.2f}x ({times['min']:.2f}-{times['max']:.2f})"]
-        cells += [_EMPTY if target is None else f"at most {target:.1f}x{reached}"]
-        rate = _number(row["texts_per_s"]) + _range(row["texts_per_s"])
-        rows.append([row["task"], row["over"], row["load"], rate, *cells])
-    return f"{about(result)} {_MEDIANS} A ratio is of one round, where both stood side by side.\n\n{table(rows)}"
-
-
 SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> the result's name, its text
-    "engine": ("engine", engine_section),
     "training": ("training", training_section),
-    "tasks": ("tasks", tasks_section),
     "devices": ("devices", devices_section),
     "ocr": ("ocr", ocr_section),
     "fields": ("fields", fields_section),
