@@ -11,7 +11,7 @@ from collections.abc import Callable
 from backend.callers.quotas import NO_METER, Meter
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
 from backend.lanes.cache.scope import Enter, share_with_all
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_item import Priority
 from backend.search.encoder import PASSAGE, identity_of
 from backend.search.records import VectorStore
@@ -108,14 +108,15 @@ class Reembedder:
             return False  # a file that is being indexed with the old model holds the switch up until the next look
         urgency = Urgency(Priority.BULK, time.monotonic() + _LIMIT_S)
         ids, texts = zip(*chunks, strict=True)
-        try:
-            with self._enter(store.owner):
+        with self._enter(store.owner), count_started() as started:
+            try:
                 embedded = await self._embeddings.embed_in_chunks(model, texts, PASSAGE, urgency)
-        except FinanciaError as error:
-            if isinstance(error, Unavailable):
-                raise
-            self._supervisor.failed("reembed_stores", error)
-            return False
+            except FinanciaError as error:
+                if isinstance(error, Unavailable):
+                    raise
+                self._meter_of(store.owner).charge("tokens", started.tokens)
+                self._supervisor.failed("reembed_stores", error)
+                return False
         await self._storage.put_vectors(store.id, encoder, ids, embedded.vectors)
         self._behind[store.id] = ids[-1]
         self._telemetry.reembedded_chunks_total.inc(len(ids))

@@ -14,7 +14,7 @@ from backend.search.encoder import PASSAGE, identity_of
 from backend.search.records import VectorStore
 from tests.fakes import TEST_TIMEOUT_S
 from tests.search.search_stack import OTHER, OWNER, SearchStack
-from tests.text.service_stack import GatedVectorEngine, VectorEngine, loaded_model
+from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, VectorEngine, loaded_model
 
 TEXTS = [f"Texto número {number}." for number in range(5)]
 
@@ -169,6 +169,24 @@ async def test_a_store_that_has_the_models_vectors_stays(search: SearchStack) ->
 
     assert [None, None] == [one.reembedding for one in again]
     assert 0 == search.storage.calls["begin_reembedding"]
+
+
+async def test_a_step_that_fails_is_charged(search: SearchStack) -> None:
+    """What lanes began for it: else a store that fails at each look computes for nothing."""
+    paid = asyncio.Queue[int]()
+
+    class _Meter:
+        def charge(self, kind: str, units: int) -> None:
+            paid.put_nowait(units if kind == "tokens" else 0)
+
+    store = await filled(search)
+    search.meter = _Meter()  # type: ignore[assignment]
+    swap(search, "second", FailingVectorEngine())
+    search.reembedder(poll_s=1000.0)
+    await search.stores.reembed(OWNER, store.id)
+
+    assert await asyncio.wait_for(paid.get(), TEST_TIMEOUT_S) > 0
+    assert 0 == search.stack.metric("reembedded_chunks_total")
 
 
 @pytest.mark.parametrize(("enter", "expected"), [(cached_for, 2), (share_with_all, 1)])
