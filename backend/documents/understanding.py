@@ -30,7 +30,7 @@ from backend.invoices.records import ExtractedFields, Validity
 from backend.invoices.structure import fields_of, tables_of
 from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
-from backend.lanes.text_work import TextWork
+from backend.lanes.text_work import ON_THREAD, TextWork
 from backend.reasons import because
 from backend.serving.catalog import Catalog
 from backend.speech.pages import KIND as RECORDING
@@ -95,7 +95,7 @@ class Understanding:
             self._analyse(text), self._chunks(document, text), self._page_entities(), self._look(document)
         )
         summary = await self._summary(text, analysis)
-        entities = await self._services.text_work.run_long(partial(_placed, document, by_page))
+        entities = await self._services.text_work.run_long(partial(_placed, document, by_page), ON_THREAD + len(text))
         skipped = _skipped(document, self._options.features)
         fields, tables = (None, ()) if skipped else await self._structured(document, analysis)
         custom, own_tokens = await self._custom(document)
@@ -139,7 +139,8 @@ class Understanding:
         row = entities.rows[0]
         if page.source != "ocr":  # a wrong number in a text layer is not a confusion of OCR
             return row, ()
-        return row, await self._services.text_work.run_long(partial(suggest_repairs, page.text, row.entities))
+        repairs = partial(suggest_repairs, page.text, row.entities)
+        return row, await self._services.text_work.run_long(repairs, ON_THREAD + len(page.text))
 
     async def _page_entities(self) -> dict[int, tuple[TextEntities, Sequence[SuggestedRepair]]]:
         results = await asyncio.gather(*self._entity_tasks.values())
@@ -190,21 +191,22 @@ class Understanding:
         Raises: InferenceFailed for a fault in reading what alone was asked for; else the answer lacks it, and says so.
         """
         features, kind = self._options.features, self._document_type(analysis)
+        characters = ON_THREAD + document.characters
         tables: tuple[Table, ...] = ()
         fields: ExtractedFields | None = None
         if "tables" in features:
-            tables = await self._read("tables", partial(tables_of, document), lambda _: ())
+            tables = await self._read("tables", partial(tables_of, document), lambda _: (), characters)
         if "fields" in features:
             fields = await self._read(
-                "fields", partial(fields_of, document, kind, self.examples, self._options.split), _no_fields
+                "fields", partial(fields_of, document, kind, self.examples, self._options.split), _no_fields, characters
             )
         return fields, tables
 
     async def _read(
-        self, feature: str, read: Callable[[], Found], instead: Callable[[InferenceFailed], Found]
+        self, feature: str, read: Callable[[], Found], instead: Callable[[InferenceFailed], Found], characters: int
     ) -> Found:
         try:
-            return await self._services.text_work.run_long(read)
+            return await self._services.text_work.run_long(read, characters)
         except InferenceFailed as error:
             self.faults.append(feature)
             if self._options.features == {feature}:
@@ -223,7 +225,8 @@ class Understanding:
             return ()
         model, token_starts = await self._services.embeddings.token_starts(text)
         max_tokens = min(model.spec.max_tokens, CHUNK_TOKENS) - SPECIAL_TOKENS
-        spans = await self._services.text_work.run_long(partial(text_chunks, text, token_starts, max_tokens))
+        cut = partial(text_chunks, text, token_starts, max_tokens)
+        spans = await self._services.text_work.run_long(cut, ON_THREAD + len(text))
         priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
         embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)

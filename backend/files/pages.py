@@ -152,6 +152,11 @@ class Document:
         return PAGE_GAP.join(page.text for page in self.pages)
 
     @property
+    def characters(self) -> int:
+        """Those of all pages."""
+        return sum(len(page.text) for page in self.pages)
+
+    @property
     def page_starts(self) -> tuple[int, ...]:
         """Where the text of each of ``pages`` begins in `text`."""
         lengths = [len(page.text) + len(PAGE_GAP) for page in self.pages]

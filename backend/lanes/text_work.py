@@ -6,6 +6,7 @@ Texts are bounded before anything reads them: ``LIMIT_QUEUE_TOKENS`` counts toke
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +26,11 @@ from backend.telemetry import Telemetry
 
 # Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
 INLINE_CHARS = 4_000
-ON_THREAD = INLINE_CHARS + 1  # characters of what belongs on a thread however short the text is
+ON_THREAD = INLINE_CHARS + 1  # characters to add where work belongs on a thread however short the text is
 _THREADS = 2  # for slices, unless said; the tokenizer works outside the interpreter lock
-_LONG_THREADS = 8  # they share the lock, and so let a page pass by while megabytes are worked on
+# Threads for work in one piece on texts of at most so many characters. All share the interpreter's lock: a thread more
+# makes none faster, and the event loop wait for one more (eight took 0.3 to 1.4 s). A page passes by megabytes.
+_LONG_THREADS = {8_000: 2, 30_000: 1, 200_000: 1, sys.maxsize: 1}
 _TRIM_CHARS = 50_000  # of one request; what more of them leave behind is worth a trim: 10 MB and more
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -82,7 +85,9 @@ class TextWork:
         self.idle_trim = idle_trim or IdleTrim()
         self.threads = threads
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tokenize")
-        self._long_threads = ThreadPoolExecutor(max_workers=_LONG_THREADS, thread_name_prefix="text")
+        self._long_threads = {
+            most: ThreadPoolExecutor(count, thread_name_prefix="text") for most, count in _LONG_THREADS.items()
+        }
         self._chars, self._since_s = 0, 0.0  # admitted now; when a request last came or went
         self._throughput = Throughput()
         self._shed = telemetry.texts_shed_total
@@ -108,12 +113,16 @@ class TextWork:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def run_long(self, work: Callable[[], _Result], characters: int = ON_THREAD) -> _Result:
-        """The same for work in one piece that may take seconds: once its caller is gone, `require_wanted` ends it."""
+        """The same for work in one piece that may take seconds: once its caller is gone, `require_wanted` ends it.
+
+        Texts of about the same length take turns; short ones pass long ones by.
+        """
         if characters <= INLINE_CHARS:
             return work()
         abandoned = Abandoned()
+        threads = next(threads for most, threads in self._long_threads.items() if characters <= most)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._long_threads, abandoned.run, work)
+            return await asyncio.get_running_loop().run_in_executor(threads, abandoned.run, work)
         except asyncio.CancelledError:
             abandoned.set()
             raise
@@ -148,8 +157,8 @@ class TextWork:
 
     def close(self) -> None:
         """End the threads."""
-        self._long_threads.shutdown(wait=False, cancel_futures=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (*self._long_threads.values(), self._threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     @contextmanager
     def _hold(self, characters: int) -> Iterator[None]:

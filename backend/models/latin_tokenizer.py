@@ -53,12 +53,18 @@ class LatinTokenizer:
         """As of ``Tokenizer``: without offsets."""
         return self._encoded("encode_batch_fast", texts, add_special_tokens)
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+    def decode_batch(self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
         """As of ``Tokenizer``."""
-        part, places = self.part, np.searchsorted(self._kept, ids)
-        if part is not None and np.array_equal(self._kept[np.minimum(places, len(self._kept) - 1)], ids):
-            return str(part.decode(places.tolist(), skip_special_tokens=skip_special_tokens))
-        return str(self._read_whole().decode(list(ids), skip_special_tokens=skip_special_tokens))
+        wanted = [np.asarray(ids, np.int64) for ids in sequences]
+        places = [np.searchsorted(self._kept, ids) for ids in wanted]
+        last = len(self._kept) - 1
+        is_kept = all(
+            np.array_equal(self._kept[np.minimum(at, last)], ids) for at, ids in zip(places, wanted, strict=True)
+        )
+        part = self.part if is_kept else None
+        numbers = [ids.tolist() for ids in (places if part else wanted)]
+        texts: list[str] = (part or self._read_whole()).decode_batch(numbers, skip_special_tokens=skip_special_tokens)
+        return texts
 
     def token_to_id(self, token: str) -> int | None:
         """As of ``Tokenizer``."""

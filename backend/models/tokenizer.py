@@ -264,8 +264,8 @@ class TextTokenizer:
         return encoded
 
     def decode(self, ids: NDArray[np.int64], *, skip_special_tokens: bool = True) -> str:
-        """The text of token ids, special tokens left out or not."""
-        return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=skip_special_tokens)).strip()
+        """The text of token ids, special tokens left out or not. Other threads run meanwhile, as in every batch."""
+        return str(self._tokenizer.decode_batch([ids.tolist()], skip_special_tokens=skip_special_tokens)[0]).strip()
 
     def _beginning(self, text: str) -> str:
         """As much of a text as holds more tokens than fit the model; all of it where that cannot be told.

@@ -168,6 +168,25 @@ async def test_long_work_ends_once_its_caller_is_gone(text_work: TextWork):
     assert ["nobody waits for this answer any more"] == ended
 
 
+async def test_one_text_of_a_length_is_worked_on_at_a_time(text_work: TextWork):
+    """Eight threads that read a megabyte each made the event loop wait for eight turns; a page passes them by."""
+    gate, running, most = threading.Event(), list[int](), list[int]()
+
+    def work() -> None:
+        running.append(1)
+        most.append(len(running))
+        assert gate.wait(TEST_TIMEOUT_S)
+        running.pop()
+
+    long = [asyncio.create_task(text_work.run_long(work, 1_000_000)) for _ in range(8)]
+
+    assert "a page" == await asyncio.wait_for(text_work.run_long(lambda: "a page", 5_000), TEST_TIMEOUT_S)
+
+    gate.set()
+    await asyncio.gather(*long)
+    assert [1] * 8 == most
+
+
 async def test_run_to_end_returns_what_the_work_does():
     assert 7 == await run_to_end(lambda: 7)
     with pytest.raises(ZeroDivisionError):

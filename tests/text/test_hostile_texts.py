@@ -52,6 +52,7 @@ from backend.text.own_values import read_value
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from backend.text.patterns.folding import fold, letters_of
 from backend.text.sentences import sentence_spans
+from tests.tiny_models import tokenizer_of
 
 UNITS = (
     *(
@@ -404,6 +405,14 @@ def test_others_run_while_a_megabyte_is_folded(work: Callable[[str], object]):
     text = "nº. " * 250_000
 
     assert longest_hold_s(work, text) < MOST_HELD_S / 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the clock of another thread")
+def test_others_run_while_many_token_ids_are_decoded():
+    """A million in one piece held the interpreter for 0.3 s."""
+    ids, tokenizer = np.arange(400_000) % 30_000, tokenizer_of("minilm")
+
+    assert longest_hold_s(lambda _: tokenizer.decode(ids), "") < MOST_HELD_S / 2
 
 
 @pytest.mark.parametrize(("unit", "characters"), [("1 ", 200_000), ("\ta", 20_000)])

@@ -45,6 +45,7 @@ from backend.errors import InvalidField
 from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, PATTERNS, TEXT_CHARS, type_of
 from backend.invoices.records import FIELD_NAMES
 from backend.invoices.structure import fields_of_parts
+from backend.lanes.text_work import ON_THREAD
 from backend.reasons import reasons_in
 from backend.search.corrected_answer import KIND
 from backend.search.lessons import document_of
@@ -464,7 +465,8 @@ async def split_document(request: Request) -> Response:
     ) -> list[OneDocumentAnswer]:
         document = document_of(stored, content)
         known = await examples.of(caller.owner, document)
-        found = await text_work.run_long(partial(fields_of_parts, document, parts, known))
+        read_parts = partial(fields_of_parts, document, parts, known)
+        found = await text_work.run_long(read_parts, ON_THREAD + document.characters)
         return documents_answer(found, None, ())
 
     cut = [document.pages for document in body.documents]
