@@ -30,6 +30,20 @@ _FOR_THE_EXPORTER = (
     "otel_exporter_otlp_headers",
 )
 _NO_TRACES = {"otel_traces_exporter": "none", "otel_sdk_disabled": "true"}  # whatever else is set
+# What PROFILE=small sets where nothing else is said: 1.2 GB at most under texts, scans and invoices at once.
+_SMALL = {
+    "lanes": 1,
+    "measure_when_idle": False,  # a second runtime beside the one that serves
+    "memory_limit_bytes": 1_400_000_000,
+    "ocr_engine": "tesseract",
+    "reader_processes": 1,
+    "job_workers": 1,
+    "index_workers": 1,
+    "search_memory_bytes": 64 * 2**20,
+    "speech_model": "none",
+    "cache_memory_bytes": 16 * 2**20,
+    "limit_page_pixels": 20_000_000,
+}
 
 
 class Settings(BaseSettings):
@@ -97,6 +111,11 @@ class Settings(BaseSettings):
         True,
         description="On a CPU: false serves by what is known of its kind, without the process that measures beside the "
         "service (0.6 GB more for minutes, once for each choice).",
+    )
+    profile: Literal["standard", "small"] = Field(
+        "standard",
+        description="small: for machines of 2 GiB, without speech and RapidOCR, with one lane and one reader; what is "
+        "set beside it wins.",
     )
     lanes: int | None = Field(
         None, ge=1, description="Threads that run batches; unset: one per usable core on a CPU, one per GPU."
@@ -405,6 +424,11 @@ class Settings(BaseSettings):
         """Whether spans are sent to a collector."""
         is_set = self.otel_exporter_otlp_endpoint or self.otel_exporter_otlp_traces_endpoint
         return bool(is_set) and self.otel_traces_exporter == "otlp" and not self.otel_sdk_disabled
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_profile(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**_SMALL, **values} if values.get("profile") == "small" else values
 
     @model_validator(mode="before")
     @classmethod

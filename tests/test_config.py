@@ -41,6 +41,17 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp
     assert (9002, "cuda:1") == (settings.port, settings.device)
 
 
+def test_a_small_machine(monkeypatch: pytest.MonkeyPatch):
+    """What the profile sets, unless the operator does."""
+    monkeypatch.setenv("PROFILE", "small")
+    monkeypatch.setenv("SPEECH_MODEL", "bundled")
+    small = Settings(_env_file=None)
+
+    assert (1, "tesseract", "bundled") == (small.lanes, small.ocr_engine, small.speech_model)
+    assert small.memory_limit_bytes is not None
+    assert small.memory_limit_bytes < 2**31
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
