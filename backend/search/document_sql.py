@@ -15,7 +15,6 @@ from backend.search.records import (
     DocumentQuery,
     DocumentRow,
     DocumentSort,
-    Duplicate,
     FileRecord,
     Lesson,
     ListRange,
@@ -25,11 +24,11 @@ from backend.search.records import (
 from backend.text.patterns.pattern import plain_tax_id
 
 Row = Sequence[Any]
-_FILE = "f.id, f.owner, f.name, f.size_bytes, f.sha256, f.purpose, f.created_s, f.expires_s"
-_FILE_COLUMNS = len(_FILE.split(","))
+FILE_COLUMNS = "f.id, f.owner, f.name, f.size_bytes, f.sha256, f.purpose, f.created_s, f.expires_s"
+_FILE_WIDTH = len(FILE_COLUMNS.split(","))
 _SELECT = (
-    f"SELECT {_FILE}, d.revision, d.updated_s, d.answer, d.changes FROM documents d JOIN files f ON f.id = d.file_id "
-    "LEFT JOIN document_values v ON v.file_id = d.file_id AND v.position = 0"
+    f"SELECT {FILE_COLUMNS}, d.revision, d.updated_s, d.answer, d.changes FROM documents d "
+    "JOIN files f ON f.id = d.file_id LEFT JOIN document_values v ON v.file_id = d.file_id AND v.position = 0"
 )
 FIND = f"{_SELECT} WHERE d.owner = $1 AND d.file_id = $2"
 CONTENT = "SELECT content FROM documents WHERE file_id = $1"
@@ -132,9 +131,9 @@ def unpacked_content(packed: bytes) -> dict[str, Any]:
 
 def stored_document(row: Row) -> StoredDocument:
     """A row of `FIND` and of `listed`. Raises: as `unpack`."""
-    revision, updated_s, answer, changes = row[_FILE_COLUMNS:]
+    revision, updated_s, answer, changes = row[_FILE_WIDTH:]
     made = tuple(DocumentChange(*change) for change in unpack(changes))
-    return StoredDocument(FileRecord(*row[:_FILE_COLUMNS]), revision, updated_s, unpack(answer), made)
+    return StoredDocument(FileRecord(*row[:_FILE_WIDTH]), revision, updated_s, unpack(answer), made)
 
 
 def listed(owner: str, query: DocumentQuery, part: ListRange) -> tuple[str, list[Any], bool]:
@@ -193,10 +192,6 @@ def duplicates(count: int) -> str:
         "ON b.owner = a.owner AND b.sha256 = a.sha256 AND b.file_id <> a.file_id "
         f"WHERE a.owner = $1 AND a.file_id IN ({ids}) GROUP BY a.file_id"
     )
-
-
-def duplicate(row: Row) -> Duplicate:
-    return Duplicate(*row)
 
 
 def lessons(count: int) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from backend.errors import BadSettings, SetupError, StorageCorrupt, Unavailable
@@ -63,16 +63,9 @@ def vector_decoder(type_name: str) -> Callable[[bytes], Vectors]:
     return decode
 
 
-def to_json(value: object) -> str:
-    return orjson.dumps(value).decode()
-
-
-def from_json(text: str) -> Any:
-    return orjson.loads(text)
-
-
 _RETRY_S = 1.0  # after a failed connection nobody tries for so long
 _WANTED = "not postgresql://user:password@host:port/database; special characters of a password must be percent-encoded"
+T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 # Errors of a server that cannot serve now: of connections, resources (a full disk too), its operator, access, missing
 # database, read-only standby, deadlocks, locks. Classes of SQLSTATE, or whole ones.
@@ -158,6 +151,22 @@ class PostgresConnections:
         async with self.connection() as connection:
             rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
             return rows
+
+    change = fetch
+
+    async def transact(self, work: Callable[[asyncpg.Connection], Awaitable[T]], /) -> T:
+        async with self.transaction() as connection:
+            return await work(connection)
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        """`work` on a thread: a long document takes milliseconds. Raises: StorageCorrupt."""
+        try:
+            return await asyncio.to_thread(work)
+        except (zlib.error, ValueError) as error:
+            raise StorageCorrupt(
+                "a stored document in PostgreSQL is not what was written; delete it and send its file again, or "
+                "restore a backup"
+            ) from error
 
     async def fetchrow(self, query: str, *arguments: Any) -> asyncpg.Record | None:
         async with self.connection() as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -13,81 +13,40 @@ import asyncpg
 from backend.errors import StorageCorrupt
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
+from backend.search import document_sql
 from backend.search.limits import SearchLimits, check_kept_file
-from backend.search.list_sql import range_query
-from backend.search.postgres.connections import PostgresConnections, from_json
-from backend.search.postgres.stores import LOCK_STORES, usage, usage_alone
-from backend.search.records import FileRecord, ListRange, PageSize, StoredUsage
-from backend.search.storage import id_taken
+from backend.search.postgres.connections import PostgresConnections
+from backend.search.postgres.stores import LOCK_STORES
+from backend.search.records import FileRecord
+from backend.search.storage import SearchStorage
 
 _PART_BYTES = 2**20
 _PARTS_AT_ONCE = 4  # in memory while a file is read
-_COLUMNS = "id, owner, name, size_bytes, sha256, purpose, created_s, expires_s"
 _LOCK_STORE_FILES = "SELECT store_id FROM store_files WHERE file_id = $1 ORDER BY key FOR UPDATE"
 
 
-class PostgresFiles:
-    def __init__(self, postgres: PostgresConnections, limits: FileLimits) -> None:
-        self._postgres = postgres
-        self._limits = limits
+class PostgresFiles(SearchStorage):
+    _postgres: PostgresConnections
+    _limits: FileLimits
 
-    async def add_file(
+    async def _add_file(
         self,
         file: FileRecord,
         content: StoredFile,
-        *,
-        limits: SearchLimits | None = None,
-        beside: Callable[[asyncpg.Connection], Awaitable[None]] | None = None,
+        document: document_sql.PackedDocument | None,
+        limits: SearchLimits | None,
     ) -> None:
-        """`SearchStorage.add_file`.
-
-        Args:
-            beside: adds what belongs to the file, in the same transaction.
-        """
-        record = (getattr(file, name) for name in _COLUMNS.split(", "))
         with _borrowed(content) as descriptor:
             async with self._postgres.transaction() as connection:
-                query = (
-                    f"INSERT INTO files ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) "
-                    "ON CONFLICT DO NOTHING RETURNING true"
-                )
-                if not await connection.fetchval(query, *record):
-                    raise id_taken("file", file.id)
+                await self.insert_file(connection, file)
                 if limits is not None:  # before its bytes are sent
-                    check_kept_file(await usage(connection, file.owner), limits)
+                    check_kept_file(await self.usage_in(connection, file.owner), limits)
                 for number, start in enumerate(range(0, content.size_bytes, _PART_BYTES)):
                     part = await asyncio.to_thread(os.pread, descriptor, _PART_BYTES, start)
                     await connection.execute("INSERT INTO file_parts VALUES ($1, $2, $3)", file.id, number, part)
-                if beside is not None:
-                    await beside(connection)
+                await self.insert_document(connection, document)
                 if limits is not None:
-                    check_kept_file(await usage_alone(connection, file.owner), limits)
-
-    async def file(self, owner: str, file_id: str) -> FileRecord | None:
-        row = await self._postgres.fetchrow(
-            f"SELECT {_COLUMNS} FROM files WHERE id = $1 AND owner = $2", file_id, owner
-        )
-        return FileRecord(*row) if row else None
-
-    async def files_of(self, owner: str, file_ids: Collection[str]) -> list[FileRecord]:
-        query = f"SELECT {_COLUMNS} FROM files WHERE id = ANY($1) AND owner = $2"
-        return [FileRecord(*row) for row in await self._postgres.fetch(query, list(file_ids), owner)]
-
-    async def files(self, owner: str, part: ListRange, *, purpose: str | None = None) -> list[FileRecord]:
-        where, arguments = ["owner = $1"], [owner]
-        if purpose is not None:
-            arguments.append(purpose)
-            where.append("purpose = $2")
-        query, flipped = range_query(
-            f"SELECT {_COLUMNS} FROM files", where, arguments, part=part, keys=("created_s", "id")
-        )
-        rows = [FileRecord(*row) for row in await self._postgres.fetch(query, *arguments)]
-        return rows[::-1] if flipped else rows
-
-    async def expired_files(self, now_s: float) -> list[FileRecord]:
-        """Files of all owners whose ``expires_s`` has passed."""
-        query = f"SELECT {_COLUMNS} FROM files WHERE expires_s <= $1 ORDER BY expires_s, id"
-        return [FileRecord(*row) for row in await self._postgres.fetch(query, now_s)]
+                    check_kept_file(await self.usage_alone(connection, file.owner), limits)
 
     async def content(self, file_id: str) -> StoredFile | None:
         """A copy of the file's bytes. Raises: StorageCorrupt where they are not those that were stored."""
@@ -113,25 +72,8 @@ class PostgresFiles:
             places = await connection.fetch(_LOCK_STORE_FILES, file_id)
             await connection.execute(LOCK_STORES, [row["store_id"] for row in places])
             deleted = await connection.execute("DELETE FROM files WHERE id = $1", file_id)
-            return bool(deleted != "DELETE 0")
-
-    async def file_pages(self, file_id: str) -> tuple[PageSize, ...]:
-        """The pages of a file as the store that indexed it last has them; none before it is indexed."""
-        pages = await self._postgres.fetchval(
-            "SELECT pages FROM store_files WHERE file_id = $1 AND indexed_at IS NOT NULL "
-            "ORDER BY indexed_at DESC LIMIT 1",
-            file_id,
-        )
-        return tuple(PageSize(*page) for page in from_json(pages or "[]"))
-
-    async def usage(self, owner: str) -> StoredUsage:
-        async with self._postgres.connection() as connection:
-            return await usage(connection, owner)
-
-    async def totals(self) -> StoredUsage:
-        """What all owners together have stored."""
-        async with self._postgres.connection() as connection:
-            return await usage(connection, None)
+        self._sweeper.wake()
+        return bool(deleted != "DELETE 0")
 
 
 async def _read_parts(connection: asyncpg.Connection, file_id: str, content: StoredFile) -> None:

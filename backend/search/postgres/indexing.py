@@ -16,10 +16,10 @@ from backend.models.encoder import Vectors
 from backend.search.keywords import TERMS_VERSION, text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
-from backend.search.postgres.connections import PostgresConnections, to_json
+from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.postings import pack_lengths, write_postings
 from backend.search.postgres.schema import SCHEMA
-from backend.search.postgres.stores import FILE_COLUMNS, PostgresStores, attach, encoder_key, file_of, write_attributes
+from backend.search.postgres.stores import FILE_COLUMNS, place_files, work_of, write_attributes
 from backend.search.records import (
     EncoderIdentity,
     IndexClaim,
@@ -28,8 +28,9 @@ from backend.search.records import (
     NewChunk,
     Progress,
     StoreFile,
-    VectorStore,
 )
+from backend.search.storage import SearchStorage
+from backend.search.tables import encoder_key, store_file, to_json
 
 # By the server's clock, which all replicas share.
 _UNTIL = "clock_timestamp() + $2 * interval '1 second'"
@@ -86,10 +87,8 @@ ORDER BY f.key, c.id LIMIT $3
 """
 
 
-class PostgresIndexing:
-    def __init__(self, postgres: PostgresConnections, stores: PostgresStores) -> None:
-        self._postgres = postgres
-        self._stores = stores
+class PostgresIndexing(SearchStorage):
+    _postgres: PostgresConnections
 
     async def claim(self, encoder: EncoderIdentity, lease_s: float) -> IndexClaim | None:
         token = uuid.uuid4().hex
@@ -98,7 +97,7 @@ class PostgresIndexing:
             row = await connection.fetchrow(_CLAIM, encoder.fingerprint, lease_s, token)
             if row is not None:
                 await connection.execute(_COUNT_CLAIM, row["owner"])
-        return IndexClaim(file_of(row), row["owner"], token, row["attempts"], row["bytes"]) if row else None
+        return IndexClaim(store_file(row, work_of), row["owner"], token, row["attempts"], row["bytes"]) if row else None
 
     async def renew(self, claim: IndexClaim, progress: Progress, lease_s: float) -> bool:
         until = _UNTIL.replace("$2", "$5")
@@ -121,7 +120,7 @@ class PostgresIndexing:
         terms = await asyncio.to_thread(_terms, indexed)
         claim = IndexClaim(file, "", uuid.uuid4().hex, attempts=1)
         async with self._postgres.transaction() as connection:
-            await attach(connection, [file])
+            await place_files(connection, [file])
             take = "UPDATE store_files SET claim_token = $3 WHERE store_id = $1 AND file_id = $2"
             await connection.execute(take, *_ours(claim))
             if not await _finish(connection, claim, indexed, terms):
@@ -201,15 +200,6 @@ class PostgresIndexing:
             await connection.execute("DELETE FROM vectors WHERE store = $1 AND encoder <> $2", store["key"], key)
             return True
 
-    async def reembedding_stores(self, encoder: EncoderIdentity) -> list[VectorStore]:
-        rows = await self._postgres.fetch(
-            "SELECT s.owner, s.id FROM stores s JOIN encoders e ON e.key = s.next_encoder WHERE e.fingerprint = $1 "
-            "ORDER BY s.id",
-            encoder.fingerprint,
-        )
-        found = [await self._stores.store(row["owner"], row["id"]) for row in rows]
-        return [store for store in found if store is not None and store.reembedding is not None]
-
 
 _KEEP_FILES = "SELECT FROM store_files WHERE key = ANY($1::bigint[]) ORDER BY key FOR KEY SHARE"
 _GIVEN_BACK = "claim_token = NULL, claimed_until = NULL, attempts = attempts - 1"
@@ -243,7 +233,7 @@ async def _finish(
     connection: asyncpg.Connection, claim: IndexClaim, indexed: IndexedFile, terms: Sequence[Counter[str]]
 ) -> bool:
     """Store what was indexed. False: the claim is lost, or the store has got another encoder meanwhile."""
-    query = f"SELECT key, {FILE_COLUMNS} FROM store_files WHERE {_OURS} FOR UPDATE"
+    query = f"SELECT {FILE_COLUMNS}, key FROM store_files WHERE {_OURS} FOR UPDATE"
     row = await connection.fetchrow(query, *_ours(claim))
     if row is None:
         return False
@@ -255,7 +245,7 @@ async def _finish(
     if store["encoder"] is None and indexed.chunks:
         await connection.execute("UPDATE stores SET encoder = $2 WHERE key = $1", store["key"], encoder)
     target = _Target(store["key"], row["key"], encoder)
-    file = replace(file_of(row), found=indexed.found)
+    file = replace(store_file(row, work_of), found=indexed.found)
     await write_attributes(connection, target.file, file)
     await _write_chunks(connection, target, indexed, terms, attributes_bytes(file.attributes, file.found))
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from backend.errors import NotFound, StorageCorrupt, TooLarge, WrongEncoder
 from backend.models.encoder import Vectors
-from backend.search.filters import ATTRIBUTE_TYPES, Dialect, Filter, compile_filter
+from backend.search.filters import Dialect, Filter, compile_filter
 from backend.search.packed_words import unpack_words
 from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.postings import PLACE_BYTES, FileLengths, Postings, rank, rebuild_terms
 from backend.search.records import ChunkContent, KeywordQuery, Ranked, StoredChunk, VectorStore
+from backend.search.storage import SearchStorage
 
 CHUNK_COLUMNS = "c.id, f.file_id, c.index, c.start_char, c.end_char, c.text, c.tokens, c.words"
 _LAST_CHARACTER = "\U0010ffff"
@@ -52,9 +53,8 @@ SELECT s.key, s.chunks, s.terms, e.fingerprint FROM stores s LEFT JOIN encoders 
 _IN_THREAD = 100_000  # places: ranking more takes longer than the event loop should wait
 
 
-class PostgresRanking:
-    def __init__(self, postgres: PostgresConnections) -> None:
-        self._postgres = postgres
+class PostgresRanking(SearchStorage):
+    _postgres: PostgresConnections
 
     async def nearest(self, store: VectorStore, vector: Vectors, where: Filter | None, limit: int) -> list[Ranked]:
         """The chunks with the highest cosine.
@@ -114,28 +114,6 @@ class PostgresRanking:
             "WHERE c.id = ANY($1) AND f.store_id = $2"
         )
         return [ChunkContent(*row) for row in await self._postgres.fetch(query, list(ids), store_id)]
-
-    async def attribute_keys(self, store_id: str, limit: int = 100) -> list[str]:
-        rows = await self._postgres.fetch(
-            "SELECT DISTINCT a.name FROM attributes a JOIN store_files f ON f.key = a.file WHERE f.store_id = $1 "
-            "ORDER BY a.name LIMIT $2",
-            store_id,
-            limit,
-        )
-        return [row[0] for row in rows]
-
-    async def attribute_types(self, store_id: str, names: Sequence[str]) -> dict[str, set[str]]:
-        rows = await self._postgres.fetch(
-            "SELECT a.name, bool_or(a.number IS NOT NULL), bool_or(a.text IS NOT NULL), bool_or(a.flag IS NOT NULL) "
-            "FROM attributes a JOIN store_files f ON f.key = a.file WHERE f.store_id = $1 AND a.name = ANY($2) "
-            "GROUP BY a.name",
-            store_id,
-            list(names),
-        )
-        types: dict[str, set[str]] = {name: set() for name in names}
-        for row in rows:
-            types[row[0]] = {kind for kind, is_there in zip(ATTRIBUTE_TYPES, list(row)[1:], strict=True) if is_there}
-        return types
 
 
 def chunk_of(row: asyncpg.Record) -> StoredChunk:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
+import re
 import socket
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -110,6 +112,7 @@ class Reserve:
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_ANY = re.compile(r"= ANY\(\$(\d+)\)")
 
 NAME = "search.db"
 _BUSY_S = 10.0  # the other process holds the database for moments only: a checkpoint, a first start
@@ -134,6 +137,33 @@ class _Write:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)
+
+
+def fetched(connection: sqlite3.Connection, query: str, arguments: Sequence[Any]) -> list[Any]:
+    """The rows of a query in PostgreSQL's words: arguments are $1, $2, …, and lists those of `= ANY`."""
+    query = _ANY.sub(r"IN (SELECT value FROM json_each($\1))", query).replace("$", "?")
+    values = [json.dumps(value) if isinstance(value, list) else value for value in arguments]
+    return connection.execute(query, values).fetchall()
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Rows of the transaction on this thread: what awaits them never waits."""
+
+    connection: sqlite3.Connection
+
+    async def fetch(self, query: str, /, *arguments: Any) -> list[Any]:
+        return fetched(self.connection, query, arguments)
+
+
+def _finished(work: Awaitable[T]) -> T:
+    """What ``work``, which awaits a `Transaction` alone, comes to."""
+    try:
+        next(work.__await__())
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a transaction waits for something else than its rows")
 
 
 class Database:
@@ -257,6 +287,15 @@ class Database:
             self._note(error)
             raise
         return result
+
+    async def fetch(self, query: str, /, *arguments: Any) -> list[Any]:
+        return await self.read(lambda connection: fetched(connection, query, arguments))
+
+    async def change(self, query: str, /, *arguments: Any) -> list[Any]:
+        return await self.write(lambda connection: fetched(connection, query, arguments))
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self.write(lambda connection: _finished(work(Transaction(connection))))
 
     async def empty_log(self) -> bool:
         """Move the write-ahead log into the database, and empty it; False where a read still needs it.

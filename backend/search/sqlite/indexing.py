@@ -16,7 +16,7 @@ from backend.search.keywords import text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
 from backend.search.records import EncoderIdentity, IndexClaim, IndexedFile, IndexFailure, Progress, Scalar, StoreFile
-from backend.search.sqlite import store_files, vector_stores
+from backend.search.sqlite import store_files
 from backend.search.sqlite.pending_deletes import keep_encoder
 from backend.search.sqlite.rows import (
     STORE_FILE,
@@ -25,11 +25,12 @@ from backend.search.sqlite.rows import (
     encodable,
     pack_pages,
     pack_vector,
-    store_file,
     unpack_vectors,
+    work_of,
 )
 from backend.search.sqlite.store_files import write_attributes
 from backend.search.sqlite.vector_stores import encoder_number, known_encoder
+from backend.search.tables import store_file
 
 # The first file of each store that has one waiting; stores are found by a step through the index each, not by reading
 # all that waits. Owners take turns: fewest running files first, then the longest without a claim.
@@ -122,7 +123,7 @@ def claim(connection: sqlite3.Connection, encoder: EncoderIdentity, now_s: float
         "UPDATE store_files SET token = ?, lease_until_s = ?, attempts = attempts + 1 WHERE number = ?",
         (token, now_s + lease_s, row[0]),
     )
-    return IndexClaim(store_file(row[4:]), row[1], token, row[2] + 1, row[3])
+    return IndexClaim(store_file(row[4:], work_of), row[1], token, row[2] + 1, row[3])
 
 
 def renew(connection: sqlite3.Connection, claim: IndexClaim, progress: Progress, until_s: float) -> bool:
@@ -172,7 +173,7 @@ def finish(
     _insert(connection, number, store, encoder, list(enumerate(packed, first)))
     found = _cleaned(indexed.found)
     set_by_caller = json.loads(attributes)
-    write_attributes(connection, number, store, set_by_caller, found)
+    write_attributes(connection, number, set_by_caller, found)
     connection.execute(
         f"UPDATE store_files SET status = 'completed', found = ?, pages = ?, language = ?, indexed_s = ?, "
         f"first_chunk = ?, chunks = ?, lengths = ?, usage_bytes = ?, stage = 'done', done = ?, total = ?, {_END_CLAIM} "
@@ -263,7 +264,7 @@ def restore(
 ) -> None:
     """Attach and finish a file in one transaction."""
     row = connection.execute("SELECT encoder, owner FROM stores WHERE id = ?", (file.store_id,)).fetchone()
-    number = vector_stores.encoder_number(connection, indexed.encoder)
+    number = encoder_number(connection, indexed.encoder)
     if row is not None and row[0] not in (None, number):
         raise WrongEncoder(
             f"vector store '{file.store_id}': its vectors are another encoder's than those to restore "

@@ -38,7 +38,7 @@ def begin(connection: sqlite3.Connection, store_id: str, encoder: EncoderIdentit
 
 
 def unembedded(
-    connection: sqlite3.Connection, store_id: str, encoder: EncoderIdentity, limit: int, *, behind: int = 0
+    connection: sqlite3.Connection, store_id: str, encoder: EncoderIdentity, limit: int, behind: int = 0
 ) -> list[tuple[int, str]]:
     """Chunks without a vector of this encoder, behind an id."""
     store, number = number_of(connection, store_id), known_encoder(connection, encoder)

@@ -7,129 +7,55 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from backend.models.encoder import Vectors
-from backend.search.list_sql import range_query
+from backend.search.document_sql import Row
+from backend.search.keywords import TERMS_VERSION
 from backend.search.packed_words import unpack_words
-from backend.search.records import (
-    Chunking,
-    EncoderIdentity,
-    FileRecord,
-    FileStatus,
-    IndexFailure,
-    ListRange,
-    PageSize,
-    Progress,
-    Reembedding,
-    StoredChunk,
-    StoredUsage,
-    StoreFile,
-    VectorStore,
-)
+from backend.search.records import Chunking, IndexFailure, PageSize, Progress, StoredChunk
+from backend.search.tables import FileWork, TableSql
 
-
-def usage(connection: sqlite3.Connection, owner: str | None) -> StoredUsage:
-    """What an owner has stored; None: what all have."""
-    condition, values = ("1 = 1", ()) if owner is None else ("owner = ?", (owner,))
-    kept = f"NOT is_deleted AND {condition}"
-    files, file_bytes = connection.execute(
-        f"SELECT count(*), coalesce(sum(size_bytes), 0) FROM files WHERE {condition}", values
-    ).fetchone()
-    query = f"SELECT coalesce(sum(usage_bytes), 0) FROM documents WHERE {condition}"
-    (document_bytes,) = connection.execute(query, values).fetchone()
-    (stores,) = connection.execute(f"SELECT count(*) FROM stores WHERE {kept}", values).fetchone()
-    index_bytes, chunks, waiting = connection.execute(
-        "SELECT coalesce(sum(usage_bytes), 0), coalesce(sum(chunks), 0), coalesce(sum(status = 'in_progress'), 0) "
-        f"FROM store_files WHERE store IN (SELECT number FROM stores WHERE {kept})",
-        values,
-    ).fetchone()
-    return StoredUsage(files, file_bytes + document_bytes + index_bytes, chunks, stores, waiting)
-
-
-def totals(connection: sqlite3.Connection) -> StoredUsage:
-    """What all owners together have stored."""
-    return usage(connection, None)
-
-
-FILE = "f.id, f.owner, f.name, f.size_bytes, f.sha256, f.purpose, f.created_s, f.expires_s"
-STORE = """s.number, s.id, s.owner, s.name, s.created_s, s.last_active_s, s.description, s.metadata,
-    s.expires_after_days, e.fingerprint, e.name, e.width, n.number, n.fingerprint, n.name, n.width, s.embedded"""
-STORE_TABLES = "stores s LEFT JOIN encoders e ON e.number = s.encoder LEFT JOIN encoders n ON n.number = s.next_encoder"
-STORE_FILE = """s.id, f.id, f.name, sf.created_s, sf.status, sf.attributes, sf.found, sf.max_tokens, sf.overlap_tokens,
-    sf.is_auto, sf.batch_id, sf.stage, sf.done, sf.total, sf.failure_code, sf.failure_message, sf.usage_bytes,
-    sf.chunks, sf.pages, sf.language"""
+STORE_FILE = """s.id, f.id, f.name, sf.created_s, sf.status, sf.attributes, sf.found, sf.batch_id, sf.usage_bytes,
+    sf.chunks, sf.pages, sf.language, sf.max_tokens, sf.overlap_tokens, sf.is_auto, sf.stage, sf.done, sf.total,
+    sf.failure_code, sf.failure_message"""
 STORE_FILE_TABLES = "store_files sf JOIN stores s ON s.number = sf.store JOIN files f ON f.number = sf.file"
+
+
+def work_of(columns: Row) -> FileWork:
+    failure = None if columns[6] is None else IndexFailure(*columns[6:8])
+    return Chunking(columns[0], columns[1], bool(columns[2])), Progress(*columns[3:6]), failure
+
+
+SQL = TableSql(
+    stores="""SELECT s.id, s.owner, s.name, s.created_s, s.last_active_s, s.description, s.metadata,
+        s.expires_after_days, e.fingerprint, e.name, e.width, n.fingerprint, n.name, n.width, s.embedded,
+        (SELECT json_group_array(json_array(status, files, bytes, chunks)) FROM (
+            SELECT status, count(*) AS files, sum(usage_bytes) AS bytes, sum(chunks) AS chunks
+            FROM store_files WHERE store = s.number GROUP BY status))
+    FROM stores s LEFT JOIN encoders e ON e.number = s.encoder LEFT JOIN encoders n ON n.number = s.next_encoder""",
+    store_files=f"SELECT {STORE_FILE} FROM {STORE_FILE_TABLES}",
+    work_of=work_of,
+    key="number",
+    more_of_store=(", terms", f", '{TERMS_VERSION}'"),
+    of_store="store = (SELECT number FROM stores WHERE id = $1)",
+    of_file="file = (SELECT number FROM files WHERE id = {})",
+    file_id="f.id",
+    indexed="indexed_s",
+    no_claim="token = NULL, lease_until_s = NULL",
+    usage="""SELECT (SELECT count(*) FROM files WHERE {who}),
+        (SELECT coalesce(sum(size_bytes), 0) FROM files WHERE {who})
+            + (SELECT coalesce(sum(usage_bytes), 0) FROM documents WHERE {who}) + coalesce(sum(usage_bytes), 0),
+        coalesce(sum(chunks), 0), (SELECT count(*) FROM stores WHERE NOT is_deleted AND {who}),
+        coalesce(sum(status = 'in_progress'), 0)
+    FROM store_files WHERE store IN (SELECT number FROM stores WHERE NOT is_deleted AND {who})""",
+)
 CHUNK = "c.id, f.id, c.position, c.start, c.end, c.tokens, c.checksum, c.text, c.words"
 CHUNK_TABLES = "chunks c JOIN store_files sf ON sf.number = c.store_file JOIN files f ON f.number = sf.file"
 
 _CHECKSUM_BYTES = 4
 _SURROGATE = re.compile("[\ud800-\udfff]")
-Row = Sequence[Any]
-
-
-def file_record(row: Row) -> FileRecord:
-    return FileRecord(*row)
-
-
-def vector_store(connection: sqlite3.Connection, row: Row) -> VectorStore:
-    """A store with what is counted in it."""
-    number = row[0]
-    counts: dict[FileStatus, int] = {}
-    usage_bytes = chunks = 0
-    for status, files, more_bytes, more_chunks in connection.execute(
-        "SELECT status, count(*), sum(usage_bytes), sum(chunks) FROM store_files WHERE store = ? GROUP BY status",
-        (number,),
-    ):
-        counts[status] = files
-        usage_bytes += more_bytes
-        chunks += more_chunks
-    encoder = None if row[9] is None else EncoderIdentity(*row[9:12])
-    reembedding = None
-    if row[12] is not None:
-        reembedding = Reembedding(EncoderIdentity(*row[13:16]), row[16], chunks)
-    return VectorStore(
-        id=row[1],
-        owner=row[2],
-        name=row[3],
-        created_s=row[4],
-        last_active_s=row[5],
-        description=row[6],
-        metadata=json.loads(row[7]),
-        expires_after_days=row[8],
-        encoder=encoder,
-        reembedding=reembedding,
-        counts=counts,
-        usage_bytes=usage_bytes,
-        chunks=chunks,
-    )
-
-
-def store_file(row: Row) -> StoreFile:
-    failure = None if row[14] is None else IndexFailure(row[14], row[15])
-    return StoreFile(
-        store_id=row[0],
-        file_id=row[1],
-        name=row[2],
-        created_s=row[3],
-        status=row[4],
-        attributes=json.loads(row[5]),
-        found={name: tuple(values) for name, values in json.loads(row[6]).items()},
-        chunking=Chunking(row[7], row[8], bool(row[9])),
-        batch_id=row[10],
-        progress=Progress(row[11], row[12], row[13]),
-        failure=failure,
-        usage_bytes=row[16],
-        chunks=row[17],
-        pages=pages(row[18]),
-        language=row[19],
-    )
-
-
-def pages(packed: str) -> tuple[PageSize, ...]:
-    return tuple(PageSize(*page) for page in json.loads(packed))
 
 
 def pack_pages(sizes: Sequence[PageSize]) -> str:
@@ -166,18 +92,3 @@ def unpack_vectors(packed: Sequence[bytes], width: int) -> Vectors:
             raise sqlite3.DataError("a vector has another checksum than when it was written")
     record = np.dtype([("vector", "<f2", (width,)), ("checksum", "<u4")])
     return np.frombuffer(b"".join(packed), record)["vector"].astype(np.float32)
-
-
-def listed(
-    connection: sqlite3.Connection,
-    select: str,
-    where: Sequence[str],
-    arguments: list[Any],
-    *,
-    part: ListRange,
-    keys: tuple[str, str],
-) -> list[Any]:
-    """The rows of a part of a list; the arguments as `range_query`."""
-    query, flipped = range_query(select, where, arguments, part=part, keys=keys)
-    rows = connection.execute(query.replace("$", "?"), arguments).fetchall()
-    return rows[::-1] if flipped else rows

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from backend.device.facts.host import usable_cores
 from backend.errors import FinanciaError, SetupError, StorageCorrupt, Unavailable
@@ -20,13 +20,14 @@ from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search import document_sql
 from backend.search.filters import Filter
-from backend.search.limits import SearchLimits
+from backend.search.limits import SearchLimits, check_kept_file
 from backend.search.records import (
-    DocumentRow,
+    ChunkContent,
     EncoderIdentity,
     FileRecord,
     IndexClaim,
     IndexedFile,
+    IndexFailure,
     KeywordQuery,
     Progress,
     Ranked,
@@ -35,8 +36,6 @@ from backend.search.records import (
     VectorStore,
 )
 from backend.search.sqlite import (
-    documents,
-    files,
     indexing,
     pending_deletes,
     postings,
@@ -45,17 +44,16 @@ from backend.search.sqlite import (
     vector_stores,
 )
 from backend.search.sqlite.contents import LOST_DAYS, Contents
-from backend.search.sqlite.database import Database
+from backend.search.sqlite.database import Database, Transaction
 from backend.search.sqlite.loaded_stores import Behind, LoadedStores
-from backend.search.sqlite.rows import totals, usage
+from backend.search.sqlite.rows import SQL
 from backend.search.sqlite.searching import Query, Searcher
 from backend.search.sqlite.vector_matrix import DeviceVectors
-from backend.search.storage import id_taken
-from backend.search.sweeper import Sweeper
+from backend.search.storage import SearchStorage
+from backend.search.tables import id_taken
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 
-P = ParamSpec("P")
 T = TypeVar("T")
 _READ_AGAIN_MOST = 10  # each time at a later state
 _LOG_TRIES, _LOG_RETRY_S = 30, 1.0  # to empty the log: a search that reads takes seconds at most
@@ -73,7 +71,7 @@ class SqliteOptions:
     scan_threads: int = field(default_factory=usable_cores)  # of one search
 
 
-class SqliteStorage:
+class SqliteStorage(SearchStorage):
     """The embedded storage. Methods that are one query are those of the modules beside this one.
 
     Args:
@@ -94,41 +92,13 @@ class SqliteStorage:
         self._database = Database(
             options.folder, readers=options.readers, check_new=self._check_new, prepare=self._prepare
         )
-        self._sweeper = Sweeper(self._sweep, supervisor)
         self._has_swept = False
         self._loaded = LoadedStores(options.memory_bytes, options.device)
         self._scanning = ThreadPoolExecutor(options.scan_threads, thread_name_prefix="search-scan")
         self._searcher = Searcher(self._loaded, self._scanning)
         self._rebuilds: dict[str, asyncio.Task[None]] = {}  # of the postings of a store, by its id
 
-        self.position = self._reads(vector_stores.position)
-        self.file, self.files_of = self._reads(files.find), self._reads(files.find_all)
-        self.files = self._reads(files.range_of)
-        self.file_pages = self._reads(files.page_sizes)
-        self.expired_files = self._reads(files.expired)
-        self.usage, self.totals = self._reads(usage), self._reads(totals)
-        self.document, self.documents = self._reads(documents.find), self._reads(documents.range_of)
-        self.document_content = self._reads(documents.content)
-        self.document_position = self._reads(documents.position)
-        self.document_duplicates = self._reads(documents.duplicates)
-        self.lessons, self.lessons_of = self._reads(documents.lessons), self._reads(documents.lessons_of)
-        self.add_store = self._writes(store_files.add_store)
-        self.store, self.stores = self._reads(vector_stores.find), self._reads(vector_stores.range_of)
-        self.update_store, self.touch_store = self._writes(vector_stores.update), self._writes(vector_stores.touch)
-        self.expired_stores = self._reads(vector_stores.expired)
-        self.store_file, self.store_files = self._reads(store_files.find), self._reads(store_files.range_of)
-        self.set_attributes = self._writes(store_files.set_attributes)
-        self.batch_counts = self._reads(store_files.batch_counts)
-        self.cancel_batch = self._writes(store_files.cancel_batch)
-        self.fail, self.release = self._writes(indexing.fail), self._writes(indexing.release)
-        self.waiting = self._reads(indexing.waiting)
-        self.chunks, self.chunk_contents = self._reads(store_files.chunks_of), self._reads(store_files.contents_of)
-        self.attribute_keys = self._reads(vector_stores.attribute_names)
-        self.attribute_types = self._reads(vector_stores.attribute_types)
-        self.file_vectors = self._reads(indexing.file_vectors)
-        self.unembedded = self._reads(reembedding.unembedded)
-        self.put_vectors = self._writes(reembedding.put_vectors)
-        self.reembedding_stores = self._reads(vector_stores.reembedding_with)
+        super().__init__(self._database, SQL, supervisor)
 
     async def start(self) -> None:
         await self._database.open()
@@ -142,9 +112,6 @@ class SqliteStorage:
         await asyncio.gather(*self._rebuilds.values(), return_exceptions=True)
         await self._database.close()
         self._scanning.shutdown(wait=False)
-
-    async def swept(self) -> None:
-        await self._sweeper.idle()
 
     @property
     def memory_bytes(self) -> int:
@@ -173,58 +140,54 @@ class SqliteStorage:
 
     # Files
 
-    async def add_file(self, file: FileRecord, content: StoredFile, *, limits: SearchLimits | None = None) -> None:
-        await self._add_file(file, content, limits, None)
-
     async def _add_file(
         self,
         file: FileRecord,
         content: StoredFile,
-        limits: SearchLimits | None,
         document: document_sql.PackedDocument | None,
+        limits: SearchLimits | None,
     ) -> None:
         await self._database.must_write()
-        await self._read(files.check_room, file, limits)
-        if await self._read(files.checksum, file.id) is not None:  # also another owner's, whose bytes are not touched
+        if limits is not None:  # before its bytes are written
+            now = await self.usage(file.owner)
+            check_kept_file(replace(now, files=now.files + 1, bytes=now.bytes + file.size_bytes), limits)
+        if (
+            await self._read(store_files.checksum, file.id) is not None
+        ):  # also another owner's, whose bytes are not touched
             raise id_taken("file", file.id)
-        if await self._read(files.is_deleted, file.id):  # before its bytes are other ones
+        if await self._read(store_files.is_deleted, file.id):  # before its bytes are other ones
             await self._delete(self._delete_bytes_without_row, file.id)
         writing = asyncio.create_task(self._database.compute(lambda: self._contents.write(file.id, content)))
         try:
             await asyncio.shield(writing)
-            await self._write(files.add, file, limits, document)
+            await self._database.transact(lambda rows: self._add_rows(rows, file, document, limits))
         except BaseException:  # cancelled, too: threads end what they have begun
             await asyncio.wait({writing})
             with suppress(FinanciaError):
                 await self._write(self._delete_bytes_without_row, file.id)
             raise
 
+    async def _add_rows(
+        self,
+        rows: Transaction,
+        file: FileRecord,
+        document: document_sql.PackedDocument | None,
+        limits: SearchLimits | None,
+    ) -> None:
+        await self.insert_file(rows, file)
+        await self.insert_document(rows, document)
+        if limits is not None:
+            check_kept_file(await self.usage_in(rows, file.owner), limits)
+
     async def content(self, file_id: str) -> StoredFile | None:
-        sha256 = await self._read(files.checksum, file_id)
+        sha256 = await self._read(store_files.checksum, file_id)
         return None if sha256 is None else await self._database.compute(lambda: self._contents.read(file_id, sha256))
 
     async def delete_file(self, owner: str, file_id: str) -> bool:
-        is_deleted = await self._delete(files.delete, owner, file_id)
+        is_deleted = await self._delete(store_files.delete_file, owner, file_id)
         if is_deleted:
             self._sweeper.wake()
         return is_deleted
-
-    # Stored documents
-
-    async def add_document(
-        self,
-        row: DocumentRow,
-        content: StoredFile,
-        document_content: Mapping[str, Any],
-        *,
-        limits: SearchLimits | None = None,
-    ) -> None:
-        packed = await self._database.compute(lambda: document_sql.pack(row, document_content))
-        await self._add_file(row.stored.file, content, limits, packed)
-
-    async def replace_document(self, row: DocumentRow, *, limits: SearchLimits | None = None) -> bool:
-        packed = await self._database.compute(lambda: document_sql.pack(row))
-        return await self._write(documents.replace, packed, limits)
 
     # Vector stores
 
@@ -236,10 +199,6 @@ class SqliteStorage:
         return number is not None
 
     # The files of a store
-
-    async def attach(self, files: Sequence[StoreFile], *, limits: SearchLimits | None = None) -> None:
-        if await self._write(store_files.attach, files, limits):
-            self._sweeper.wake()
 
     async def detach(self, store_id: str, file_id: str) -> bool:
         is_removed = await self._delete(store_files.detach, store_id, file_id)
@@ -254,6 +213,21 @@ class SqliteStorage:
                 yield chunk
             position += len(chunks)
 
+    async def _place_files(self, rows: Transaction, files: Sequence[StoreFile]) -> bool:
+        return store_files.attach(rows.connection, files)
+
+    async def _write_attributes(self, rows: Transaction, key: int, file: StoreFile) -> None:
+        store_files.write_attributes(rows.connection, key, file.attributes, file.found)
+
+    async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
+        return await self._read(store_files.chunks_of, store_id, ids)
+
+    async def chunk_contents(self, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
+        return await self._read(store_files.contents_of, store_id, ids)
+
+    async def file_vectors(self, store_id: str, file_id: str) -> Vectors:
+        return await self._read(indexing.file_vectors, store_id, file_id)
+
     # Indexing
 
     async def claim(self, encoder: EncoderIdentity, lease_s: float) -> IndexClaim | None:
@@ -261,6 +235,15 @@ class SqliteStorage:
 
     async def renew(self, claim: IndexClaim, progress: Progress, lease_s: float) -> bool:
         return await self._write(indexing.renew, claim, progress, self._clock() + lease_s)
+
+    async def fail(self, claim: IndexClaim, failure: IndexFailure) -> bool:
+        return await self._write(indexing.fail, claim, failure)
+
+    async def release(self, claim: IndexClaim) -> None:
+        await self._write(indexing.release, claim)
+
+    async def waiting(self) -> int:
+        return await self._read(indexing.waiting)
 
     async def finish(self, claim: IndexClaim, indexed: IndexedFile) -> bool:
         packed = await self._database.compute(lambda: indexing.pack(indexed))
@@ -308,27 +291,21 @@ class SqliteStorage:
         self._sweeper.wake()
         return has_begun
 
+    async def unembedded(
+        self, store_id: str, encoder: EncoderIdentity, limit: int, *, behind: int = 0
+    ) -> list[tuple[int, str]]:
+        return await self._read(reembedding.unembedded, store_id, encoder, limit, behind)
+
+    async def put_vectors(
+        self, store_id: str, encoder: EncoderIdentity, chunk_ids: Sequence[int], vectors: Vectors
+    ) -> None:
+        await self._write(reembedding.put_vectors, store_id, encoder, chunk_ids, vectors)
+
     async def switch_encoder(self, store_id: str, encoder: EncoderIdentity) -> bool:
         is_switched = await self._write(reembedding.switch, store_id, encoder)
         if is_switched:
             self._sweeper.wake()
         return is_switched
-
-    def _reads(self, query: Callable[Concatenate[sqlite3.Connection, P], T]) -> Callable[P, Coroutine[Any, Any, T]]:
-        """A method of the storage that only reads."""
-
-        async def read(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await self._database.read(lambda connection: query(connection, *args, **kwargs))
-
-        return read
-
-    def _writes(self, query: Callable[Concatenate[sqlite3.Connection, P], T]) -> Callable[P, Coroutine[Any, Any, T]]:
-        """A method of the storage that writes."""
-
-        async def write(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await self._database.write(lambda connection: query(connection, *args, **kwargs))
-
-        return write
 
     async def _read(self, query: Callable[..., T], *arguments: object) -> T:
         return await self._database.read(lambda connection: query(connection, *arguments))
@@ -348,8 +325,8 @@ class SqliteStorage:
 
     def _delete_bytes_without_row(self, connection: sqlite3.Connection, file_id: str) -> None:
         """On the writer's thread: an addition that was cancelled has been made before, or never will be."""
-        if files.checksum(connection, file_id) is None and self._contents.delete(file_id):
-            files.forget_deleted(connection, [file_id])
+        if store_files.checksum(connection, file_id) is None and self._contents.delete(file_id):
+            store_files.forget_deleted(connection, [file_id])
 
     async def _sweep(self) -> bool:
         """Remove a slice of what was deleted, bytes of files first; False where nothing is left, nor in the log."""
@@ -364,8 +341,8 @@ class SqliteStorage:
         return False
 
     def _sweep_slice(self, connection: sqlite3.Connection) -> bool:
-        gone = [file_id for file_id in files.deleted(connection) if self._contents.delete(file_id)]
-        files.forget_deleted(connection, gone)
+        gone = [file_id for file_id in store_files.deleted_files(connection) if self._contents.delete(file_id)]
+        store_files.forget_deleted(connection, gone)
         vector_stores.forget_past(connection)
         return bool(gone) or pending_deletes.sweep(connection)
 
@@ -413,7 +390,9 @@ class SqliteStorage:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         indexing.end_claims(connection)
-        lost = self._contents.set_unknown_aside(files.ids(connection), files.deleted(connection), self._wall())
+        lost = self._contents.set_unknown_aside(
+            store_files.file_ids(connection), store_files.deleted_files(connection), self._wall()
+        )
         if lost:
             what = "bytes that the database does not know were moved to the folder lost"
             log_event(_log, logging.WARNING, what, files=lost, folder=str(self._options.folder), kept_days=LOST_DAYS)

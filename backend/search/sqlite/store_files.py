@@ -1,4 +1,4 @@
-"""The files of vector stores in the database: their attributes, states and chunks.
+"""Files in the database, and the files of vector stores: their attributes, states and chunks.
 
 Only completed files have chunks: to attach a file again is to remove it first.
 """
@@ -12,82 +12,18 @@ from typing import Any
 
 from backend.errors import NotFound
 from backend.search.filters import effective
-from backend.search.limits import (
-    SearchLimits,
-    attributes_bytes,
-    check_bytes,
-    check_kept_store,
-    check_room_to_index,
-    check_waiting_files,
-)
-from backend.search.records import (
-    Attributes,
-    ChunkContent,
-    FileStatus,
-    ListRange,
-    Scalar,
-    StoredChunk,
-    StoreFile,
-    VectorStore,
-)
-from backend.search.sqlite import vector_stores
+from backend.search.limits import attributes_bytes
+from backend.search.records import Attributes, ChunkContent, Scalar, StoredChunk, StoreFile
 from backend.search.sqlite.pending_deletes import mark_chunks
-from backend.search.sqlite.rows import (
-    CHUNK,
-    CHUNK_TABLES,
-    STORE_FILE,
-    STORE_FILE_TABLES,
-    listed,
-    store_file,
-    stored_chunk,
-    usage,
-)
+from backend.search.sqlite.rows import CHUNK, CHUNK_TABLES, STORE_FILE_TABLES, stored_chunk
 from backend.search.sqlite.vector_stores import number_of
 
-_SELECT = f"SELECT {STORE_FILE} FROM {STORE_FILE_TABLES}"
 _NUMBER = f"SELECT sf.number, sf.store FROM {STORE_FILE_TABLES} WHERE s.id = ? AND f.id = ?"
 _CHUNKS_AT_ONCE = 256
 
 
-def add_store(
-    connection: sqlite3.Connection,
-    store: VectorStore,
-    files: Sequence[StoreFile] = (),
-    *,
-    limits: SearchLimits | None = None,
-) -> None:
-    """Add a store with its files. Raises: as `attach`; BadInput for an id that is taken."""
-    vector_stores.add(connection, store)
-    if limits is not None:
-        check_kept_store(usage(connection, store.owner), limits)
-    if files:
-        attach(connection, files, limits)
-
-
-def attach(connection: sqlite3.Connection, files: Sequence[StoreFile], limits: SearchLimits | None = None) -> bool:
-    """Add files in place of those that are there; whether some were. Raises: NotFound, TooLarge, QuotaExceeded."""
-    if limits is None:
-        return _attach(connection, files)
-    owners = _owners(connection, files)
-    for owner in owners:
-        check_room_to_index(usage(connection, owner), limits)
-    has_replaced = _attach(connection, files)
-    for owner in owners:
-        now = usage(connection, owner)
-        check_waiting_files(now.waiting, len(files), limits)
-        check_bytes(now.bytes, limits)
-    return has_replaced
-
-
-def _owners(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> list[str]:
-    store_ids = json.dumps(sorted({file.store_id for file in files}))
-    rows = connection.execute(
-        "SELECT DISTINCT owner FROM stores WHERE id IN (SELECT value FROM json_each(?))", (store_ids,)
-    )
-    return [owner for (owner,) in rows]
-
-
-def _attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> bool:
+def attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> bool:
+    """Add files in place of those that are there; whether some were. Raises: NotFound."""
     has_replaced = False
     for file in files:
         store = number_of(connection, file.store_id)
@@ -119,73 +55,22 @@ def _attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> bool:
         ).fetchone()
         if file.batch_id is not None:
             connection.execute("INSERT OR IGNORE INTO batches (store, id) VALUES (?, ?)", (store, file.batch_id))
-        write_attributes(connection, number, store, file.attributes, {})
+        write_attributes(connection, number, file.attributes, {})
     return has_replaced
-
-
-def find(connection: sqlite3.Connection, store_id: str, file_id: str) -> StoreFile | None:
-    row = connection.execute(f"{_SELECT} WHERE s.id = ? AND f.id = ?", (store_id, file_id)).fetchone()
-    return row and store_file(row)
-
-
-def range_of(
-    connection: sqlite3.Connection,
-    store_id: str,
-    part: ListRange,
-    *,
-    status: FileStatus | None = None,
-    batch_id: str | None = None,
-) -> list[StoreFile]:
-    store = number_of(connection, store_id)
-    if store is None:
-        return []
-    where, values = ["sf.store = $1"], list[object]([store])
-    for column, value in (("status", status), ("batch_id", batch_id)):
-        if value is not None:
-            values.append(value)
-            where.append(f"sf.{column} = ${len(values)}")
-    rows = listed(connection, _SELECT, where, values, part=part, keys=("sf.created_s", "f.id"))
-    return [store_file(row) for row in rows]
-
-
-def set_attributes(
-    connection: sqlite3.Connection,
-    store_id: str,
-    file_id: str,
-    attributes: Attributes,
-    *,
-    limits: SearchLimits | None = None,
-) -> StoreFile | None:
-    """Raises: TooLarge, QuotaExceeded where they are more than before, and too much."""
-    row = connection.execute(_NUMBER, (store_id, file_id)).fetchone()
-    if row is None:
-        return None
-    number, store = row
-    (before,) = connection.execute("SELECT attributes FROM store_files WHERE number = ?", (number,)).fetchone()
-    more_bytes = attributes_bytes(attributes, {}) - attributes_bytes(json.loads(before), {})
-    found, owner = connection.execute(
-        "UPDATE store_files SET attributes = ?, usage_bytes = max(0, usage_bytes + ?) WHERE number = ? "
-        "RETURNING found, (SELECT owner FROM stores WHERE number = store)",
-        (json.dumps(dict(attributes)), more_bytes, number),
-    ).fetchone()
-    if limits is not None and more_bytes > 0:
-        check_bytes(usage(connection, owner).bytes, limits)
-    write_attributes(connection, number, store, attributes, json.loads(found))
-    return find(connection, store_id, file_id)
 
 
 def write_attributes(
     connection: sqlite3.Connection,
     number: int,
-    store: int,
     attributes: Attributes,
     found: Mapping[str, Sequence[Scalar]],
 ) -> None:
     """Write what filters see of a file, in place of what they saw."""
     connection.execute("DELETE FROM attributes WHERE file = ?", (number,))
     connection.executemany(
-        "INSERT INTO attributes (file, store, name, number, text, flag) VALUES (?, ?, ?, ?, ?, ?)",
-        ((number, store, *row) for row in effective(attributes, found)),
+        "INSERT INTO attributes (file, store, name, number, text, flag) "
+        "VALUES (?1, (SELECT store FROM store_files WHERE number = ?1), ?2, ?3, ?4, ?5)",
+        ((number, *row) for row in effective(attributes, found)),
     )
 
 
@@ -209,25 +94,6 @@ def _remove_chunks(connection: sqlite3.Connection, number: int) -> None:
         "OR EXISTS (SELECT 1 FROM store_files WHERE store = ?1 AND chunks > 0) THEN encoder END WHERE number = ?1",
         (store, first, last),
     )
-
-
-def batch_counts(connection: sqlite3.Connection, store_id: str, batch_id: str) -> dict[FileStatus, int] | None:
-    store = number_of(connection, store_id)
-    if connection.execute("SELECT 1 FROM batches WHERE store = ? AND id = ?", (store, batch_id)).fetchone() is None:
-        return None
-    rows = connection.execute(
-        "SELECT status, count(*) FROM store_files WHERE store = ? AND batch_id = ? GROUP BY status",
-        (store, batch_id),
-    )
-    return dict(rows.fetchall())
-
-
-def cancel_batch(connection: sqlite3.Connection, store_id: str, batch_id: str) -> int:
-    return connection.execute(
-        "UPDATE store_files SET status = 'cancelled', token = NULL, lease_until_s = NULL "
-        "WHERE store = ? AND batch_id = ? AND status = 'in_progress'",
-        (number_of(connection, store_id), batch_id),
-    ).rowcount
 
 
 def chunks_behind(connection: sqlite3.Connection, store_id: str, file_id: str, position: int) -> list[StoredChunk]:
@@ -281,3 +147,43 @@ def remove(connection: sqlite3.Connection, number: int) -> None:
         (number,),
     )
     connection.execute("DELETE FROM store_files WHERE number = ?", (number,))
+
+
+def checksum(connection: sqlite3.Connection, file_id: str) -> str | None:
+    """SHA-256 of the bytes; None: there is no such file."""
+    row = connection.execute("SELECT sha256 FROM files WHERE id = ?", (file_id,)).fetchone()
+    return row and str(row[0])
+
+
+def delete_file(connection: sqlite3.Connection, owner: str, file_id: str) -> bool:
+    """Its bytes are deleted once this is on the disk (`deleted_files`). False: there was no such file."""
+    row = connection.execute("SELECT number FROM files WHERE id = ? AND owner = ?", (file_id, owner)).fetchone()
+    if row is None:
+        return False
+    for (number,) in connection.execute("SELECT number FROM store_files WHERE file = ?", row).fetchall():
+        remove(connection, number)
+    connection.execute(
+        "INSERT OR REPLACE INTO past_positions (kind, list, id, created_s) "
+        "SELECT 'file', owner, id, created_s FROM files WHERE number = ?",
+        row,
+    )
+    connection.execute("DELETE FROM files WHERE number = ?", row)
+    connection.execute("INSERT OR IGNORE INTO deleted_files (id) VALUES (?)", (file_id,))
+    return True
+
+
+def deleted_files(connection: sqlite3.Connection) -> list[str]:
+    """Ids of files without a row whose bytes may still be there."""
+    return [file_id for (file_id,) in connection.execute("SELECT id FROM deleted_files")]
+
+
+def is_deleted(connection: sqlite3.Connection, file_id: str) -> bool:
+    return connection.execute("SELECT 1 FROM deleted_files WHERE id = ?", (file_id,)).fetchone() is not None
+
+
+def forget_deleted(connection: sqlite3.Connection, file_ids: Sequence[str]) -> None:
+    connection.executemany("DELETE FROM deleted_files WHERE id = ?", ((file_id,) for file_id in file_ids))
+
+
+def file_ids(connection: sqlite3.Connection) -> list[str]:
+    return [file_id for (file_id,) in connection.execute("SELECT id FROM files")]

@@ -31,9 +31,9 @@ from backend.models.device_matrix import DeviceMatrix
 from backend.search.filters import Comparison
 from backend.search.keywords import TERMS_VERSION
 from backend.search.records import KeywordQuery, ListRange
-from backend.search.sqlite import files, pending_deletes, postings, store_files
+from backend.search.sqlite import pending_deletes, postings, store_files
 from backend.search.sqlite.contents import Contents
-from backend.search.sqlite.database import Database
+from backend.search.sqlite.database import Database, Transaction
 from backend.search.sqlite.schema import STEPS, VERSION
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.sqlite.vector_matrix import DeviceVectors, VectorMatrix
@@ -963,13 +963,13 @@ def _as_of_the_first_release(path: Path) -> None:
 @contextmanager
 def _paused(step: str, entered: threading.Event, go_on: threading.Event) -> Iterator[None]:
     """Holds uploads where they write their bytes, or their row."""
-    owner, name = (Contents, "write") if step == "bytes" else (files, "add")
+    owner, name = (Contents, "write") if step == "bytes" else (Transaction, "fetch")
     run = getattr(owner, name)
 
-    def paused(*arguments: object) -> None:
+    def paused(*arguments: object) -> object:
         entered.set()
         assert go_on.wait(TEST_TIMEOUT_S)
-        run(*arguments)
+        return run(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, paused)
