@@ -15,7 +15,7 @@ import orjson
 from backend.callers.callers import Caller
 from backend.durable_files import flush, replace_json
 from backend.errors import Forbidden, InvalidField, NotFound, Unavailable
-from backend.replicas.records import SharedRecords, Version, new_id
+from backend.replicas.records import Replacement, SharedRecords, Version, replace_known
 
 EXTRACTORS_MAX = 100
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -23,7 +23,6 @@ FOLDER = "extractors"  # in STATE_DIR
 KIND = "extractors"  # of shared records
 FORMAT = 1  # raised when a release changes what a record means
 _PART = "extractor"
-_CONFLICTS = 8  # of one PUT with those of other replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,27 +213,23 @@ class SharedExtractors:
         self, name: str, caller: Caller, after: Callable[[Extractor | None], Extractor | None]
     ) -> Extractor | None:
         """Have ``after`` in the place of what this replica knows; what another one wrote meanwhile is checked first."""
-        write_id = new_id()
+        new: Extractor | None = None
         await self._pull()
-        for _ in range(_CONFLICTS):
+
+        def replacement(_: str) -> Replacement:
+            nonlocal new
             before = self._known(name)
             check_change(before, caller)
             new = after(before)
-            outcome = await self.records.write(
-                KIND,
-                name,
-                write_id,
-                expected=self._versions.get(name),
-                header=b"",
-                parts=None if new is None else {_PART: new.packed()},
-                limit=EXTRACTORS_MAX,
-            )
-            if outcome.status == "full":
-                raise _too_many()
-            await self._pull()
-            if outcome.status == "done":
-                return new
-        raise Unavailable(f"extractor '{name}': other replicas keep replacing it. Try again")
+            return self._versions.get(name), b"", None if new is None else {_PART: new.packed()}
+
+        outcome = await replace_known(self.records, KIND, name, replacement, self._pull, limit=EXTRACTORS_MAX)
+        if outcome is None:
+            raise Unavailable(f"extractor '{name}': other replicas keep replacing it. Try again")
+        if outcome.status == "full":
+            raise _too_many()
+        await self._pull()
+        return new
 
     def _known(self, name: str) -> Extractor | None:
         return self._copies[name][1] if name in self._copies else None

@@ -8,10 +8,11 @@ compared.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+_CONFLICTS = 8  # of one write with those of other replicas
 TOMBSTONES_MAX = 1000  # deletions that a store remembers of one kind
 
 
@@ -46,6 +47,10 @@ class Outcome:
 
     status: Literal["done", "other", "full"]  # other: the record is not of the expected version
     entry: Entry | None = None  # what stands in the store now, unless it is full
+
+
+# What to write in place of the version that a replica knows: that version, the header, and the parts (`write`).
+Replacement = tuple[Version | None, bytes, Mapping[str, bytes] | None]
 
 
 def new_id() -> str:
@@ -111,3 +116,29 @@ class SharedRecords(Protocol):
 
     async def end_turn(self, what: str, replica: str) -> None:
         """Give the turn to the next."""
+
+
+async def replace_known(
+    records: SharedRecords,
+    kind: str,
+    name: str,
+    replacement: Callable[[str], Replacement],
+    catch_up: Callable[[], Awaitable[None]],
+    *,
+    limit: int = 0,
+) -> Outcome | None:
+    """Replace a record as this replica knows it; where another one has, get to know that, and check it again.
+
+    Args:
+        replacement: for a write's id; raises what forbids it, as far as this replica knows.
+
+    Returns: the outcome, "done" or "full"; None where other replicas keep replacing it.
+    """
+    write_id = new_id()
+    for _ in range(_CONFLICTS):
+        expected, header, parts = replacement(write_id)
+        outcome = await records.write(kind, name, write_id, expected=expected, header=header, parts=parts, limit=limit)
+        if outcome.status != "other":
+            return outcome
+        await catch_up()
+    return None

@@ -23,7 +23,7 @@ from backend import __version__
 from backend.errors import FinanciaError, InvalidField, ModelUnavailable, Unavailable
 from backend.models.fingerprint import OUTPUT_VERSION
 from backend.models.spec import ModelSpec
-from backend.replicas.records import Entry, SharedRecords, Version, new_id
+from backend.replicas.records import Entry, Replacement, SharedRecords, Version, new_id, replace_known
 from backend.replicas.rollout_file import RolloutFile
 from backend.retry import Backoff
 from backend.serving.catalog import Catalog, LoadedModel
@@ -39,7 +39,6 @@ _LEASE_S = 30.0  # of a turn, renewed with every look
 _START_S = 3.0  # to know the targets before the models are loaded
 _PAUSE = Backoff(15.0, 900.0)
 _CLOSE_S = 1.0
-_CONFLICTS = 8
 CRASHES_MAX = 2  # of the process while it loads one wished model; then it is not tried again here
 _SHARE = 4  # one in so many replicas loads at the same time
 _TEXTS = ("source", "instead_of", "sha256", "fingerprint")  # of a target, as its header has them
@@ -192,27 +191,26 @@ class ModelRollout:
         """
         await self._look()
         model = await self.loader.load(source, task)
-        spec, set_source, write_id = model.spec, self.set_sources[task], new_id()
+        spec, set_source = model.spec, self.set_sources[task]
         digests = (spec.sha256, spec.fingerprint, OUTPUT_VERSION)
+
+        def replacement(write_id: str) -> Replacement:
+            before = self._entries.get(task)
+            target = Target(task, source, set_source, *digests, Version(0, write_id))
+            return None if before is None else before.version, target.header(), {}
+
         try:
-            for _ in range(_CONFLICTS):
-                before = self._entries.get(task)
-                expected = None if before is None else before.version
-                target = Target(task, source, set_source, *digests, Version(0, write_id))
-                outcome = await self.records.write(
-                    KIND, task, write_id, expected=expected, header=target.header(), parts={}
-                )
-                if outcome.status == "done" and outcome.entry is not None:
-                    await self._know({**self._entries, task: outcome.entry})
-                    self._attempts[task] = _Attempt(outcome.entry.version, is_taken=self.catalog.of(task) is model)
-                    self._mark = None  # a store that is set back to the mark before this has lost it
-                    return model
-                await self._compare()
+            outcome = await replace_known(self.records, KIND, task, replacement, self._compare)
         except Unavailable as error:
             raise Unavailable(
                 f"{model.name} serves on this replica, but the others could not be told: {error}", retry_after_s=5.0
             ) from error
-        raise Unavailable(f"{model.name} serves on this replica, but other replicas keep wishing others. Try again")
+        if outcome is None or outcome.entry is None:
+            raise Unavailable(f"{model.name} serves on this replica, but other replicas keep wishing others. Try again")
+        await self._know({**self._entries, task: outcome.entry})
+        self._attempts[task] = _Attempt(outcome.entry.version, is_taken=self.catalog.of(task) is model)
+        self._mark = None  # a store that is set back to the mark before this has lost it
+        return model
 
     def report(self) -> dict[str, Any]:
         """All replicas with their models and their progress, for GET /v1/system."""

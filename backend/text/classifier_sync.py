@@ -21,7 +21,7 @@ import orjson
 from backend.callers.callers import Caller
 from backend.errors import InvalidField, ModelUnavailable, Unavailable
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, pack_head, unpack_head
-from backend.replicas.records import Entry, Index, Outcome, SharedRecords, Version, new_id
+from backend.replicas.records import Entry, Index, Replacement, SharedRecords, Version, new_id, replace_known
 from backend.retry import Backoff
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
@@ -47,7 +47,6 @@ _EVERY_S = 0.25  # between two looks at the store's mark
 _AWAY = Backoff(0.5, 2.0)  # the same while it does not answer
 _START_S = 5.0  # to know what there is, before this replica says that it is ready
 _REFRESH_S = 2.0  # of a request for a classifier that is not known here
-_CONFLICTS = 8  # of one PUT with those of other replicas
 _log = logging.getLogger(__name__)
 
 
@@ -126,9 +125,7 @@ class ClassifierSync:
         packed_head, packed = await asyncio.to_thread(lambda: (pack_head(head), pack_examples(examples)))
         parts = {_EXAMPLES: packed, _head_part(head): packed_head}
         async with self._lock:
-            outcome, owner = await self._write(name, caller, parts)
-            assert outcome.entry is not None
-            copy = _Copy(outcome.entry.version, owner, examples, head)
+            copy = _Copy(*await self._write(name, caller, parts), examples, head)
             classifier = await asyncio.shield(asyncio.create_task(self._use(name, copy)))
         assert classifier is not None
         return classifier
@@ -136,8 +133,7 @@ class ClassifierSync:
     async def delete(self, name: str, caller: Caller) -> None:
         await self.refresh()
         async with self._lock:
-            outcome, _ = await self._write(name, caller, None)
-            assert outcome.entry is not None
+            await self._write(name, caller, None)
             await asyncio.shield(asyncio.create_task(self._forget(name, is_deleted=True)))
 
     async def examples(self, name: str) -> list[Example]:
@@ -301,35 +297,29 @@ class ClassifierSync:
         if outcome.status == "done" and outcome.entry is not None:
             await self._use(name, _Copy(outcome.entry.version, owner, examples, head), is_own=True)
 
-    async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> tuple[Outcome, str | None]:
+    async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> tuple[Version, str | None]:
         """Replace or delete a classifier where it is as this replica knows it; else get to know it, and check again."""
-        write_id = new_id()
-        for _ in range(_CONFLICTS):
+
+        def replacement(_: str) -> Replacement:
             if parts is None:
                 self.registry.check_deletable(name, caller)
             else:
                 self.registry.check_name(name)
                 self.registry.check_owner(name, caller)
-            owner = self.registry.owner_after(name, caller)
-            outcome = await self.records.write(
-                KIND,
-                name,
-                write_id,
-                expected=self._seen.get(name),
-                header=b"" if parts is None else _header(owner),
-                parts=parts,
-                limit=classifiers.CLASSIFIERS_MAX,
-            )
-            if outcome.status == "full":
-                raise too_many(classifiers.CLASSIFIERS_MAX)
-            if outcome.status == "done":
-                assert outcome.entry is not None
-                self._seen[name] = outcome.entry.version
-                self._lost = [other for other in self._lost if other != name]
-                self._mark = None  # a store that is set back to the mark before this has lost it
-                return outcome, owner
-            await self._pull()
-        raise Unavailable(f"classifier '{name}': other replicas keep replacing it. Try again")
+            header = b"" if parts is None else _header(self.registry.owner_after(name, caller))
+            return self._seen.get(name), header, parts
+
+        limit = classifiers.CLASSIFIERS_MAX
+        outcome = await replace_known(self.records, KIND, name, replacement, self._pull, limit=limit)
+        if outcome is None:
+            raise Unavailable(f"classifier '{name}': other replicas keep replacing it. Try again")
+        if outcome.status == "full":
+            raise too_many(limit)
+        assert outcome.entry is not None
+        self._seen[name] = outcome.entry.version
+        self._lost = [other for other in self._lost if other != name]
+        self._mark = None  # a store that is set back to the mark before this has lost it
+        return outcome.entry.version, self.registry.owner_after(name, caller)
 
     async def _use(self, name: str, copy: _Copy, *, is_own: bool = False) -> Classifier | None:
         classifier = self.registry.use_copy(name, copy.version, copy.owner, copy.head, _labels(copy.examples))
