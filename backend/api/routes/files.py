@@ -268,6 +268,13 @@ FILE: FileAnswer = {
 _ID = id_parameter(FILE_ID)
 _CONTENT = {JSON: {"schema": FileAnswer, "example": FILE}}
 _get, _delete = (partial(make, tag="OpenAI") for make in (get, delete))
+_OF_FILE: dict[str, Any] = {"errors": (404, 422, 504), "parameters": (_ID, REQUEST_TIMEOUT)}
+BYTES_ANSWER: dict[str, Any] = {
+    "example": "(the bytes of the file)",
+    "schema": {"type": "string", "format": "binary"},
+    "media_type": StoredFileResponse.media_type,
+    "headers": ("Content-Disposition",),
+}
 ROUTES = (
     upload_route(
         "/v1/files",
@@ -286,39 +293,21 @@ ROUTES = (
         errors=(422, 504),
         parameters=(*FILE_LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
-    _get(
-        "/v1/files/{id}",
-        retrieve_file,
-        schema=FileAnswer,
-        example=FILE,
-        errors=(404, 422, 504),
-        parameters=(_ID, REQUEST_TIMEOUT),
-    ),
+    _get("/v1/files/{id}", retrieve_file, schema=FileAnswer, example=FILE, **_OF_FILE),
     _delete(
         "/v1/files/{id}",
         delete_file,
         schema=DeletedAnswer,
         example={"id": FILE_ID, "object": "file", "deleted": True},
-        errors=(404, 422, 504),
-        parameters=(_ID, REQUEST_TIMEOUT),
+        **_OF_FILE,
     ),
-    _get(
-        "/v1/files/{id}/content",
-        retrieve_content,
-        example="(the bytes of the file)",
-        schema={"type": "string", "format": "binary"},
-        media_type=StoredFileResponse.media_type,
-        headers=("Content-Disposition",),
-        errors=(404, 422, 504),
-        parameters=(_ID, REQUEST_TIMEOUT),
-    ),
+    _get("/v1/files/{id}/content", retrieve_content, **BYTES_ANSWER, **_OF_FILE),
     _get(
         "/v1/files/{id}/url",
         retrieve_address,
         schema=AddressAnswer,
         example={"url": f"http://127.0.0.1:8000/v1/files/{FILE_ID}/content"},
-        errors=(404, 422, 504),
-        parameters=(_ID, REQUEST_TIMEOUT),
+        **_OF_FILE,
     ),
     get(
         "/v1/files/{id}/pages/{number}",

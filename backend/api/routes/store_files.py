@@ -540,33 +540,29 @@ _BODY_ERRORS = (400, 404, 409, 413, 415, 422, 429, 504)
 _FILES, _FILE = "/v1/vector_stores/{id}/files", "/v1/vector_stores/{id}/files/{file_id}"
 _BATCHES, _BATCH_PATH = "/v1/vector_stores/{id}/file_batches", "/v1/vector_stores/{id}/file_batches/{batch_id}"
 _ATTRIBUTES = {"year": 2026, "supplier": "Acme", "paid": False}
-_get, _post, _delete, _action = (partial(make, tag="OpenAI") for make in (get, post, delete, action))
+_FILE_ANSWER: dict[str, Any] = {"schema": StoreFileAnswer, "example": STORE_FILE}
+_BATCH_ANSWER: dict[str, Any] = {"schema": FileBatchAnswer, "example": _BATCH}
+_LIST_ANSWER: dict[str, Any] = {
+    "schema": StoreFileListAnswer, "example": list_answer([STORE_FILE], has_more=False)
+}  # fmt: skip
+_get, _delete, _action = (partial(make, tag="OpenAI", errors=_ERRORS) for make in (get, delete, action))
+_post = partial(post, tag="OpenAI", errors=_BODY_ERRORS)
 ROUTES = (
     _post(
         _FILES,
         add_file,
         request=AddFileRequest,
         examples={"with attributes": {"file_id": FILE_ID, "attributes": _ATTRIBUTES}},
-        schema=StoreFileAnswer,
-        example=STORE_FILE,
-        errors=_BODY_ERRORS,
         parameters=_OF_STORE,
+        **_FILE_ANSWER,
     ),
-    _get(
-        _FILES,
-        list_files,
-        schema=StoreFileListAnswer,
-        example=list_answer([STORE_FILE], has_more=False),
-        errors=_ERRORS,
-        parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_STORE),
-    ),
+    _get(_FILES, list_files, parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_STORE), **_LIST_ANSWER),
     _get(
         _FILE,
         retrieve_file,
         schema=StoreFileAnswer,
         headers=POLL_HEADERS,
         example={**STORE_FILE, "pages": [{"page": 1, "width": 595.0, "height": 842.0, "rotation": 0}]},
-        errors=_ERRORS,
         parameters=_OF_FILE,
     ),
     _post(
@@ -574,17 +570,14 @@ ROUTES = (
         change_attributes,
         request=AttributesRequest,
         examples={"attributes": {"attributes": _ATTRIBUTES}},
-        schema=StoreFileAnswer,
-        example=STORE_FILE,
-        errors=_BODY_ERRORS,
         parameters=_OF_FILE,
+        **_FILE_ANSWER,
     ),
     _delete(
         _FILE,
         remove_file,
         schema=DeletedAnswer,
         example={"id": FILE_ID, "object": "vector_store.file.deleted", "deleted": True},
-        errors=_ERRORS,
         parameters=_OF_FILE,
     ),
     _get(
@@ -597,7 +590,6 @@ ROUTES = (
             "has_more": False,
             "next_page": None,
         },
-        errors=_ERRORS,
         parameters=_OF_FILE,
     ),
     _post(
@@ -608,34 +600,15 @@ ROUTES = (
             "ids": {"file_ids": [FILE_ID], "attributes": _ATTRIBUTES},
             "each with its own": {"files": [{"file_id": FILE_ID, "attributes": _ATTRIBUTES}]},
         },
-        schema=FileBatchAnswer,
-        example=_BATCH,
-        errors=_BODY_ERRORS,
         parameters=_OF_STORE,
+        **_BATCH_ANSWER,
     ),
-    _get(
-        _BATCH_PATH,
-        retrieve_batch,
-        schema=FileBatchAnswer,
-        headers=POLL_HEADERS,
-        example=_BATCH,
-        errors=_ERRORS,
-        parameters=_OF_BATCH,
-    ),
-    _action(
-        f"{_BATCH_PATH}/cancel",
-        cancel_batch,
-        schema=FileBatchAnswer,
-        example=_CANCELLED,
-        errors=_ERRORS,
-        parameters=_OF_BATCH,
-    ),
+    _get(_BATCH_PATH, retrieve_batch, headers=POLL_HEADERS, parameters=_OF_BATCH, **_BATCH_ANSWER),
+    _action(f"{_BATCH_PATH}/cancel", cancel_batch, schema=FileBatchAnswer, example=_CANCELLED, parameters=_OF_BATCH),
     _get(
         f"{_BATCH_PATH}/files",
         list_batch_files,
-        schema=StoreFileListAnswer,
-        example=list_answer([STORE_FILE], has_more=False),
-        errors=_ERRORS,
         parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_BATCH),
+        **_LIST_ANSWER,
     ),
 )

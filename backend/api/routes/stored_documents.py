@@ -37,7 +37,7 @@ from backend.api.routes.document_answers import (
     OneDocumentAnswer,
     documents_answer,
 )
-from backend.api.routes.files import StoredFileResponse, list_answer
+from backend.api.routes.files import BYTES_ANSWER, StoredFileResponse, list_answer
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, patch, post, query_parameters
 from backend.api.service_call import call_within_limit
 from backend.documents.service import DocumentService
@@ -584,12 +584,17 @@ _IF_MATCH = {
     "schema": {"type": "string", "pattern": r'^(\*|(W/)?"[0-9]{1,9}")$'},
     "description": "The ETag of the document that you have seen.",
 }
-_ERRORS = (404, 422, 504)
+_OF_DOCUMENT: dict[str, Any] = {"errors": (404, 422, 504), "parameters": (_ID, REQUEST_TIMEOUT)}
+_CHANGED_ANSWER: dict[str, Any] = {"schema": ListedDocumentAnswer, "example": _CHANGED, "headers": ("ETag",)}
+_CHANGES: dict[str, Any] = {
+    **_CHANGED_ANSWER,
+    "tag": "documents",
+    "errors": (400, 404, 409, 413, 415, 422, 429, 504),
+    "parameters": (_ID, _IF_MATCH, REQUEST_TIMEOUT),
+}
 _get, _delete, _action = (partial(make, tag="documents") for make in (get, delete, action))
 _REVIEW: dict[str, Any] = {
-    "schema": ListedDocumentAnswer,
-    "example": _CHANGED,
-    "headers": ("ETag",),
+    **_CHANGED_ANSWER,
     "errors": (404, 409, 413, 422, 504),
     "parameters": (_ID, *query_parameters(ReviewQuery), _IF_MATCH, REQUEST_TIMEOUT),
 }
@@ -608,27 +613,16 @@ ROUTES = (
         schema=StoredDocumentAnswer,
         example=_WHOLE,
         headers=("ETag",),
-        errors=_ERRORS,
-        parameters=(_ID, REQUEST_TIMEOUT),
+        **_OF_DOCUMENT,
     ),
     _delete(
         "/v1/documents/{id}",
         delete_document,
         schema=DeletedDocumentAnswer,
         example={"id": _DOCUMENT_ID, "object": "document.deleted", "deleted": True},
-        errors=_ERRORS,
-        parameters=(_ID, REQUEST_TIMEOUT),
+        **_OF_DOCUMENT,
     ),
-    _get(
-        "/v1/documents/{id}/content",
-        retrieve_original,
-        example="(the bytes of the file)",
-        schema={"type": "string", "format": "binary"},
-        media_type=StoredFileResponse.media_type,
-        headers=("Content-Disposition",),
-        errors=_ERRORS,
-        parameters=(_ID, REQUEST_TIMEOUT),
-    ),
+    _get("/v1/documents/{id}/content", retrieve_original, **BYTES_ANSWER, **_OF_DOCUMENT),
     _get(
         "/v1/documents/{id}/pages/{number}.png",
         retrieve_page,
@@ -640,7 +634,6 @@ ROUTES = (
     patch(
         "/v1/documents/{id}/fields",
         correct_fields,
-        tag="documents",
         request=CorrectionRequest,
         examples={
             "a total": {"fields": {"InvoiceTotal": "1284.50"}, "revision": 1},
@@ -649,26 +642,17 @@ ROUTES = (
             },
             "lines": {"fields": {"Items": [{"Description": "Tornillos", "Quantity": "100", "Amount": "12.50"}]}},
         },
-        schema=ListedDocumentAnswer,
-        example=_CHANGED,
-        headers=("ETag",),
-        errors=(400, 404, 409, 413, 415, 422, 429, 504),
-        parameters=(_ID, _IF_MATCH, REQUEST_TIMEOUT),
+        **_CHANGES,
     ),
     post(
         "/v1/documents/{id}/split",
         split_document,
-        tag="documents",
         request=SplitRequest,
         examples={
             "two of one": {"documents": [{"pages": "1"}, {"pages": "2"}]},
             "one of two": {"documents": [{"pages": "1-2"}]},
         },
-        schema=ListedDocumentAnswer,
-        example=_CHANGED,
-        headers=("ETag",),
-        errors=(400, 404, 409, 413, 415, 422, 429, 504),
-        parameters=(_ID, _IF_MATCH, REQUEST_TIMEOUT),
+        **_CHANGES,
     ),
     _action("/v1/documents/{id}/confirm", confirm_document, **_REVIEW),
     _action("/v1/documents/{id}/reopen", reopen_document, **_REVIEW),

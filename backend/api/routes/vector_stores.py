@@ -480,7 +480,6 @@ STORE: VectorStoreAnswer = {
     "reembedding": None,
 }
 STORE_PARAMETER = id_parameter(STORE_ID)
-_PARAMETERS = (STORE_PARAMETER, REQUEST_TIMEOUT)
 _MOVING = {
     **STORE,
     "reembedding": {
@@ -490,58 +489,44 @@ _MOVING = {
     },
 }
 _BODY_ERRORS = (400, 404, 413, 415, 422, 429, 504)
-_get, _post, _delete = (partial(make, tag="OpenAI") for make in (get, post, delete))
+_STORES, _STORE_PATH = "/v1/vector_stores", "/v1/vector_stores/{id}"
+_STORE_ANSWER: dict[str, Any] = {"schema": VectorStoreAnswer, "example": STORE}
+_OF_STORE: dict[str, Any] = {"errors": (404, 422, 504), "parameters": (STORE_PARAMETER, REQUEST_TIMEOUT)}
+_get, _delete = (partial(make, tag="OpenAI") for make in (get, delete))
+_post = partial(post, tag="OpenAI", errors=_BODY_ERRORS)
 ROUTES = (
     _post(
-        "/v1/vector_stores",
+        _STORES,
         create_store,
         request=CreateStoreRequest,
         examples={"empty": {"name": "Facturas 2026"}, "with files": {"name": "Facturas", "file_ids": [FILE_ID]}},
-        schema=VectorStoreAnswer,
-        example=STORE,
-        errors=_BODY_ERRORS,
+        **_STORE_ANSWER,
     ),
     _get(
-        "/v1/vector_stores",
+        _STORES,
         list_stores,
         schema=VectorStoreListAnswer,
         example=list_answer([STORE], has_more=False),
         errors=(422, 504),
         parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
-    _get(
-        "/v1/vector_stores/{id}",
-        retrieve_store,
-        schema=VectorStoreAnswer,
-        example=STORE,
-        errors=(404, 422, 504),
-        parameters=_PARAMETERS,
-    ),
+    _get(_STORE_PATH, retrieve_store, **_STORE_ANSWER, **_OF_STORE),
     _post(
-        "/v1/vector_stores/{id}",
+        _STORE_PATH,
         change_store,
         request=ChangeStoreRequest,
         examples={"expires": {"name": "Facturas", "expires_after": {"anchor": "last_active_at", "days": 30}}},
-        schema=VectorStoreAnswer,
-        example=STORE,
-        errors=_BODY_ERRORS,
-        parameters=_PARAMETERS,
+        parameters=_OF_STORE["parameters"],
+        **_STORE_ANSWER,
     ),
     _delete(
-        "/v1/vector_stores/{id}",
+        _STORE_PATH,
         delete_store,
         schema=DeletedAnswer,
         example={"id": STORE_ID, "object": "vector_store.deleted", "deleted": True},
-        errors=(404, 422, 504),
-        parameters=_PARAMETERS,
+        **_OF_STORE,
     ),
     action(
-        "/v1/vector_stores/{id}/reembed",
-        reembed_store,
-        tag="documents",
-        schema=VectorStoreAnswer,
-        example=_MOVING,
-        errors=(404, 422, 504),
-        parameters=_PARAMETERS,
+        f"{_STORE_PATH}/reembed", reembed_store, tag="documents", schema=VectorStoreAnswer, example=_MOVING, **_OF_STORE
     ),
 )
