@@ -45,7 +45,8 @@ def _code(stored: StoredDocument) -> EInvoice | None:
         for name, field in part.read["fields"].items()
         if field["source"] == "qr" and name not in LIST_COLUMNS
     }
-    said = [one["params"] for field in fields.values() for one in reasons_in(field["why"]) if one["code"] == "qr_code"]
+    reasons = (one for field in fields.values() for one in field.get("reasons") or reasons_in(field["why"]))
+    said = [one["params"] for one in reasons if one["code"] == "qr_code"]
     if not said:
         return None
     box = next((tuple(field["boxes"][0]) for field in fields.values() if field["boxes"] and not field["text"]), None)
