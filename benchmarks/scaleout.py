@@ -1,4 +1,4 @@
-"""Two replicas under Ray Serve beside the service alone, two behind nginx, and infinity under Ray.
+"""Two replicas under Ray Serve beside the service alone, two behind nginx, and infinity.
 
     python -m benchmarks.scaleout                # ten minutes; needs the extra [ray] and nginx
     python -m benchmarks.scaleout --rounds 1 --seconds 3 --out /tmp/result.json
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.load import Shape, run_in_subprocess
 from benchmarks.machine import facts
-from benchmarks.peers import INFINITY_SETTINGS, ROOT, Peer, PeerError, infinity, model_folder, ours, running
+from benchmarks.peers import INFINITY_SETTINGS, ROOT, Peer, PeerError, infinity, ours, running
 
 RESULT = Path(__file__).parent / "results" / "scaleout.json"
 INFINITY_VENV = ROOT / ".venv-infinity"
@@ -67,11 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument(
-        "--servers", nargs="+", default=[PLAIN, "nginx", "ray-haproxy", "ray-python", INFINITY, "infinity-ray"]
-    )
+    parser.add_argument("--servers", nargs="+", default=[PLAIN, "nginx", "ray-haproxy", "ray-python", INFINITY])
     parser.add_argument("--infinity-venv", type=Path, default=INFINITY_VENV)
-    parser.add_argument("--infinity-ray-venv", type=Path, default=INFINITY_VENV, help="with ray[serve] beside infinity")
     parser.add_argument("--state", type=Path, help="a folder with what was measured before; unset: a new one")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
@@ -100,7 +97,7 @@ def measure(name: str, folder: Path, state: Path, options: argparse.Namespace) -
     with ExitStack() as stack:
         port, start_s = stack.enter_context(serving(name, folder, state, options))
         for load, shape in SHAPES.items():
-            if "infinity" in name and shape.hit_ratio == 1:
+            if name in INFINITY_SETTINGS and shape.hit_ratio == 1:
                 continue  # it has no cache of this kind
             report = run_in_subprocess(port, replace(shape, duration_s=options.seconds))
             lost = sum(count for status, count in report.statuses.items() if status != "200")
@@ -129,12 +126,6 @@ def _peer(name: str, folder: Path, state: Path, options: argparse.Namespace) -> 
         return _alone(state, name)
     if name in INFINITY_SETTINGS:
         return infinity(name, options.infinity_venv, folder / "infinity")
-    if name == "infinity-ray":
-        dtype, batch_size = INFINITY_SETTINGS[INFINITY]
-        script = Path(__file__).with_name("infinity_on_ray.py")
-        argv = (str(options.infinity_ray_venv / "bin" / "python"), str(script), "{port}", str(model_folder()), dtype)
-        env = {"DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "INFINITY_HOME": str(folder / "infinity"), "PYTHONPATH": ""}
-        return Peer(name, (*argv, str(batch_size)), env, "/health")
     proxy = name.removeprefix("ray-")
     flags = ("--replicas", "2", "--cpus", "1", "--proxy", proxy)
     return replace(_alone(state, name), argv=(sys.executable, "-m", "backend.scaleout", *flags))

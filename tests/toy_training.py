@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,3 +141,16 @@ class RecordingObserver:
 
 
 __: type[Observer] = RecordingObserver
+
+
+class StopAt(RecordingObserver):
+    """Asks the run to stop after a step, as a signal handler would."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step, self.event = step, threading.Event()
+
+    def on_event(self, event: StepEvent) -> None:
+        super().on_event(event)
+        if event.kind == "step" and event.step == self.step:
+            self.event.set()

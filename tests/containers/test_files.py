@@ -6,7 +6,6 @@ import difflib
 import http.server
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from backend.config import Settings
 from backend.device.facts import torch_wheels
 from backend.lanes.batcher import LANE_EXIT_S
 from backend.processes.http_server import GRACE_S
-from tests.containers.engine import BACKEND, REDIS, ROOT, Engine, Stack
+from tests.containers.engine import BACKEND, REDIS, ROOT
 from tools import lock_image
 
 FILES = {"cpu": "docker-compose.yml", "gpu": "docker-compose.gpu.yml"}
@@ -449,30 +448,6 @@ def test_lists_are_written_as_pip_reads_them():
     ]
 
 
-def test_stand_ins_serve_files_that_are_pinned_by_digest(tmp_path: Path):
-    """A stand-in has another digest: podman gets a copy of the files without digests then, and the files else."""
-    tree, state, commands = tmp_path / "tree", tmp_path / "state", tmp_path / "commands"
-    for folder in (tree / "tests" / "containers", state, commands):
-        folder.mkdir(parents=True)
-    digest = f"@sha256:{'0' * 64}"
-    (tree / "Dockerfile.backend").write_text(f"FROM python:3.11-slim-bookworm{digest} AS packages\n", encoding="utf-8")
-    (tree / "docker-compose.yml").write_text(f"  image: redis:7{digest}\n", encoding="utf-8")
-    shutil.copy(ROOT / "tests/containers/containers.sh", tree / "tests" / "containers")
-    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
-    (commands / "podman").write_text("#!/bin/sh\ncat Dockerfile.backend docker-compose.yml\n", encoding="utf-8")
-    (commands / "podman").chmod(0o755)
-    env = {**os.environ, "CONTAINERS_STATE": str(state), "PATH": f"{commands}:{os.environ['PATH']}"}
-
-    def seen() -> str:
-        words = ["tests/containers/containers.sh", "build", "."]
-        return subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, check=True).stdout
-
-    assert 2 == seen().count(digest)
-    (state / "stand-ins").touch()
-    assert "FROM python:3.11-slim-bookworm AS packages\n  image: redis:7\n" == seen()
-    assert digest in (tree / "Dockerfile.backend").read_text(encoding="utf-8")
-
-
 class _Health(http.server.BaseHTTPRequestHandler):
     status = 200
 
@@ -521,19 +496,3 @@ def test_the_health_check_without_an_answer(health: tuple[type[_Health], int]):
     assert nonsense.returncode == 1
     assert nonsense.stderr.startswith("no answer: BadStatusLine")
     assert "Traceback" not in nonsense.stderr
-
-
-@pytest.mark.parametrize(
-    ("reason", "builds"),
-    [("storing layer to file: io: read/write on closed pipe", 2), ("a wheel has another checksum", 1)],
-)
-def test_a_build_is_tried_again_where_the_disk_was_full(tmp_path: Path, reason: str, builds: int):
-    """And for no other reason."""
-    calls = tmp_path / "calls"
-    script = tmp_path / "compose"
-    script.write_text(f'#!/bin/sh\necho "$@" >>{calls}\necho "{reason}" >&2\nexit 1\n', encoding="utf-8")
-    script.chmod(0o755)
-
-    with pytest.raises(pytest.fail.Exception, match=rf"ended with 1, \d+ GiB are free:\s+{reason}"):
-        Stack(Engine("fake", (), (), (str(script),))).build()
-    assert builds == len(calls.read_text(encoding="utf-8").splitlines())

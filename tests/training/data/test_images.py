@@ -247,17 +247,6 @@ class Maker:
         return make
 
 
-def test_the_cache_loads_an_image_once():
-    """The second request does not decode again."""
-    cache, maker = ImageCache(1000), Maker()
-
-    first = cache.get(Path("a"), maker("a"))
-    second = cache.get(Path("a"), maker("a"))
-
-    assert first is second
-    assert (["a"], 1, 1, 100) == (maker.made, cache.hits, cache.misses, cache.held_bytes)
-
-
 def test_the_cache_keeps_its_bound_and_what_came_first():
     """Ten pictures asked for in ever new orders, room for five: five hits an epoch, from the second on."""
     cache, maker, random = ImageCache(599), Maker(), np.random.default_rng(0)

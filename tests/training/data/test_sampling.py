@@ -79,7 +79,7 @@ def test_grouping_pads_less():
     assert padded(True) < 0.85 * padded(False)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 7, 12, 13, 20])
+@pytest.mark.parametrize("stop", [0, 12, 20])
 def test_resuming_goes_on_where_it_was(stop):
     """After any number of batches a saved state, also through JSON, brings the same batches."""
     whole = EffectiveBatchSampler(LENGTHS, 8, seed=9)

@@ -108,7 +108,7 @@ def test_what_is_right_for_an_anchor_too_is_no_negative():
     assert expected == known_positives(anchors, candidates).tolist()
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5, 11, 12, 100])
+@pytest.mark.parametrize("chunk", [1, 2, 11, 12])
 def test_chunks_change_nothing(chunk):
     """Loss and gradient of any chunk are those of the whole batch at once."""
     ids, mask = texts()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -15,26 +13,13 @@ from backend.models.spec import TokenTypes
 from backend.models.spelling import KINDS
 from backend.models.tokenizer import tokenizer_of
 from backend.training.data.batches import MicroBatchLoader
-from backend.training.records import StepEvent, TrainingConfig
+from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, NerTask, prepare
 from backend.training.tasks.ner_prediction import sentence_rows
 from backend.training.trainer.loop import train
-from tests.toy_training import RecordingObserver
+from tests.toy_training import StopAt
 from tests.training.tasks.tagged_sentences import CASED, CONFIG, LABELS, SENTENCES, conll, sentence
 from tests.training.tasks.task_checks import fit
-
-
-class StopAt(RecordingObserver):
-    """Asks the run to end after this step."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self.step, self.event = step, threading.Event()
-
-    def on_event(self, event: StepEvent) -> None:
-        super().on_event(event)
-        if event.kind == "step" and event.step == self.step:
-            self.event.set()
 
 
 def spelt(tiny, data, config, **options) -> NerTask:

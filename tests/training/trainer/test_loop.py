@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,23 +13,18 @@ import torch
 from torch import nn
 
 from backend.errors import BadCheckpoint, BadData, TrainingError
-from backend.training.records import StepEvent
 from backend.training.trainer.checkpoints import find_best, find_latest, load_checkpoint
 from backend.training.trainer.loop import train
-from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, same_bits, weights_of
-
-
-class StopAt(RecordingObserver):
-    """Asks the run to stop after a step, as a signal handler would."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self.step, self.event = step, threading.Event()
-
-    def on_event(self, event: StepEvent) -> None:
-        super().on_event(event)
-        if event.kind == "step" and event.step == self.step:
-            self.event.set()
+from tests.toy_training import (
+    Faults,
+    RecordingObserver,
+    StopAt,
+    ToyTask,
+    difference,
+    plain_config,
+    same_bits,
+    weights_of,
+)
 
 
 class Killed(BaseException):

@@ -139,15 +139,6 @@ def test_thrash_detection(retries: list[int], expected: list[bool]) -> None:
     assert expected == [detector.after_step(count) for count in retries]
 
 
-def test_thrash_takes_an_eighth() -> None:
-    """A small reduction, for nothing failed yet; a single item cannot shrink."""
-    micro = MicroBatchSize(32)
-
-    assert [True, True] == [micro.shrink_slightly(), micro.shrink_slightly()]
-    assert 25 == micro.limit
-    assert not MicroBatchSize(1).shrink_slightly()
-
-
 @pytest.mark.slow
 def test_a_run_out_of_memory_ends_as_one_that_had_enough() -> None:
     """The same effective batches in smaller micro-batches: the same loss and weights, and the run reports it."""

@@ -349,19 +349,6 @@ def test_a_scaler_goes_on_after_a_stop() -> None:
     assert other.scaler is None
 
 
-def test_autocast() -> None:
-    """On in bf16, and off in fp32."""
-    precision = MixedPrecision(torch.device("cpu"), MixedPrecisionConfig(), "bf16")
-    layer, values = torch.nn.Linear(4, 4), torch.ones(1, 4)
-    with precision.autocast():
-        half = layer(values).dtype
-    precision.switch_to("fp32")
-    with precision.autocast():
-        full = layer(values).dtype
-
-    assert (torch.bfloat16, torch.float32) == (half, full)
-
-
 def test_bf16_trains_nearly_the_same() -> None:
     """Half precision is near full precision on a small task, and its weights stay float32."""
     full, half = ToyTask(), ToyTask()
