@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from backend.models.words import word_places
 from backend.training.data.conll import detokenize, read_conll
 from tools import made_names
@@ -51,18 +49,6 @@ def test_words_are_those_of_serving():
         text, spans = detokenize([word for word, _ in tagged])
         same += [tuple(span) for span in word_places(text).tolist()] == spans
     assert same / len(sentences) > 0.95  # "S. L." of a detokenized "S. Coop." may join
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("PEÑA NÚÑEZ", "PEÑA NUÑEZ", id="the-letter-stays-the-accent-goes"),
-        pytest.param("ÁÉÍÓÚ Ü", "AEIOU U", id="every-vowel"),
-    ],
-)
-def test_capitals_without_accents(text, expected):
-    """As typewriters wrote them."""
-    assert expected == made_names._without_accents(text)
 
 
 def test_the_file_is_one_that_the_training_reads(tmp_path: Path):

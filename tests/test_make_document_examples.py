@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from backend.models.classifier_head import NONE
-from tools import make_document_examples
 from tools.make_document_examples import OUTPUT, PER_CLASS, TEMPLATES, Writer, documents, templates
 
 
@@ -41,24 +40,3 @@ def test_no_template_leaves_a_mark_of_its_own(language):
 
             assert not set("{}[]|~") & set(text), text
             assert not [line for line in text.splitlines() if line.startswith(("*", "? "))], text
-
-
-def test_a_choice_may_hold_a_choice():
-    """The innermost is made first; a bar between blanks is a column's edge, not another choice."""
-    writer = Writer("en", Random(1))
-
-    texts = {writer.document("[one [two|three]|four]") for _ in range(60)}
-
-    assert {"one two", "one three", "four"} <= {text.lower() for text in texts}
-
-
-def test_check_tells_an_old_file(monkeypatch, tmp_path):
-    """``--check`` fails, and names the command, where the file is not what the templates give."""
-    old = tmp_path / "document-type.jsonl"
-    old.write_text("", encoding="utf-8")
-    monkeypatch.setattr(make_document_examples, "OUTPUT", old)
-    monkeypatch.setattr(make_document_examples, "ROOT", tmp_path)
-    monkeypatch.setattr("sys.argv", ["make_document_examples", "--check"])
-
-    with pytest.raises(SystemExit, match=r"run python -m tools\.make_document_examples"):
-        make_document_examples.main()

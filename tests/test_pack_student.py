@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders.conversion import convert
@@ -58,30 +56,6 @@ def test_damaged_layers_are_refused(state, packed: Path, tmp_path: Path):
 
     with pytest.raises(ModelUnavailable, match=r"layers\.safetensors of .*-fast has SHA-256"):
         folder_of(replace(student_recipe(layers.parent), packed_sha256=file_digest(packed)), tmp_path / "state")
-
-
-@pytest.mark.parametrize("prefix", ["layer.0.", "encoder.layer.0.", "bert.encoder.layer.0."])
-def test_layers_of_any_prefix(prefix: str):
-    found = pack_student.layers_in({f"{prefix}output.dense.bias": np.ones(2), "embeddings.word": np.ones(2)})
-
-    assert {"encoder.layer.0.output.dense.bias"} == set(found)
-
-
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_the_command(state, packed: Path, tmp_path: Path, monkeypatch, *, capsys, suffix: str):
-    """Both kinds of files, float16 too."""
-    file = tmp_path / f"state{suffix}"
-    if suffix == ".pt":
-        torch.save({name: torch.from_numpy(value) for name, value in state.items()}, file)
-    else:
-        save_file(state, file)
-    monkeypatch.setattr(sys, "argv", ["pack_student", str(file), "--output", str(tmp_path / "student")])
-    monkeypatch.setattr(pack_student, "packed_file", lambda: packed)
-
-    assert 0 == pack_student.main()
-
-    assert "layers.safetensors: 0.0 MB" in capsys.readouterr().out
-    assert student_recipe(tmp_path / "student").layers_sha256
 
 
 def test_a_state_without_layers(packed: Path, tmp_path: Path):

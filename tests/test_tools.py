@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import LONG_TESTS
 from tools.changed_tests import affected, import_graph
-from tools.long_tests import ROOT, functions_of, listed
+from tools.long_tests import ROOT
 from tools.torch_index import CPU_INDEX, choose
 
 MIRROR = "https://mirror.example/cpu"
@@ -64,28 +63,6 @@ def test_a_change_reaches_the_tests_that_import_it():
         *affected(["tests/conftest.py"], graph)
     }
     assert ["tests"] == affected(["pyproject.toml"], graph)
-
-
-def test_functions_of_a_report(tmp_path: Path):
-    """The mean over the parameters, under pytest's own id."""
-    report = tmp_path / "times.xml"
-    rows = [("tests.test_tools", "test_choose[a]", 0.1), ("tests.test_tools", "test_choose[b]", 0.3)]
-    rows.append(("tests.search.sqlite.test_contract.TestSearch", "test_filters", 0.02))
-    cases = "".join(f'<testcase classname="{a}" name="{b}" time="{c}"/>' for a, b, c in rows)
-    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>", encoding="utf-8")
-
-    assert {
-        "tests/test_tools.py::test_choose": pytest.approx(0.2),
-        "tests/search/sqlite/test_contract.py::TestSearch::test_filters": 0.02,
-    } == functions_of(report)
-
-
-def test_the_list_of_long_tests():
-    """What was run is judged anew, what was not run stays, and the real start is never left out."""
-    seconds = {"tests/a.py::test_long": 0.2, "tests/a.py::test_quick": 0.01, "tests/test_service.py::test_texts": 9.0}
-    old = ["tests/a.py::test_quick", "tests/b.py::test_not_run"]
-
-    assert ["tests/a.py::test_long", "tests/b.py::test_not_run"] == list(listed(old, seconds))
 
 
 def test_every_long_test_is_there():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from itertools import count, repeat
 from pathlib import Path
@@ -15,7 +14,6 @@ from transformers import BertConfig, BertModel
 
 from tools.train_student import (
     CHECKPOINT,
-    PROMPTS,
     Schedule,
     TextSet,
     distillation_loss,
@@ -24,7 +22,6 @@ from tools.train_student import (
     read_texts,
     states,
     train,
-    varied,
 )
 
 KEPT = (1, 3)
@@ -56,14 +53,6 @@ def states_of(model: nn.Module) -> tuple[list[Tensor], Tensor]:
     return states(model, model.embeddings(tokens), mask), mask
 
 
-def test_padded_texts():
-    """Short texts are filled up, and the mask tells which tokens are real."""
-    tokens, mask = padded([[5], [6, 7]], 1)
-
-    assert [[5, 1], [6, 7]] == tokens.tolist()
-    assert [[True, False], [True, True]] == mask.tolist()
-
-
 def test_a_student_begins_as_layers_of_its_teacher(teacher):
     """Layer by layer the same numbers, and the word table is the teacher's own."""
     student = make_student(teacher, KEPT)
@@ -85,12 +74,6 @@ def test_states_are_those_of_transformers(teacher):
 
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours[mask], theirs[mask])
-
-
-def test_a_perfect_student_has_no_loss(teacher):
-    found, mask = states_of(teacher)
-
-    assert float(distillation_loss(found, found, mask)) == pytest.approx(0.0, abs=1e-4)
 
 
 def test_padding_does_not_count(teacher):
@@ -125,31 +108,6 @@ def test_training_brings_the_student_nearer(teacher, tmp_path: Path):
     saved = torch.load(tmp_path / CHECKPOINT)
     assert all(torch.equal(saved[name], value) for name, value in student.encoder.state_dict().items())
     assert all(torch.equal(before[name], value) for name, value in teacher.state_dict().items())
-
-
-@pytest.mark.parametrize(
-    ("step", "elapsed_s", "expected"),
-    [
-        pytest.param(0, 0.0, 0.01, id="warming-up"),
-        pytest.param(99, 0.0, 1.0, id="warm"),
-        pytest.param(500, 50.0, 0.51, id="half-way"),
-        pytest.param(500, 200.0, 0.02, id="late"),
-    ],
-)
-def test_learning_rate(step: int, elapsed_s: float, expected: float):
-    assert pytest.approx(expected) == Schedule(100.0, learning_rate=1.0).rate_at(step, elapsed_s)
-
-
-def test_texts_vary():
-    """Most texts stay whole behind each of the prompts; some are cut, shouted or whispered."""
-    rng, text = random.Random(5), "La junta aprobó las cuentas de 2024 en Madrid."
-
-    found = [varied(text, rng) for _ in range(300)]
-
-    assert all(sum(line == prompt + text for line in found) > 20 for prompt, _ in PROMPTS)
-    assert any(text.upper() in line for line in found)
-    assert any(text.lower() in line for line in found)
-    assert any(len(line.split()) < 6 for line in found)
 
 
 def test_texts_of_files(tmp_path: Path, monkeypatch):

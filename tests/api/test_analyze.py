@@ -121,6 +121,7 @@ def test_features_are_the_services() -> None:
         pytest.param({"labels": ["a", "a"]}, 422, "labels", ["'a'", "twice"], id="twice"),
         pytest.param({"labels": list("abcde")}, 413, "labels", ["5", "4", "LIMIT_LABELS"], id="many"),
         pytest.param({"top_phrases": 0}, 422, "top_phrases", ["0"], id="no-phrases"),
+        pytest.param({"top_sentences": 101}, 422, "top_sentences", ["101"], id="many-sentences"),
         pytest.param({"encoding_format": "hex"}, 422, "encoding_format", ["hex"], id="format"),
     ],
 )

@@ -86,6 +86,7 @@ async def test_explain_lists_lost_entities(client: httpx.AsyncClient) -> None:
         pytest.param({"input": "a", "sources": []}, 400, "sources", id="no-sources"),
         pytest.param({"input": "a", "sources": ["oracle"]}, 422, "sources.0", id="no-such-source"),
         pytest.param({"input": "a", "min_score": 1.5}, 422, "min_score", id="above-one"),
+        pytest.param({"input": "a", "min_score": -0.1}, 422, "min_score", id="below-zero"),
         pytest.param({"input": "a", "model": 3}, 422, "model", id="a-number-as-model"),
         pytest.param({"input": ["a"] * 6}, 413, "input", id="too-many"),
         pytest.param({"input": ["a", "a" * 101]}, 413, "input", id="too-long"),

@@ -64,9 +64,12 @@ async def test_options(client: httpx.AsyncClient, services: FakeServices) -> Non
     [
         ({"method": "magic"}, "method"),
         ({"sentences": 0}, "sentences"),
+        ({"sentences": 101}, "sentences"),
         ({"max_tokens": 7}, "max_tokens"),
+        ({"max_tokens": 2049}, "max_tokens"),
         ({"max_tokens": 20, "min_tokens": 21}, "min_tokens"),
         ({"beams": 0}, "beams"),
+        ({"beams": 9}, "beams"),
         ({"beams": "4"}, "beams"),
         ({"input": [TEXT, TEXT]}, "input"),
         ({"input": "   "}, "input"),
