@@ -363,7 +363,8 @@ def searchable_pdf(document: Document, original: bytes, *, password: str | None 
         pypdfium2.PdfiumError: PDFium cannot open or write it.
     """
     with closing(pdfium.PdfDocument(original, password=password)) as pdf:
-        return _with_words(pdf, [(pdf[page.number - 1], page) for page in document.pages])
+        sheets = [(pdf[page.number - 1], page) for page in document.pages]
+        return _with_words(pdf, sheets, lambda page: page.source == "ocr")
 
 
 def searchable_images(document: Document, original: bytes, pixels_of: Pixels) -> bytes:
@@ -389,15 +390,16 @@ def searchable_images(document: Document, original: bytes, pixels_of: Pixels) ->
             sheet.insert_obj(image_object)
             sheet.gen_content()
             sheets.append((sheet, page))
-        return _with_words(pdf, sheets)
+        return _with_words(pdf, sheets, lambda _: True)  # of a page that is an image now its own text is lost, too
 
 
-def _with_words(pdf: pdfium.PdfDocument, sheets: list[tuple[pdfium.PdfPage, Page]]) -> bytes:
-    ocr_pages = [page for _, page in sheets if page.source == "ocr"]
-    with invisible_fonts(pdf, ocr_pages) as font_of:
+def _with_words(
+    pdf: pdfium.PdfDocument, sheets: list[tuple[pdfium.PdfPage, Page]], lacks_words: Callable[[Page], bool]
+) -> bytes:
+    with invisible_fonts(pdf, [page for _, page in sheets if lacks_words(page)]) as font_of:
         for sheet, page in sheets:
             sheet.set_rotation((sheet.get_rotation() + page.rotation) % 360)
-            if page.source == "ocr":
+            if lacks_words(page):
                 remove_invisible(sheet)
                 write_invisible(sheet, page, font_of[page.number])
             sheet.close()

@@ -6,16 +6,19 @@ the word model, however often it is wrapped: no line break stands in it that its
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+import pypdfium2 as pdfium
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
+from pypdfium2 import raw
 
 from backend.errors import BadInput, TooLarge
 from backend.files.image_file import ImageFile
@@ -36,6 +39,7 @@ _DPI, _DPI_OF_PICTURES = 110.0, 200.0  # of a drawn page; with pictures, in whic
 _PIXEL = 0.75  # points of a picture's pixel, as browsers and offices show it
 _LARGE = 0.4  # of a page's height: a picture as tall is a scan, and is read on a page of its own
 _LONGEST_NAME = 200
+_BASELINE = 0.8  # of a letter's height, below its upper edge
 
 Sides = tuple[float, float, float, float]
 
@@ -445,13 +449,7 @@ class SetFile:
         dpi = _DPI_OF_PICTURES if page.pictures else _DPI
         scale = min(dpi / POINTS_PER_INCH, (most_pixels / (page.width * page.height)) ** 0.5)
         size = (max(1, int(page.width * scale)), max(1, int(page.height * scale)))
-        image = Image.new("RGB" if color else "L", size, "white")
-        draw = ImageDraw.Draw(image)
-        fonts: dict[int, Any] = {}
-        for text, (left, top, _, bottom) in zip(page.texts, page.boxes, strict=True):
-            pixels = max(1, round((bottom - top) * scale))
-            font = fonts.get(pixels) or fonts.setdefault(pixels, ImageFont.load_default(pixels))
-            draw.text((left * scale, top * scale), text, fill="black", font=font)
+        image = _drawn_words(page, size).convert("RGB" if color else "L")
         for picture in page.pictures:
             _paste(image, picture, scale)
         turned = np.ascontiguousarray(np.rot90(np.asarray(image), -turn // 90))
@@ -465,9 +463,29 @@ class SetFile:
         """Nothing is held open between calls."""
 
 
+def _drawn_words(page: SetPage, size: tuple[int, int]) -> Image.Image:
+    """The words in PDFium's own Courier, which is as wide as boxes are; letters that it lacks are question marks.
+
+    Pillow's own font has no accents, and a worker may read no font of the system.
+    """
+    with closing(pdfium.PdfDocument.new()) as pdf:
+        sheet = pdf.new_page(page.width, page.height)
+        for text, (left, top, _, bottom) in zip(page.texts, page.boxes, strict=True):
+            word = raw.FPDFPageObj_NewTextObj(pdf.raw, b"Courier", bottom - top)
+            letters = (text.encode("cp1252", "replace").decode("cp1252", "replace") + "\0").encode("utf-16-le")
+            raw.FPDFText_SetText(word, (ctypes.c_ushort * (len(letters) // 2)).from_buffer_copy(letters))
+            raw.FPDFPageObj_Transform(word, 1, 0, 0, 1, left, page.height - top - _BASELINE * (bottom - top))
+            raw.FPDFPage_InsertObject(sheet.raw, word)
+        sheet.gen_content()
+        bitmap = pdfium.PdfBitmap.new_native(*size, raw.FPDFBitmap_Gray)
+        bitmap.fill_rect((255, 255, 255, 255), 0, 0, *size)
+        raw.FPDF_RenderPageBitmap(bitmap.raw, sheet.raw, 0, 0, *size, 0, raw.FPDF_ANNOT)
+        return bitmap.to_pil().copy()
+
+
 def _paste(image: Image.Image, picture: SetPicture, scale: float) -> None:
     """Draw a picture at its place; one that is broken leaves it white."""
     left, top, right, bottom = (round(side * scale) for side in picture.box)
-    with contextlib.suppress(BadInput):
+    with suppress(BadInput):
         shown, _ = picture.file.upright(1, 0)
         image.paste(shown.resize((max(1, right - left), max(1, bottom - top))), (left, top))

@@ -11,12 +11,13 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
+import pypdfium2 as pdfium
 import pytest
 
 from backend.documents.formats.markdown import stream_markdown
 from backend.files.file_readers import FileReaders
 from backend.invoices.structure import fields_of, tables_of
-from tests.files.office.office_files import SAMPLES, document_of
+from tests.files.office.office_files import SAMPLES, document_of, docx, pages_of
 
 _LETTER = (
     "# Contrato de suministro",
@@ -188,3 +189,27 @@ def test_tables_are_those_of_the_file(readers: FileReaders):
     assert 2 == total.colspan
     assert ["Concepto", "Cantidad", "Importe"] == [cell.text for cell in table.cells if cell.header]
     assert "1284.50" == table.cells[-1].value
+
+
+def test_letters_of_a_drawn_page(readers: FileReaders):
+    """Each letter of Spanish looks like itself, within its box."""
+    source = docx("<w:p><w:r><w:t>á é ñ Ñ ¿ €</w:t></w:r></w:p>")
+    with readers.open(source) as file:
+        raster = readers.render(file, 1)
+        [page] = pages_of(readers, source)
+    drawn = [[round(side * raster.scale_x) for side in word.box] for word in page.words]
+    letters = [raster.pixels[top:bottom, left : left + 8] for left, top, _, bottom in drawn]
+
+    assert len(page.words) == len({letter.tobytes() for letter in letters}) == 6
+    assert all(letter.min() < 128 for letter in letters)
+
+
+def test_a_pdf_of_a_file_without_pages_can_be_searched(readers: FileReaders):
+    """Its words are in the PDF, although they were not recognised but read."""
+    source = docx("<w:p><w:r><w:t>Año y número</w:t></w:r></w:p>")
+    document = document_of(readers, source)
+    with readers.open(source) as file:
+        made = readers.searchable_pdf(file, document)
+
+    with pdfium.PdfDocument(made) as pdf:
+        assert "Año y número" == pdf[0].get_textpage().get_text_range().strip()
