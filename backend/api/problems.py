@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
@@ -31,6 +32,9 @@ class OpenAIError(TypedDict):
     param: str | None
 
 
+TeiErrorType = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+
+
 class ProblemDetails(TypedDict):  # its docstring is in the OpenAPI document
     """An error on the wire; written by ``answer``, declared here for the documentation."""
 
@@ -41,7 +45,9 @@ class ProblemDetails(TypedDict):  # its docstring is in the OpenAPI document
     code: str
     retryable: bool
     request_id: str
-    error: OpenAIError
+    error: Annotated[OpenAIError | str, Field(description="Text on text-embeddings-inference's routes.")]
+    error_type: NotRequired[Annotated[TeiErrorType, Field(description="On text-embeddings-inference's routes.")]]
+    param: NotRequired[Annotated[str | None, Field(description="As `error.param`, where `error` is text.")]]
     params: NotRequired[Annotated[dict[str, Any], Field(description="The numbers and names of `detail`, by code.")]]
 
 
@@ -136,6 +142,40 @@ def azure_error(problem: Problem) -> dict[str, Any]:
     return {**openai_error(problem), "code": code, **({"innererror": cause} if problem.status < 500 else {})}
 
 
+TEI_PATHS = frozenset(
+    (
+        "/",
+        "/invocations",
+        "/embed",
+        "/embed_all",
+        "/embed_sparse",
+        "/predict",
+        "/rerank",
+        "/similarity",
+        "/tokenize",
+        "/decode",
+        "/info",
+    )
+)
+
+
+_TEI_TYPES: Mapping[int, TeiErrorType] = {429: "Overloaded", 503: "Unhealthy"}
+
+
+def tei_error(problem: Problem) -> dict[str, Any]:
+    """The members that text-embeddings-inference's clients show, and huggingface_hub."""
+    fallback: TeiErrorType = "Validation" if problem.status < 500 else "Backend"
+    kind = _TEI_TYPES.get(problem.status, fallback)
+    return {"error": problem.detail, "error_type": kind, "param": problem.param}
+
+
+def _error_members(problem: Problem, path: str) -> dict[str, Any]:
+    """The error in the words of the clients that call a path."""
+    if path in TEI_PATHS:
+        return tei_error(problem)
+    return {"error": azure_error(problem) if path.startswith(AZURE_PATHS) else openai_error(problem)}
+
+
 def problem_response(problem: Problem, request_id: str, path: str = "") -> Response:
     """``problem`` as application/problem+json.
 
@@ -144,7 +184,6 @@ def problem_response(problem: Problem, request_id: str, path: str = "") -> Respo
     Args:
         path: of the request, whose clients may want the error in words of their own.
     """
-    error = azure_error(problem) if path.startswith(AZURE_PATHS) else openai_error(problem)
     details = {
         "type": TYPE_PREFIX + problem.code,
         "title": problem.title,
@@ -153,7 +192,7 @@ def problem_response(problem: Problem, request_id: str, path: str = "") -> Respo
         "code": problem.code,
         "retryable": problem.retryable,
         "request_id": request_id,
-        "error": error,
+        **_error_members(problem, path),
     }
     headers = {**problem.headers, "X-Should-Retry": "true" if problem.retryable else "false"}
     if problem.retry_after_s is not None:

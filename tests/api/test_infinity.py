@@ -124,11 +124,20 @@ async def test_classify(client: httpx.AsyncClient, services: FakeServices) -> No
     require_schema(InfinityClasses, body)
 
 
-async def test_classify_options(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """The classifier by its name, with logits."""
-    await client.post("/classify", json={"input": ["a"], "model": "bundled", "raw_scores": True})
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        pytest.param("topics", "topics", id="a-classifier"),
+        pytest.param("bundled", None, id="the-model-that-classifies-by-its-capabilities"),
+    ],
+)
+async def test_classify_options(
+    client: httpx.AsyncClient, services: FakeServices, model: str, asked: str | None
+) -> None:
+    """The classifier by its name, with logits; GET /models says of the embedding model that it classifies."""
+    await client.post("/classify", json={"input": ["a"], "model": model, "raw_scores": True})
 
-    assert ("bundled", True) == (
+    assert (asked, True) == (
         services.classification.calls[0][1]["model"],
         services.classification.calls[0][1]["raw_scores"],
     )

@@ -10,6 +10,7 @@ import pytest
 
 from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits
+from backend.errors import FinanciaError, InferenceFailed, Overloaded, Unavailable
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.telemetry import Telemetry
@@ -492,3 +493,49 @@ async def test_cohere_s_tokens(client: httpx.AsyncClient) -> None:
     body = (await client.post("/v1/tokenize", json={"text": "abc", "model": "command"})).json()
 
     assert ([1], ["a"]) == (body["tokens"], body["token_strings"])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        pytest.param("/embed", {}, "Validation", id="embed"),
+        pytest.param("/embed_all", {}, "Validation", id="embed_all"),
+        pytest.param("/embed_sparse", {"inputs": "a"}, "Validation", id="embed_sparse"),
+        pytest.param("/predict", {}, "Validation", id="predict"),
+        pytest.param("/rerank", {"query": "a"}, "Validation", id="rerank"),
+        pytest.param("/similarity", {}, "Validation", id="similarity"),
+        pytest.param("/tokenize", {}, "Validation", id="tokenize"),
+        pytest.param("/decode", {}, "Validation", id="decode"),
+        pytest.param("/", {}, "Validation", id="root"),
+        pytest.param("/invocations", {}, "Validation", id="invocations"),
+    ],
+)
+async def test_errors_are_those_that_its_clients_read(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], kind: str
+) -> None:
+    """`error` is a text with `error_type` beside it, as its OpenAPI document says, among the members of a problem."""
+    told = problem(await client.post(path, json=body), 404 if path == "/embed_sparse" else 422)
+
+    assert (told["detail"], kind) == (told["error"], told["error_type"])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        pytest.param(Overloaded(9, 5, 1.0), "Overloaded", id="overloaded"),
+        pytest.param(Unavailable("stopping"), "Unhealthy", id="unhealthy"),
+        pytest.param(InferenceFailed("no"), "Backend", id="backend"),
+    ],
+)
+async def test_failures_have_its_types(
+    client: httpx.AsyncClient, services: FakeServices, error: FinanciaError, kind: str
+) -> None:
+    """The same failure is OpenAI's object on OpenAI's route."""
+    services.embeddings.error = error
+
+    told = problem(await client.post("/embed", json={"inputs": "a"}), error.status)
+    elsewhere = problem(await client.post("/v1/embeddings", json={"input": "a"}), error.status)
+
+    assert kind == told["error_type"]
+    assert str(error) == elsewhere["error"]["message"]
+    assert "error_type" not in elsewhere

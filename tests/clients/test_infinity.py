@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+
+import numpy as np
 import pytest
 
 from tests.clients.server import MARKS, LiveServer
@@ -45,3 +48,36 @@ def test_models(live_server: LiveServer) -> None:
     assert [model["id"] for model in ours] == [model["id"] for model in theirs] + hearing
     assert {"infinity"} == {model["owned_by"] for model in theirs}
     assert all(model["stats"].keys() >= {"queue_absolute", "results_pending", "batch_size"} for model in theirs)
+
+
+@pytest.mark.parametrize(("top_n", "count"), [(1, 1), (2, 2), (8000, 3)])
+def test_rerank_whatever_the_order(live_server: LiveServer, top_n: int, count: int) -> None:
+    """The best is first however documents are ordered, with its text where that is asked for."""
+    best = "The Eiffel Tower is located in Paris, France"
+    others = ["The Eiffel Tower is located in the United States.", "The Eiffel Tower is located in the United Kingdom."]
+    with live_server.client() as client:
+        for documents in ([best, *others], [others[0], best, others[1]], [*others, best]):
+            body = {"model": "bundled", "query": "Where is the Eiffel Tower located?", "documents": documents}
+            answer = client.post("/rerank", json={**body, "top_n": top_n, "return_documents": True}).json()
+
+            assert count == len(answer["results"])
+            assert (documents.index(best), best) == (answer["results"][0]["index"], answer["results"][0]["document"])
+            assert answer["usage"]["prompt_tokens"] > 0
+            assert 422 == client.post("/rerank", json={**body, "top_n": -top_n}).status_code
+
+
+def test_what_a_model_is_listed_for_it_does(live_server: LiveServer) -> None:
+    """Every capability of `/models` by the listed id: vectors the same in both encodings, ranks and classes."""
+    with live_server.client() as client:
+        model = next(model for model in client.get("/models").json()["data"] if "embed" in model["capabilities"])
+        floats, packed = (
+            client.post("/embeddings", json={"input": "Hello", "model": model["id"], "encoding_format": form}).json()
+            for form in ("float", "base64")
+        )
+        ranked = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "model": model["id"]})
+        classified = client.post("/classify", json={"input": DOCUMENTS, "model": model["id"]})
+
+    vector = np.frombuffer(base64.b64decode(packed["data"][0]["embedding"]), np.float32)
+    np.testing.assert_array_equal(np.float32(floats["data"][0]["embedding"]), vector)
+    assert {"embed", "rerank", "classify"} == set(model["capabilities"])
+    assert (200, 200) == (ranked.status_code, classified.status_code)

@@ -148,11 +148,13 @@ async def create_embeddings(request: Request) -> Response:
 async def classify(request: Request) -> Response:
     """Classes of texts, all with their scores, the best first.
 
-    `model` is a classifier or a classifying model; unset, CLASSIFIER_MODEL's, else the bundled one for document types.
+    `model` is a classifier or a classifying model; unset, or the embedding model, whose vectors the bundled classifiers
+    read: CLASSIFIER_MODEL's, else the bundled one for document types.
     """
     body = await read_json(request, InfinityClassifyRequest)
     characters = check_limits(body.input, limits_of(request), "input")
-    call = partial(_classification_of(request).predict, body.input, model=body.model, raw_scores=bool(body.raw_scores))
+    model = None if body.model in _catalog_of(request).embedding().names else body.model
+    call = partial(_classification_of(request).predict, body.input, model=model, raw_scores=bool(body.raw_scores))
     classified = await call_service_timed(request, call, characters=characters)
     headers = tei_headers(classified.tokens, truncated_indices([row.truncated for row in classified.rows]))
     answer = partial(infinity_classes, classified, context_of(request).request_id)
