@@ -66,6 +66,22 @@ def _locked_odt() -> bytes:
     return zipped({"mimetype": "application/vnd.oasis.opendocument.text", "META-INF/manifest.xml": manifest})
 
 
+def _compound(*names: str) -> bytes:
+    """A compound file ([MS-CFB]) of empty streams of these names, as Office keeps locked and old files."""
+    end, free = 0xFFFFFFFE, 0xFFFFFFFF
+    header = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<5H", 0x3E, 3, 0xFFFE, 9, 6) + bytes(6)
+    header += struct.pack("<9I", 0, 1, 1, 0, 4096, end, 0, end, 0) + struct.pack("<109I", 0, *[free] * 108)
+    table = struct.pack("<128I", 0xFFFFFFFD, end, *[free] * 126)
+    entries = b""
+    for index, name in enumerate(("Root Entry", *names)):
+        below = 1 if index == 0 else free
+        right = index + 1 if 0 < index < len(names) else free
+        kind = 5 if index == 0 else 2
+        entries += name.encode("utf-16-le").ljust(64, b"\0") + struct.pack("<H2B", 2 * len(name) + 2, kind, 1)
+        entries += struct.pack("<3I", free, right, below) + bytes(36) + struct.pack("<IQ", end, 0)
+    return header + table + entries.ljust(512, b"\0")
+
+
 _HOSTILE = [
     pytest.param(_document(_BILLION, "i"), "declares a document type|no XML", id="billion-laughs"),
     pytest.param(_document(_EXTERNAL, "x"), "declares a document type", id="external-entity"),
@@ -74,11 +90,13 @@ _HOSTILE = [
     pytest.param(_nested(9), "archives lie in each other", id="archives-in-archives"),
     pytest.param(_locked(), "encrypted", id="encrypted-zip"),
     pytest.param(_locked_odt(), "encrypted", id="encrypted-odt"),
+    pytest.param(_compound("EncryptionInfo", "EncryptedPackage"), "it is encrypted", id="encrypted-docx"),
     pytest.param(b"MZ" + bytes(2000), "a program", id="renamed-program"),
     pytest.param(b"\x7fELF" + bytes(2000), "a program", id="renamed-program-of-linux"),
     pytest.param(zipped({"setup.exe": b"MZ" + bytes(200)}), "a program", id="zipped-program"),
     pytest.param(docx("", {"word/vbaProject.bin": b""}), "macros", id="macros-in-docx"),
     pytest.param(xlsx("", more={"xl/vbaProject.bin": b""}), "macros", id="macros-in-xlsx"),
+    pytest.param(_compound("Macros", "WordDocument"), "macros", id="macros-in-doc"),
     pytest.param(b"{\\rtf1" + b"{" * 100_000, "deep", id="groups-in-groups"),
     pytest.param(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(3000), "broken compound file", id="broken-compound-file"),
     pytest.param((SAMPLES / "calc_invoice.xls").read_bytes()[:4000], "broken", id="cut-off-workbook"),
