@@ -419,7 +419,8 @@ class DocumentExtractor:
                 read.append((picture, await self._ocr_page(extraction, page.number, layer, chosen, picture=index)))
         why = because("pictures_read", count=len(read), of=len(layer.pictures))
         incomplete = len(read) < len(layer.pictures) or any(one.incomplete for _, one in read)
-        return replace(with_pictures(page, read), why=f"{page.why}; {why}", incomplete=incomplete)
+        whole = await self._threads.run(partial(with_pictures, page, read))
+        return replace(whole, why=f"{page.why}; {why}", incomplete=incomplete)
 
     async def _ocr_page(
         self,

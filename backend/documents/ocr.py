@@ -307,16 +307,15 @@ def with_pictures(page: Page, pictures: Sequence[tuple[PlacedPicture, Page]]) ->
         pictures: in reading order, each with what OCR read of it.
     """
     blocks: list[list[list[RawWord]]] = []
-    waiting, words, shifts = deque(pictures), 0, [0] * len(page.words)
-    for block in [*blocks_of(page), None]:
-        while waiting and (block is None or waiting[0][0].first <= words):
-            blocks += _on_page(*waiting.popleft())
-        if block is not None:
-            blocks.append([[RawWord(word.text, word.box, word.confidence) for word in line] for line in block])
-            before = sum(len(line) for one in blocks[:-1] for line in one) - words
-            count = sum(map(len, block))
-            shifts[words : words + count] = [before] * count
-            words += count
+    waiting, added = deque(pictures), 0
+    shifts: list[int] = []  # by how many words each of the page's is moved
+    for block in [*blocks_of(page), []]:
+        while waiting and (not block or waiting[0][0].first <= len(shifts)):
+            place, read = waiting.popleft()
+            blocks += _on_page(place, read)
+            added += len(read.words)
+        blocks.append([[RawWord(word.text, word.box, word.confidence) for word in line] for line in block])
+        shifts += [added] * sum(map(len, block))
     made = make_page(
         blocks, number=page.number, width=page.width, height=page.height, source=page.source if page.words else "ocr",
         why=page.why, engine=page.engine, rotation=page.rotation, rulings=page.rulings,

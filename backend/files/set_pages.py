@@ -480,7 +480,7 @@ def _drawn_words(page: SetPage, size: tuple[int, int]) -> Image.Image:
         bitmap = pdfium.PdfBitmap.new_native(*size, raw.FPDFBitmap_Gray)
         bitmap.fill_rect((255, 255, 255, 255), 0, 0, *size)
         raw.FPDF_RenderPageBitmap(bitmap.raw, sheet.raw, 0, 0, *size, 0, raw.FPDF_ANNOT)
-        return bitmap.to_pil().copy()
+        return Image.fromarray(bitmap.to_numpy().reshape(size[1], size[0]).copy())
 
 
 def _paste(image: Image.Image, picture: SetPicture, scale: float) -> None:

@@ -164,7 +164,7 @@ class FakeCatalog:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def embedding(self, name: str | None) -> Any:
+    def embedding(self, name: str | None = None) -> Any:
         if name not in (None, *NAMES):
             raise UnknownModel(name, NAMES)
         return self._model

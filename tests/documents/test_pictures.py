@@ -182,6 +182,25 @@ async def test_a_large_picture_has_a_page_of_its_own(documents: DocumentsFixture
     assert (1200.0, 1600.0) == (answer.document.pages[1].width, answer.document.pages[1].height)
 
 
+async def test_a_logo_in_a_header(documents: DocumentsFixture) -> None:
+    """It is named by relations of the header's own: the same name is another picture in the document."""
+    header = f'<w:hdr xmlns:w="urn:w">{_paragraph("", f"<w:drawing>{_BLIP}</w:drawing>")}</w:hdr>'
+    source = docx(
+        _paragraph("texto"),
+        {
+            "word/_rels/document.xml.rels": relations(("h", "header", "header1.xml"), ("p1", "image", "media/b.png")),
+            "word/header1.xml": header,
+            "word/_rels/header1.xml.rels": relations(("p1", "image", "media/logo.png")),
+            "word/media/logo.png": PNG,
+            "word/media/b.png": encoded(Image.new("L", (640, 320), 255), "PNG"),
+        },
+    )
+    answer = await documents.process(source, features=frozenset({"text"}))
+
+    assert f"{_READ}\n\ntexto" == answer.text
+    assert [(200, 300)] == [image.pixels.shape[:2] for image in documents.ocr.images]
+
+
 async def test_pages_of_the_file_stay_its_pages(documents: DocumentsFixture) -> None:
     """Where Word has told its pages, a large picture is on the one that shows it."""
     rendered = "<w:p><w:r><w:lastRenderedPageBreak/><w:t>página 2</w:t></w:r></w:p>"

@@ -75,14 +75,21 @@ class _Reader:
 
     def read(self, body: etree._Element) -> None:
         self._content.setter.has_pages = next(descendants(body, "lastRenderedPageBreak"), None) is not None
-        for root in self._related("header"):
-            self._blocks(root)
+        self._margins("header")
         self._blocks(body)
-        for root in self._related("footer"):
-            self._blocks(root)
+        self._margins("footer")
         self._notes()
         self._content.set_notes()
         self._content.tell_changes(self._changes["ins"], self._changes["del"])
+
+    def _margins(self, kind: str) -> None:
+        """Set the headers or the footers, which name their pictures by relations of their own."""
+        own = self._relations
+        for target in dict.fromkeys(relation.target for relation in own.values() if relation.kind == kind):
+            if (root := self._entries.xml(target)) is not None:
+                self._relations = self._entries.relations(target)
+                self._blocks(root)
+        self._relations = own
 
     def _related(self, kind: str) -> Iterator[etree._Element]:
         seen: set[str] = set()
