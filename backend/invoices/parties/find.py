@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from backend.files.visual_rows import PageRows, VisualRow
 from backend.invoices.label_match import tokens_of
-from backend.invoices.parties.address import CERTAIN, LIKELY, POSSIBLE, has_town, is_region
+from backend.invoices.parties.address import CERTAIN, LIKELY, is_region
 from backend.invoices.parties.blocks import Block, blocks_of
 from backend.invoices.parties.labels import CUSTOMER, DELIVERY, GREETING, PAYEE, VENDOR
 from backend.invoices.parties.names import clean_name
-from backend.invoices.parties.pieces import Piece, Role
+from backend.invoices.parties.pieces import Piece
 from backend.invoices.parties.read import Party, read_parties
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
@@ -145,13 +145,10 @@ def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Fou
     if customer is None:
         customer, customer_why = _unlabelled_customer(free, vendor, page), because("below_vendor")
         theirs += [customer] if customer else []
-    customer = _completed(customer, free)
     mine = [party for party in (*vendors, *free) if not any(_same(party, other) for other in theirs)]
     vendor = _fullest(vendor, mine)
     mine.sort(key=lambda party: not _same(party, vendor))
     found = _vendor_fields(vendor, mine, customer) | _customer_fields(customer, customer_why, parties)
-    if customer is not None and found["CustomerTaxId"] is None:
-        found["CustomerTaxId"] = _number_apart(parties, page, found["VendorTaxId"])
     return {name: entry for name, entry in found.items() if entry is not None}
 
 
@@ -215,19 +212,6 @@ def _greeted_customer(free: Sequence[Party], greeted: Party) -> Party | None:
     best = max(found, key=lambda party: (bool(party.address) + bool(party.tax_ids), -party.first.row), default=None)
     is_whole = len(clean_name(greeted.name).split()) > 1 or greeted.has_legal_form
     return best or (greeted if is_whole else None)
-
-
-def _completed(customer: Party | None, free: Sequence[Party]) -> Party | None:
-    """The customer with the address and number of a block without a label that has the same name."""
-    if customer is None:
-        return None
-    name = sorted(letters_of(word) for word in clean_name(customer.name).split())
-    for other in free:
-        if other is not customer and sorted(letters_of(word) for word in clean_name(other.name).split()) == name:
-            customer = replace(
-                customer, address=customer.address or other.address, tax_ids=customer.tax_ids or other.tax_ids
-            )
-    return customer
 
 
 def _may_be_party(party: Party, page: _Page) -> bool:
@@ -337,13 +321,6 @@ def _is_whole(party: Party) -> bool:
     return certain or party.address_strength >= 2 * LIKELY
 
 
-def _has_place(party: Party) -> bool:
-    """Whether its address is more than a province, a country or a line that may be anything."""
-    return len(party.address) > 1 or (
-        party.address_strength > POSSIBLE and not any(is_region(piece.folded) for piece in party.address)
-    )
-
-
 def _vendor_fields(vendor: Party | None, mine: Sequence[Party], customer: Party | None) -> dict[str, Found | None]:
     """The vendor's fields.
 
@@ -357,8 +334,6 @@ def _vendor_fields(vendor: Party | None, mine: Sequence[Party], customer: Party 
             score, why = 0.85, because("prominent_legal_name")
         name = Found(vendor.names, score, why)
     whole = next((party for party in mine if _is_whole(party)), None)
-    if whole is None and vendor is not None and _has_place(vendor):
-        whole = vendor
     if whole is not None:
         address = Found(whole.address, 0.9 if whole.names else 0.6, because("vendor_block_address"))
     taken = {piece.tax_id.value for piece in (customer.tax_ids if customer else ()) if piece.tax_id}
@@ -387,27 +362,6 @@ def _customer_fields(customer: Party | None, why: str, parties: Sequence[Party])
         said = [piece for party in parties for piece in party.tax_ids if piece.tax_id and piece.tax_id.is_customer]
         number = Found((said[0],), 0.9, because("customer_tax_id_label")) if said else None
     return {"CustomerName": name, "CustomerAddress": address, "CustomerTaxId": number}
-
-
-def _number_apart(parties: Sequence[Party], page: _Page, vendors: Found | None) -> Found | None:
-    """The customer's number in a strip of boxes, below "Cliente" with its code or below "N.I.F." alone.
-
-    A box without a label of the customer is only theirs where the vendor has another number.
-    """
-    theirs = _digits(vendors.pieces[0]) if vendors else None
-    for party in sorted(parties, key=lambda party: party.label != CUSTOMER):
-        is_theirs = party.label == CUSTOMER or (theirs is not None and not party.label)
-        if not is_theirs or party.names or party.address or party.has_registry or party.first.row >= page.body:
-            continue
-        for piece in party.tax_ids:
-            if piece.tax_id and piece.tax_id.label == "es" and _digits(piece) != theirs:
-                return Found((piece,), 0.75, because("other_tax_id"))
-    return None
-
-
-def _digits(piece: Piece) -> str:
-    """The digits of a tax number: it may be printed with and without the prefix of its country."""
-    return "".join(filter(str.isdigit, piece.text))
 
 
 _FOOT = re.compile(
@@ -444,8 +398,7 @@ def find_parties(pages: Sequence[PageRows], kind: str | None = None) -> tuple[Fi
 
 def _fields(page: PageRows) -> list[Field]:
     body = body_start(page)
-    blocks = _with_foot_columns(blocks_of(page), body)
-    blocks = [block for block in blocks if block.label or block.first.row < body or _may_be_foot(block)]
+    blocks = [block for block in blocks_of(page) if block.label or block.first.row < body or _may_be_foot(block)]
     if len(blocks) > _MOST_AT_TOP + _MOST_AT_FOOT:
         blocks = [*blocks[:_MOST_AT_TOP], *blocks[-_MOST_AT_FOOT:]]
     parties = [party for block in blocks for party in read_parties(block)]
@@ -468,32 +421,6 @@ def _field(name: str, found: Found, page: PageRows) -> Field:
 def _may_be_foot(block: Block) -> bool:
     """Whether lines below the goods may name a party: they have a legal form, a tax number or a register."""
     return any(_FOOT.search(line.cell.text) for line in block.lines)
-
-
-def _with_foot_columns(blocks: list[Block], body: int) -> list[Block]:
-    """Blocks with the address in a column of its own at the page's foot in the block with the name beside it.
-
-    The foot of stationery has columns: name and tax number, street and town, telephone, bank.
-    """
-    foot = [block for block in blocks if block.first.row >= body and not block.label]
-    moved: set[int] = set()
-    for owner in list(filter(_may_be_foot, foot))[-_MOST_AT_FOOT:]:
-        roles = {piece.role for line in owner.lines for piece in line.pieces()}
-        if not {Role.NAME, Role.TAX_ID} <= roles or Role.ADDRESS in roles:
-            continue
-        near = (block for block in foot if abs(block.first.row - owner.first.row) <= 1 and id(block) not in moved)
-        column = next(filter(_is_whole_address, near), None)
-        if column is not None:
-            owner.lines.extend(column.lines)
-            moved.add(id(column))
-    return [block for block in blocks if id(block) not in moved]
-
-
-def _is_whole_address(block: Block) -> bool:
-    """Whether a block has an address with its town, and neither a name nor a tax number."""
-    pieces = [piece for line in block.lines for piece in line.pieces()]
-    is_free = not {piece.role for piece in pieces} & {Role.NAME, Role.TAX_ID}
-    return is_free and any(piece.role is Role.ADDRESS and has_town(piece.folded) for piece in pieces)
 
 
 def _without_full_stop(address: str) -> str:
