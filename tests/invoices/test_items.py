@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 
-from backend.files.pages import Document
 from backend.files.visual_rows import rows_of
 from backend.invoices.items.find import ItemLines, find_items
 from backend.tables.numbers import decimal_mark_of
-from tests.invoices.rows import document_of_rows, page_of_rows
+from tests.invoices.rows import document_of_rows
 
 
 def found(*pages: str) -> ItemLines | None:
@@ -399,21 +398,6 @@ def test_finds_discounts_by_their_products():
                                     IMPORTE BRUTO 60,22
     """)
     ] == [("Guante de piel flor", "15", "36.81"), ("Abono foliar 1 l", "5", "23.41")]
-
-
-def test_reckons_quantities_that_ocr_missed():
-    """A lone figure is easily missed on a scan; price and amount tell it, and the field says that it was reckoned."""
-    text = """
-        Concepto                     Cantidad     Precio     Importe
-        Asesoramiento laboral                     106,31      212,62
-        Redacción de contrato               3     151,82      455,46
-                                     Base imponible           668,08
-    """
-    pages = (page_of_rows(text, source="ocr"),)
-    items = find_items(rows_of(Document("png", pages, 1, "0" * 64)), ",")
-    assert items is not None
-    quantities = [next(field for field in row.fields if field.name == "Quantity") for row in items.field.rows]
-    assert [(field.value, field.source) for field in quantities] == [("2", "computed"), ("3", "text")]
 
 
 def test_says_where_the_lines_stand():

@@ -17,7 +17,6 @@ Order = Literal["before", "beside", "after"]
 _UNEVEN = 0.3  # line heights: gaps between rows that differ less are equal
 _CLOSE = 0.35  # line heights between two rows of one cell
 _BELOW_LAST = 0.75  # line heights: rows below the last line that still continue it, where none before was further
-_FAR_BELOW = 2.5  # line heights: no row continues a line over such a gap
 _MOST_ROWS = 40  # of text between two lines
 _INDENT = 1.5  # line heights: a row that begins further left than the descriptions is none of them
 
@@ -71,15 +70,11 @@ def _joined(segment: Sequence[Line | PieceRow], height: float, left: float | Non
         if isinstance(entry, PieceRow):
             lines, waiting = _take_row(lines, waiting, entry, left, height)
             continue
-        line = entry
-        factors = factors_of(waiting[-1]) if waiting else None
-        if factors is not None and (reckoned := with_factors(line, factors)) is not None:
-            line, waiting = reckoned, waiting[:-1]
-        above, below = _split(lines[-1] if lines else None, waiting, line, height, order)
+        above, below = _split(lines[-1] if lines else None, waiting, entry, height, order)
         if lines and above:
             usual = max(usual, above[0].top - lines[-1].bottom + _UNEVEN * height)
             lines[-1] = _extended(lines[-1], above, [])
-        lines.append(_extended(line, [], below))
+        lines.append(_extended(entry, [], below))
         waiting = []
     if lines:
         lines[-1] = _extended(lines[-1], _below_last(lines[-1], waiting, usual), [])
@@ -125,11 +120,7 @@ def _split(
         count = min(count, len(rows) - 1)
     if _goes_on(rows[-1], line):
         return list(rows[:-1]), [rows[-1]]
-    if last is not None and not last.description and order == "after":
-        count = max(count, 1)
     upper, lower = list(rows[:count]), list(rows[count:])
-    if upper and gaps[0] > _FAR_BELOW * height:
-        upper = []
     if lower and line.description and gaps[-1] > _CLOSE * height:
         lower = []  # a heading over some lines
     return upper, lower

@@ -17,7 +17,6 @@ _CENTS = Decimal("0.02")  # between a product and its printed amount
 _HUNDRED = Decimal(100)
 _THOUSANDS = re.compile(r"\d{1,3}[.,]\d{3}")  # one thousand, or one with three decimals
 _MOST_LOOSE = 6  # numbers without a column that are tried as quantity and price
-_MOST_UNREAD = 1000
 _MOST_QUANTITY = Decimal(1_000_000)
 
 
@@ -138,50 +137,6 @@ def _with_parted(line: Line) -> Line | None:
     return None
 
 
-def with_unread_quantity(line: Line, words: Sequence[Word] = ()) -> Line:
-    """The line with the whole number that its price and amount ask for, where OCR missed or misread the quantity.
-
-    Args:
-        words: what stands in the column of quantities, if anything does.
-    """
-    price = line.values.get("UnitPrice")
-    if price is None or "Quantity" in line.values or "Discount" in line.values:
-        return line
-    quantity = _times(price.number, line.amount.number)
-    if quantity is None:
-        return line
-    kept = tuple(word for word in line.description if word not in words)
-    values = {**line.values, "Quantity": Value(quantity, tuple(words))}
-    return replace(line, values=values, description=kept, holds=bool(words) or None)
-
-
-def with_unread_quantities(lines: Sequence[Line]) -> list[Line]:
-    """The lines with price and quantity where each has one more number, of which its amount is a multiple."""
-    prices = [
-        line.loose[0] if len(line.loose) == 1 and "UnitPrice" not in line.values and line.holds is None else None
-        for line in lines
-    ]
-    times = [
-        None if price is None else _times(price.number, line.amount.number)
-        for price, line in zip(prices, lines, strict=True)
-    ]
-    if None in times or all(count == 1 for count in times):
-        return list(lines)
-    return [
-        with_unread_quantity(replace(line, values={**line.values, "UnitPrice": price}))
-        for line, price in zip(lines, prices, strict=True)
-        if price is not None
-    ]
-
-
-def _times(price: Decimal, amount: Decimal) -> Decimal | None:
-    """How many times a price is in an amount, where it is a whole number of times."""
-    if not price:
-        return None
-    count = amount / price
-    return count.to_integral_value() if count == count.to_integral_value() and 0 < abs(count) < _MOST_UNREAD else None
-
-
 def _with_loose(line: Line) -> Line:
     """The line with quantity and price from its numbers without a column, where their product is its amount."""
     known = line.values.get("Quantity") or line.values.get("UnitPrice")
@@ -236,8 +191,8 @@ _FACTORS = re.compile(
 _DATE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}|\d\d/\d\d")
 _TIMES = re.compile(r"[^\W\d_]{1,6}[23\u00b2\u00b3]?\.? ?[x\u00d7X*@]")  # what is left of "2 uds. x 3,36"
 _COUNT = re.compile(r"\d{1,2}[xX\u00d7]?")
-_MOST_COUNTED = 0.8  # of the lines
 _MOST_FACTOR_WORDS = 8
+_MOST_COUNTED = 0.8  # of the lines
 _PRODUCT = re.compile(r"\W{0,2}\d[\d.,]{0,20}\s?[^\W\d_]{0,6}[23²³]?\.?\s?[x\u00d7*@]\s?[€$£]?\s?\d")
 
 

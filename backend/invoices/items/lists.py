@@ -22,7 +22,6 @@ from backend.invoices.items.lines import (
     settled,
     with_counts,
     with_product,
-    with_unread_quantities,
     without_used_words,
 )
 from backend.invoices.items.pieces import Piece, PieceRow
@@ -272,8 +271,7 @@ def _lines(block: _Block, rows: Sequence[PieceRow]) -> list[Line]:
         elif index >= first - above and not block.broken_down:
             entries.append(_left_part(row, right))
     entries += [_left_part(row, right) for row in below if not _ends(row) and not block.broken_down]
-    found = with_counts(with_descriptions(entries, height))
-    return with_unread_quantities(found) if found[0].page.page.source == "ocr" else found
+    return with_counts(with_descriptions(entries, height))
 
 
 def _ends(row: PieceRow) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import combinations, pairwise, takewhile
+from itertools import combinations, takewhile
 from statistics import median
 from typing import NamedTuple
 
@@ -31,7 +31,6 @@ from backend.invoices.items.lines import (
     piece_value,
     settled,
     with_product,
-    with_unread_quantity,
     without_used_words,
 )
 from backend.invoices.items.pieces import Piece, PieceRow, make_piece
@@ -123,8 +122,6 @@ _BEYOND = 4.0  # line heights right of the last label where a piece of the table
 _ALIGNED = 0.8  # line heights between a code or a unit and its column's label
 _UNIT_GAP = 1.0  # line heights between a quantity and its unit
 _LONGEST_UNIT = 12  # characters
-_LONGEST_SCRAP = 3  # characters
-_LOW = 0.2  # line heights between a row and numbers of its own that stand lower
 _CENTS = Decimal("0.02")
 _MOST_RATE = 35  # percent: a higher "tax" is an amount
 _CLOSING = frozenset({"total", "subtotal", "tax", "payment"})
@@ -218,7 +215,7 @@ def _region(rows: Sequence[PieceRow], header: Header, carried: Decimal) -> tuple
     ends = [_end(_clip(row, header)) for row in rows]
     body = [row.pieces for row, _ in takewhile(lambda pair: not pair[1], zip(rows, ends, strict=True))]
     header = with_amounts(header, body)
-    clipped = _with_low_amounts([_clip(row, header) for row in rows])
+    clipped = [_clip(row, header) for row in rows]
     header = learnt(header, [row.pieces for row in clipped[: len(body)]])
     amount = _amount_column(clipped[: len(body)], header)
     if amount is None:
@@ -257,24 +254,6 @@ def _goods(lines: Sequence[Line]) -> list[Line]:
             and (2 * named <= len(lines) or _is_named(line))
         )
     ]
-
-
-def _with_low_amounts(rows: Sequence[PieceRow]) -> list[PieceRow]:
-    """The rows, where numbers that stand half a line lower than the rest of their row join it."""
-    found = list(rows)
-    for index, (upper, lower) in enumerate(pairwise(rows)):
-        near = lower.top - upper.bottom < _LOW * upper.page.line_height
-        numbers = lower.pieces and all(piece.number is not None for piece in lower.pieces)
-        if near and numbers and any(piece.number is not None for piece in upper.pieces) and _are_apart(upper, lower):
-            pieces = sorted((*upper.pieces, *lower.pieces), key=lambda piece: piece.left)
-            found[index] = replace(upper, pieces=tuple(pieces))
-            found[index + 1] = replace(lower, pieces=())
-    return found
-
-
-def _are_apart(upper: PieceRow, lower: PieceRow) -> bool:
-    """Whether the lower row stands right of all of the upper one: no number of a column below another."""
-    return lower.pieces[0].left > upper.pieces[-1].right
 
 
 def _is_sum(line: Line, sums: Sequence[Decimal], *, reckoned: bool) -> bool:
@@ -349,21 +328,7 @@ def _line(row: PieceRow, header: Header, amount: int) -> Line | None:
     if "Amount" not in values or values["Amount"].percent:
         return None
     line = Line(row.page, row.top, row.bottom, values.pop("Amount"), values, tuple(loose), code=code)
-    line = without_used_words(settled(_with_texts(line, row, header, matched)))
-    if row.page.page.source != "ocr" or header.column("Quantity") is None:
-        return line
-    unread = _unread_quantity(row, header)
-    return with_unread_quantity(line, unread.words if unread is not None else ())
-
-
-def _unread_quantity(row: PieceRow, header: Header) -> Piece | None:
-    """A scrap of text in the column of quantities."""
-    column = header.column("Quantity")
-    if column is None:
-        return None
-    texts = [piece for piece in row.pieces if piece.number is None and len(piece.text) <= _LONGEST_SCRAP]
-    near = [piece for piece in texts if min(_side(piece, span) for span in column.spans) <= _ALIGNED * header.height]
-    return near[0] if len(near) == 1 else None
+    return without_used_words(settled(_with_texts(line, row, header, matched)))
 
 
 def _is_rate(piece: Piece) -> bool:
@@ -394,8 +359,6 @@ def _with_texts(line: Line, row: PieceRow, header: Header, matched: dict[int, in
             description.extend(piece.words)
     if not code and len(description) > 1 and _is_code(row, description[0], header):
         code, description = (description[0],), description[1:]
-    if code and not description and header.column("Description") is None:
-        description, code = list(code), ()
     return replace(line, description=tuple(description), code=code, unit=unit)
 
 
