@@ -80,7 +80,8 @@ def candidates(
         learned: what the network takes amounts for.
     """
     found: dict[Kind, list[Candidate]] = {}
-    several = len({row.rate for row in rows if not row.is_surcharge}) > 1
+    untaxed = {rate for label in lines.labelled if label.kind in ("base", "charge") for rate in label.rates if not rate}
+    several = len({row.rate for row in rows if not row.is_surcharge} | untaxed) > 1
     places = {page.page.number: index for index, page in enumerate(pages)}
     labelled = map(_without_counts, lines.labelled) if _has_cents(lines) else lines.labelled
     for kind, candidate in [*_of_labels(labelled, several), *_of_tables(lines), *learned]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
@@ -203,88 +203,6 @@ def _of_due(balance: Balance) -> Iterator[Equation]:
         yield of_due(total.value, withheld.value, due.value)
 
 
-# Below it an amount may be misread; 1 in 100 amounts of the scans in fields_dev has so little.
-_DOUBTFUL = 0.9
-# Digits that OCR takes for one another.
-_LIKE = {
-    "0": "86",
-    "1": "74",
-    "2": "7",
-    "3": "895",
-    "4": "19",
-    "5": "63",
-    "6": "508",
-    "7": "12",
-    "8": "3069",
-    "9": "834",
-}
-
-
-class Repair(NamedTuple):
-    """The likely reading of a misread amount."""
-
-    numbers: tuple[Number, ...]  # of the candidate, as read
-    value: Decimal
-    equations: tuple[Equation, ...]  # with it; all hold
-
-
-def repair_of(balance: Balance, rows: Sequence[TaxRow], items: Decimal | None) -> Repair | None:
-    """The one amount with one doubtful digit that makes all equations hold; None where none does, or several do.
-
-    Args:
-        items: sum of the lines, where they were found.
-    """
-    found: list[Repair] = []
-    for candidate, mended in _mended(balance):
-        same_rows = [_with_amount(row, candidate, mended.value) for row in rows]
-        equations = equations_of(mended.balance, same_rows, items, complete=False)
-        if totals_hold(equations):
-            found.append(Repair(candidate.numbers, mended.value, equations))
-    return found[0] if len({repair.value for repair in found}) == 1 else None
-
-
-class _Mended(NamedTuple):
-    value: Decimal
-    balance: Balance
-
-
-def _mended(balance: Balance) -> Iterator[tuple[Candidate, _Mended]]:
-    """The balance with every likely reading of each doubtful amount."""
-    plain = replace(balance, adds_up=False)
-    parts: tuple[tuple[Candidate | None, Callable[[Candidate], Balance]], ...] = (
-        (balance.base, lambda read: replace(plain, base=read)),
-        (balance.tax, lambda read: replace(plain, tax=read)),
-        (balance.total, lambda read: replace(plain, total=read)),
-        (balance.withheld, lambda read: replace(plain, withheld=read)),
-    )
-    for candidate, with_reading in parts:
-        if candidate is not None and _is_doubtful(candidate):
-            for value in _readings(candidate):
-                yield candidate, _Mended(value, with_reading(replace(candidate, value=value)))
-
-
-def _is_doubtful(candidate: Candidate) -> bool:
-    page = candidate.page
-    if page is None or page.page.source != "ocr" or len(candidate.numbers) != 1:
-        return False
-    return min(word.confidence for word in candidate.numbers[0].words) < _DOUBTFUL
-
-
-def _readings(candidate: Candidate) -> Iterator[Decimal]:
-    digits = f"{candidate.value:f}"
-    for index, digit in enumerate(digits):
-        for other in _LIKE.get(digit, ""):
-            yield Decimal(digits[:index] + other + digits[index + 1 :])
-
-
-def _with_amount(row: TaxRow, candidate: Candidate, value: Decimal) -> TaxRow:
-    """A tax row in which the misread number stands, with its likely reading."""
-    number = candidate.numbers[0]
-    amount = row.amount._replace(value=value) if row.amount == number else row.amount
-    base = row.base._replace(value=value) if row.base == number and row.base is not None else row.base
-    return replace(row, amount=amount, base=base)
-
-
 _MOST_PAGES = 25  # at either end: a longer document's totals are on its first or its last pages
 _ENOUGH = 0.35  # score of a total that stands alone
 _RECEIPT = Vocabulary(
@@ -335,16 +253,12 @@ def find_money(
         proven = _proven(proof, found, rows, withheld, items_sum, complete=digital)
         if totals_hold(proven.equations):
             balance, rows, withheld, equations = proven
-    repair = repair_of(balance, rows, items_sum) if totals_hold(equations) is False else None
-    if repair is not None:
-        equations = repair.equations
     fields = [
         *_total_fields(balance, pages, found),
         *_tax_fields(rows, pages, balance),
         *_withholding_fields(withheld, balance),
         *_currency_field(pages, lines, balance),
     ]
-    fields = [_with_repair(field, balance, repair) for field in fields]
     differences = tuple(equation.difference for equation in equations if not equation.holds)
     return Money(tuple(fields), Validity(totals=totals_hold(equations), differences=differences))
 
@@ -373,22 +287,6 @@ def _proven(
         balance = replace(balance, withheld=_withheld_candidate(withheld))
     balance, rows = with_due(found, balance), with_types(proof.rows, known)
     return _Settled(balance, rows, withheld, equations_of(balance, rows, items, complete=complete))
-
-
-def _with_repair(field: Field, balance: Balance, repair: Repair | None) -> Field:
-    """The misread amount's field with its likely value; the page's reading stays."""
-    if repair is None:
-        return field
-    parts = {
-        "SubTotal": balance.base,
-        "TotalTax": balance.tax,
-        "InvoiceTotal": balance.total,
-        "WithholdingAmount": balance.withheld,
-    }
-    part = parts.get(field.name)
-    if part is None or part.numbers != repair.numbers:
-        return field
-    return replace(field, repair=format_decimal(repair.value))
 
 
 def _whole_base(balance: Balance) -> Number | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import pairwise, starmap
 
 from backend.files.pages import Box, Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows, VisualRow
@@ -22,84 +23,10 @@ from backend.invoices.money.labels import (
 )
 from backend.tables.numbers import Number, numbers_in
 
-_REACH = 4.0  # line heights from one row of the table to the next
-_MOST_BELOW = 14  # rows
-_MOST_TABLES, _MOST_COLUMNS = 20, 8  # what is compared stays cheap whatever is on the page
-_CENTS = 2  # decimals
-_DIFFERENCE = frozenset((
-    "diferencia", "diferencias", "difference", "differences", "differenz", "differenza", "diferenca",
-))  # fmt: skip
-_COMPARED = frozenset((
-    "facturado", "facturada", "facturat", "correcto", "correcta", "correcte", "rectificado", "rectificada",
-    "rectificat", "original", "inicial", "anterior", "nuevo", "nueva", "debido", "billed", "invoiced", "charged",
-    "correct", "corrected", "revised", "right", "previous", "new", "facture", "corrige", "rectifie", "initial",
-    "berechnet", "korrekt", "richtig", "korrigiert", "fatturato", "corretto", "faturado", "correto",
-))  # fmt: skip
-
 _ON = frozenset(("s", "sobre", "sb", "on", "of", "sur", "su", "sulla", "auf"))  # "IRPF 19 % s/ base"
 
-_Numbers = Sequence[tuple[VisualRow, Sequence[Number]]]  # of each row of a page, from top to bottom
-
-
-def compared_words(page: PageRows, mark: str) -> frozenset[int]:
-    """Where the amounts begin, in the page's text, that are only compared: they are no sums or taxes of this document.
-
-    Args:
-        mark: of `numbers.decimal_mark_of`.
-    """
-    marked = [(index, words) for index, row in enumerate(page.rows) if len(words := _words(row, _DIFFERENCE)) == 1]
-    if not marked:
-        return frozenset()
-    numbers = [(row, [number for cell in row.cells for number in numbers_in(cell, mark)]) for row in page.rows]
-    found: set[int] = set()
-    for index, differences in marked[:_MOST_TABLES]:
-        row, own = numbers[index]
-        compared = _words(row, _COMPARED)
-        if compared and not own:
-            boxes = [page.level(word.box) for word in (*differences, *compared[:_MOST_COLUMNS])]
-            found.update(number.words[0].start for number in _in_other_columns(page, boxes, numbers, index))
-        elif not compared and sum(map(_is_amount, own)) > 1:
-            found.update(number.words[0].start for number in _in_rows_above(page, numbers, index))
-    return frozenset(found)
-
-
-def _words(row: VisualRow, words: frozenset[str]) -> list[Word]:
-    return [word for word in row.words if any(token in words for token in tokens_of(word.text))]
-
-
-def _is_amount(number: Number) -> bool:
-    return not number.percent and (number.decimals == _CENTS or number.currency is not None)
-
-
-def _in_other_columns(page: PageRows, boxes: Sequence[Box], numbers: _Numbers, header: int) -> Iterator[Number]:
-    """The amounts below headers that are nearer to another header than to the first one, of the difference."""
-    bottom = numbers[header][0].box.bottom
-    for row, own in numbers[header + 1 : header + 1 + _MOST_BELOW]:
-        if row.box.top - bottom > _REACH * page.line_height:
-            return
-        bottom = row.box.bottom
-        amounts = [number for number in own if _is_amount(number)]
-        if len(amounts) > 1:
-            yield from (number for number in amounts if _nearest(page, number, boxes) != 0)
-
-
-def _nearest(page: PageRows, number: Number, boxes: Sequence[Box]) -> int:
-    own = bounding_box(page.level(word.box) for word in number.words)
-    return min(range(len(boxes)), key=lambda index: max(boxes[index].left - own.right, own.left - boxes[index].right))
-
-
-def _in_rows_above(page: PageRows, numbers: _Numbers, difference: int) -> Iterator[Number]:
-    """The amounts in the rows "billed" and "right" right above the row of the differences."""
-    top = numbers[difference][0].box.top
-    for row, own in reversed(numbers[:difference]):
-        near = top - row.box.bottom <= _REACH * page.line_height
-        if not near or not _words(row, _COMPARED) or sum(map(_is_amount, own)) < 2:
-            return
-        top = row.box.top
-        yield from own
-
-
 _MOST_DECIMALS = 2  # of an amount: unit prices may have more
+_MOST_BELOW = 14  # rows of a table of totals
 _PROSE_WORDS = 9  # of a cell, beyond label and number: a sentence
 _HEADER_REACH = 3.5  # line heights from one row of a column to the next
 _ITEM_COLUMNS = 2  # so many headers of goods in a row begin the lines of an invoice
@@ -107,8 +34,6 @@ _MOST_LABELLED = 400  # what is compared pairwise stays cheap whatever is on the
 _WORDS_BESIDE = 2  # in the cell of a header or a number of a table
 _LETTERS_OF_CURRENCY = 3
 _DIGITS_OF_RATE = 2
-_SURE_LABEL = 0.5  # weight
-_OF_TOTALS: tuple[Kind, ...] = ("base", "gross", "tax", "total", "due", "discount")
 _ASIDES: tuple[Kind, ...] = ("charge", "paid", "cash", "column", "ignored")  # when they stand in brackets
 # Lines of goods that may be sums, too: fees that are the base, a discount, portage.
 _ALSO_ITEMS: tuple[Kind, ...] = ("base", "gross", "discount", "charge")
@@ -122,7 +47,8 @@ _UNITS = frozenset((
 _LAWS = frozenset((
     "art", "arts", "article", "articles", "articulo", "articulos", "articolo", "articoli", "artigo",
     "artigos", "artikel", "section", "sections", "sec", "ley", "law", "loi", "legge", "lei", "llei",
-    "decreto", "decret", "decree", "directive", "directiva", "apartado", "notice", "regulation",
+    "decreto", "decret", "decree", "directive", "directiva", "apartado", "notice", "regulation", "schedule", "group",
+    "paragraph", "annex", "anexo", "annexe", "anhang",
 ))  # fmt: skip
 
 
@@ -221,8 +147,7 @@ def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -
     """
     lines = MoneyLines()
     for page in pages:
-        compared = compared_words(page, mark)
-        rows = [_read_row(page, row, mark, compared) for row in page.rows]
+        rows = [_read_row(page, row, mark) for row in page.rows]
         among = _among_items(page, rows, items)
         second: set[int] = set()  # lines of headers that belong to the row above
         for index, row in enumerate(rows):
@@ -254,34 +179,18 @@ def _heads_items(row: _Row) -> bool:
 
 
 def _among_items(page: PageRows, rows: Sequence[_Row], items: ItemLines | None) -> list[bool]:
-    """Which rows are lines of goods: as found, else from the header of goods to the first amount that is labelled."""
-    if items is not None:
-        return [items.contains(page.page.number, (row.row.box.top + row.row.box.bottom) / 2) for row in rows]
-    among, inside = [], False
-    for row in rows:
-        if _heads_items(row):
-            inside = True
-        elif inside and _begins_totals(row):
-            inside = False
-        among.append(inside)
-    return among
+    """Which rows are lines of goods: as found, else their header alone."""
+    if items is None:
+        return [_heads_items(row) for row in rows]
+    return [items.contains(page.page.number, (row.row.box.top + row.row.box.bottom) / 2) for row in rows]
 
 
-def _begins_totals(row: _Row) -> bool:
-    """Whether a row has a total with its label, or the headers of a table of totals."""
-    if any(
-        label.kind in _OF_TOTALS and label.match.first == 0 and label.weight >= _SURE_LABEL for label in row.labelled
-    ):
-        return True
-    return sum(says(match, *_OF_TOTALS) for match, _ in row.open_labels) >= _ITEM_COLUMNS
-
-
-def _read_row(page: PageRows, row: VisualRow, mark: str, compared: frozenset[int]) -> _Row:
+def _read_row(page: PageRows, row: VisualRow, mark: str) -> _Row:
     labels: list[LabelMatch] = []
     numbers: list[Number] = []
     labelled: list[Labelled] = []
     open_labels: list[tuple[LabelMatch, tuple[Decimal, ...]]] = []
-    for label, amounts, rates in _groups(_events(row, mark, compared), labels, numbers):
+    for label, amounts, rates in _groups(_events(row, mark), labels, numbers):
         kept, all_rates = _split_rates(label, amounts, rates)
         if kept:
             readings = readings_of(label, _between(label, kept[0]))
@@ -321,10 +230,12 @@ def _groups(
         yield current, amounts, [rate.value for rate in rates or later]
 
 
-def _events(row: VisualRow, mark: str, compared: frozenset[int]) -> Iterator[LabelMatch | Number]:
-    """Labels and numbers from left to right, without those that are only compared."""
+def _events(row: VisualRow, mark: str) -> Iterator[LabelMatch | Number]:
+    """Labels and numbers from left to right."""
     for cell in row.cells:
         index_of = {id(word): index for index, word in enumerate(cell.words)}
+        citations = (index for index, (word, after) in enumerate(pairwise(cell.words)) if _cites_law(word, after))
+        law = next(citations, len(cell.words))
         events: list[tuple[int, int, LabelMatch | Number]] = [
             (match.first, 0, match) for match in MONEY_LABELS.find(cell)
         ]
@@ -333,17 +244,17 @@ def _events(row: VisualRow, mark: str, compared: frozenset[int]) -> Iterator[Lab
             after = cell.words[index_of[id(number.words[-1])] + 1 :][:1]
             if after and after[0].text.lower().strip(".,()") in _UNITS:
                 continue
-            cited = first and not number.decimals and _cites_law(cell.words[first - 1])
-            if cited or number.words[0].start in compared:
+            if first > law and not number.decimals and not number.percent and number.currency is None:
                 continue
             events.append((first, 0 if number.percent else 1, number))
         for _, _, event in sorted(events, key=lambda entry: entry[:2]):
             yield event
 
 
-def _cites_law(word: Word) -> bool:
-    """Whether the number after a word is that of an article of law: "art. 293 B du CGI"."""
-    return word.text in ("§", "§§") or any(token in _LAWS for token in tokens_of(word.text)[-1:])
+def _cites_law(word: Word, number: Word) -> bool:
+    """Whether whole numbers after a word are of an article of law: "art. 293 B du CGI", "Schedule 9, VATA 1994"."""
+    named = word.text in ("§", "§§") or any(token in _LAWS for token in tokens_of(word.text)[-1:])
+    return named and number.text[:1].isdigit()
 
 
 def _qualifies(label: LabelMatch, after: LabelMatch) -> bool:
@@ -376,8 +287,6 @@ def _split_rates(
     if not rates and len(kept) > 1 and says(label, "tax", "surcharge", "withholding"):
         known = SURCHARGE_RATES if says(label, "surcharge") else KNOWN_RATES
         bare = next((n for n in kept if n.currency is None and n.value in known and not n.decimals), None)
-        if bare is None and len(kept) == 2 and kept[0].value in known and kept[0].currency is None:
-            bare = kept[0]
         if bare is not None:
             return tuple(number for number in kept if number is not bare), (bare.value,)
     return tuple(_likeliest(kept)), tuple(rates)
@@ -415,7 +324,7 @@ def _columns(page: PageRows, header: _Row, below: _Row | None) -> tuple[Column, 
     for match, rates in header.open_labels:
         both = _two_lines(match, header, below) if below is not None and not below.numbers else None
         whole = both or match
-        if any(map(_cites_law, match.cell.words)):
+        if any(starmap(_cites_law, pairwise(match.cell.words))):
             continue  # a sentence, whose number is not the amount: no more is what stands below it
         if not says(whole, "ignored") and _other_words(match, header) <= _WORDS_BESIDE:
             box = bounding_box(page.level(word.box) for word in whole.words)
