@@ -7,6 +7,7 @@ Bytes, claims, chunks and rankings are the storages' own: `sqlite` keeps everyth
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -195,7 +196,7 @@ class SearchStorage(ABC):
         Args:
             document_content: the answer's `DOCUMENT_CONTENT`, which stays as it is.
         """
-        packed = await self._driver.compute(lambda: document_sql.pack(row, document_content))
+        packed = await asyncio.to_thread(document_sql.pack, row, document_content)
         await self._add_file(row.stored.file, content, packed, limits)
 
     async def replace_document(self, row: DocumentRow, *, limits: SearchLimits | None = None) -> bool:
@@ -203,7 +204,7 @@ class SearchStorage(ABC):
 
         False: it is gone, or of another revision; nothing has changed. Raises: TooLarge, QuotaExceeded.
         """
-        packed = await self._driver.compute(lambda: document_sql.pack(row))
+        packed = await asyncio.to_thread(document_sql.pack, row)
 
         async def replace(rows: Rows) -> bool:
             if not await rows.fetch(document_sql.REPLACE, *packed.replace()):
@@ -219,18 +220,18 @@ class SearchStorage(ABC):
 
     async def document(self, owner: str, file_id: str) -> StoredDocument | None:
         row = await self._row(document_sql.FIND, owner, file_id)
-        return None if row is None else await self._driver.compute(lambda: document_sql.stored_document(row))
+        return None if row is None else await self._driver.unpack(lambda: document_sql.stored_document(row))
 
     async def document_content(self, file_id: str) -> dict[str, Any] | None:
         """The answer's `DOCUMENT_CONTENT` as it was read."""
         row = await self._row(document_sql.CONTENT, file_id)
-        return None if row is None else await self._driver.compute(lambda: document_sql.unpacked_content(row[0]))
+        return None if row is None else await self._driver.unpack(lambda: document_sql.unpacked_content(row[0]))
 
     async def documents(self, owner: str, query: DocumentQuery, part: ListRange) -> list[StoredDocument]:
         """Those of the query. Positions in ``part`` are those of `document_position`."""
         text, arguments, flipped = document_sql.listed(owner, query, part)
         rows = await self._driver.fetch(text, *arguments)
-        found = await self._driver.compute(lambda: [document_sql.stored_document(row) for row in rows])
+        found = await self._driver.unpack(lambda: [document_sql.stored_document(row) for row in rows])
         return found[::-1] if flipped else found
 
     async def document_position(self, owner: str, file_id: str, sort: DocumentSort) -> Position | None:

@@ -58,8 +58,8 @@ class Driver(Rows, Protocol):
     async def transact(self, work: Callable[[Rows], Awaitable[T]], /) -> T:
         """Run ``work``, which awaits nothing but its rows, in a transaction that writes, undone where it raises."""
 
-    async def compute(self, work: Callable[[], T], /) -> T:
-        """Run ``work`` beside the event loop. Raises: StorageCorrupt where it cannot unpack what was stored."""
+    async def unpack(self, work: Callable[[], T], /) -> T:
+        """Run ``work`` on a thread that reads. Raises: StorageCorrupt where it cannot unpack what was stored."""
 
 
 def id_taken(kind: str, taken_id: str) -> BadInput:

@@ -158,7 +158,7 @@ class PostgresConnections:
         async with self.transaction() as connection:
             return await work(connection)
 
-    async def compute(self, work: Callable[[], T], /) -> T:
+    async def unpack(self, work: Callable[[], T], /) -> T:
         """`work` on a thread: a long document takes milliseconds. Raises: StorageCorrupt."""
         try:
             return await asyncio.to_thread(work)

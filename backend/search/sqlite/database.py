@@ -139,6 +139,11 @@ class _Write:
             self.future.set_result(self.result)
 
 
+def _translated(work: Callable[[], T]) -> T:
+    with translated():
+        return work()
+
+
 def fetched(connection: sqlite3.Connection, query: str, arguments: Sequence[Any]) -> list[Any]:
     """The rows of a query in PostgreSQL's words: arguments are $1, $2, …, and lists those of `= ANY`."""
     query = _ANY.sub(r"IN (SELECT value FROM json_each($\1))", query).replace("$", "?")
@@ -257,12 +262,7 @@ class Database:
 
         On threads of its own: the terms of a book take seconds, and others go on reading meanwhile.
         """
-
-        def run() -> T:
-            with translated():
-                return work()
-
-        return await self._run(self._computing, run)
+        return await self._run(self._computing, partial(_translated, work))
 
     async def must_write(self) -> None:
         """Become the writer unless this process is. Raises: Unavailable where another process writes."""
@@ -296,6 +296,9 @@ class Database:
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self.write(lambda connection: _finished(work(Transaction(connection))))
+
+    async def unpack(self, work: Callable[[], T]) -> T:
+        return await self._run(self._reading, partial(_translated, work))
 
     async def empty_log(self) -> bool:
         """Move the write-ahead log into the database, and empty it; False where a read still needs it.
