@@ -33,6 +33,7 @@ from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.records import KeepAs
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
+from backend.reasons import reasons_in
 from backend.search.files import FileService
 from backend.search.lessons import lesson_of
 from backend.search.limits import SearchLimits
@@ -323,7 +324,8 @@ async def test_a_code_stays_with_its_page(client: httpx.AsyncClient, services: F
     """What a tax QR code said of a page is said of the document that has this page afterwards, and of no other."""
     pages = (_paper(1, "F-1", "121,00"), _paper(2, "F-2", "121,00"))
     document = wire_document((1, 2), **INVOICE)
-    document["fields"]["InvoiceId"] |= {"value": "QR-2", "source": "qr", "why": "the VERI*FACTU code on page 2 says so"}
+    why = "the VERI*FACTU code on page 2 says so"
+    document["fields"]["InvoiceId"] |= {"value": "QR-2", "source": "qr", "why": why, "reasons": reasons_in(why)}
     wire = {**wire_answer(document), "pages": list(pages_fields(Document("pdf", pages, 2, "ab")))}
     with stored(PDF) as content:
         path = f"/v1/documents/{(await services.stored_documents.add(owner, content, 'a.pdf', wire)).id}"
