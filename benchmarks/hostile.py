@@ -34,7 +34,8 @@ _MEGA = 1_000_000
 _WORDS, _AMOUNTS = "a " * (_MEGA // 2), "1€ " * (_MEGA // 3)
 _INVOICE = "Acme S.L. CIF B12345674\nFACTURA Nº 2024/12   Fecha: 12/10/2024\n\n"
 _ROW = "Descripción          Cantidad   Importe\nTornillos M6{}          2   20,00\nTotal  24,20 €\n"
-REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+_DOCUMENTS = "/v1/documents?features=text,tables,fields,chunks"
+REQUESTS: Mapping[str, tuple[str, dict[str, Any] | bytes]] = {
     "tokenize 14 MB of 'a '": ("/tokenize", {"inputs": [_WORDS] * 14}),
     "tokenize 1 MB of 'a '": ("/tokenize", {"inputs": _WORDS}),
     "embed 14 MB of 'a '": ("/embed", {"inputs": [f"{index} {_WORDS[:-10]}" for index in range(14)]}),
@@ -45,6 +46,11 @@ REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "fields of 1 MB of dots": ("/v1/fields", {"input": _INVOICE + _ROW.format("." * (_MEGA - 500))}),
     "fields of 1 MB of '1 '": ("/v1/fields", {"input": _INVOICE + _ROW.format("1 " * (_MEGA // 2 - 500))}),
     "900,000 wrong types of entities": ("/v1/entities", {"input": "a", "types": [1] * 900_000}),
+    "900,000 token ids": ("/decode", {"ids": [index % 1000 for index in range(900_000)]}),
+    "a table of 1 MB": (_DOCUMENTS, b"a;b;c\n" + b"1;2,00;3\n" * (_MEGA // 9)),
+    "a table of 500,000 columns": (_DOCUMENTS, b"a;" * (_MEGA // 4) + b"\n" + b"1;" * (_MEGA // 4)),
+    "a page of 100,000 cells": (_DOCUMENTS, b"<!DOCTYPE html><table><tr>" + b"<td>1</td>" * (_MEGA // 10)),
+    "a file of one word of 1 MB": (_DOCUMENTS, "á".encode() * (_MEGA // 2)),
     "2,048 cached texts": ("/v1/embeddings", {"input": [f"texto {index}" for index in range(2048)]}),
 }
 
@@ -79,9 +85,9 @@ def main() -> None:
     options.out.write_text(json.dumps({**circumstances, "requests": rows}, indent=1) + "\n")
 
 
-def measure(server: Server, path: str, body: dict[str, Any], at_once: int) -> Cost:
+def measure(server: Server, path: str, body: dict[str, Any] | bytes, at_once: int) -> Cost:
     """Send one request, or several at the same time, while another connection probes."""
-    _post(server.port, path, dict.fromkeys(body, "warm"))
+    _post(server.port, path, b"warm" if isinstance(body, bytes) else dict.fromkeys(body, "warm"))
     _post(server.port, "/embed", {"inputs": ["warm"]})
     before_bytes, probe = resident_bytes(server.pid), _Probe(server.port)
     probe.start()
@@ -98,10 +104,13 @@ def measure(server: Server, path: str, body: dict[str, Any], at_once: int) -> Co
     )  # fmt: skip
 
 
-def _post(port: int, path: str, body: dict[str, Any]) -> tuple[int, int]:
-    """The status and the size of the answer, which is read and dropped."""
+def _post(port: int, path: str, body: dict[str, Any] | bytes) -> tuple[int, int]:
+    """The status and the size of the answer, which is read and dropped. Bytes are a file."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    if isinstance(body, bytes):
+        connection.request("POST", path, body, {"Content-Type": "application/octet-stream"})
+    else:
+        connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     response = connection.getresponse()
     size = 0
     while chunk := response.read(_READ_BYTES):

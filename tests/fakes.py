@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -216,3 +218,25 @@ ENGINES: tuple[type[Engine], ...] = (
     OutOfMemoryEngine,
     PlacedEngine,
 )
+
+
+async def longest_step_s(work: Awaitable[object]) -> float:
+    """Processor seconds of the event loop's longest step while ``work`` runs; how busy the machine is says nothing."""
+    loop = asyncio.get_running_loop()
+    longest_s, before_s, measured = 0.0, time.thread_time(), asyncio.Event()
+
+    def tick() -> None:
+        nonlocal longest_s, before_s, timer
+        now_s = time.thread_time()
+        longest_s, before_s = max(longest_s, now_s - before_s), now_s
+        measured.set()
+        timer = loop.call_later(0.001, tick)
+
+    timer = loop.call_soon(tick)
+    try:
+        await work
+        measured.clear()
+        await measured.wait()  # the step that ended it
+        return longest_s
+    finally:
+        timer.cancel()

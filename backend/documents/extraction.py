@@ -397,13 +397,10 @@ class DocumentExtractor:
             if unpacked is not None:
                 return unpacked
         read_text_layer = partial(self._read_text_layer, extraction, number)
-        layer, chosen = await retry_bulk(extraction.urgency, partial(self._threads.run, read_text_layer))
-        if chosen.source == "text_layer":
-            page = layer.page(number, chosen.why)
-            if layer.pictures and extraction.options.source != "text_layer":
-                page = await self._read_pictures(extraction, page, layer, chosen)
-        else:
-            page = await self._ocr_page(extraction, number, layer, chosen)
+        layer, chosen, set_page = await retry_bulk(extraction.urgency, partial(self._threads.run, read_text_layer))
+        page = set_page or await self._ocr_page(extraction, number, layer, chosen)
+        if set_page and layer.pictures and extraction.options.source != "text_layer":
+            page = await self._read_pictures(extraction, page, layer, chosen)
         part = extraction.file.info.part(number)
         page = replace(page, part=part.name, attachment=part.attachment)
         page, packed = await self._threads.run(partial(_with_language, page))
@@ -471,9 +468,11 @@ class DocumentExtractor:
         read = partial(read_einvoice, self._readers, extraction.file, pages, deadline_s=urgency.worker_deadline_s)
         return await retry_bulk(urgency, partial(self._threads.run, read))
 
-    def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource]:
+    def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource, Page | None]:
+        """The text layer and the page that it makes, where it is to be the page's text. Blocks."""
         layer = self._readers.page_text(extraction.file, number, deadline_s=extraction.urgency.worker_deadline_s)
-        return layer, choose_source(layer, extraction.options.source)
+        chosen = choose_source(layer, extraction.options.source)
+        return layer, chosen, layer.page(number, chosen.why) if chosen.source == "text_layer" else None
 
 
 def _with_language(page: Page) -> tuple[Page, bytes]:

@@ -6,7 +6,8 @@ Entities are searched page by page while other pages are still being extracted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -230,10 +231,8 @@ class Understanding:
         priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
         embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
-        return tuple(
-            Chunk(start, end, _pages_of(document, start, end), tokens, vector)
-            for (start, end), tokens, vector in zip(spans, embedded.tokens, embedded.vectors, strict=True)
-        )
+        rows = zip(spans, _pages_of(document, spans), embedded.tokens, embedded.vectors, strict=True)
+        return tuple(Chunk(*span, pages, tokens, vector) for span, pages, tokens, vector in rows)
 
 
 def _skipped(document: Document, features: Collection[str]) -> tuple[SkippedFeature, ...]:
@@ -248,9 +247,12 @@ def _no_fields(error: InferenceFailed) -> ExtractedFields:
     return ExtractedFields((), Validity(), str(error))
 
 
-def _pages_of(document: Document, start: int, end: int) -> tuple[int, ...]:
-    rows = zip(document.pages, document.page_starts, strict=True)
-    return tuple(page.number for page, first in rows if first < end and start < first + len(page.text))
+def _pages_of(document: Document, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+    """The numbers of the pages that each span of the document's text is on."""
+    starts = document.page_starts
+    ends = [first + len(page.text) for page, first in zip(document.pages, starts, strict=True)]
+    for start, end in spans:
+        yield tuple(page.number for page in document.pages[bisect_right(ends, start) : bisect_left(starts, end)])
 
 
 def _placed(

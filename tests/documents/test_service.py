@@ -33,6 +33,7 @@ from backend.lanes.inference import Urgency
 from backend.lanes.policy import SETTLED_BATCHES, QueueLimits
 from backend.lanes.work_item import Priority
 from tests.documents.conftest import LIMITS, DocumentsFixture, result_of
+from tests.fakes import longest_step_s
 from tests.files.pdfs import encoded, pdf, picture, text
 
 BILL = (
@@ -203,6 +204,13 @@ async def test_events_page_by_page(documents: DocumentsFixture) -> None:
     assert [0, 1, 2, 3] == [event.pages_done for event in documents.events if event.stage == "reading"]
     assert [1, 2, 3] == sorted(pages)
     assert {3} == {event.pages_total for event in documents.events if event.stage == "reading"}
+
+
+async def test_others_run_while_a_large_page_is_made(documents: DocumentsFixture) -> None:
+    """A table of a megabyte took the event loop half a second."""
+    table = b"a;b;c\n" + b"1;2,00;3\n" * 40_000
+
+    assert await longest_step_s(documents.process(table, features=frozenset({"text"}))) < 0.1
 
 
 async def test_pages_are_cached(documents: DocumentsFixture) -> None:
