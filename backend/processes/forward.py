@@ -21,6 +21,7 @@ from backend.telemetry import log_event
 from backend.tracing.spans import NO_TRACER, Active, Tracer
 
 MAX_IDLE = 16  # connections; a crowd opens more for as long as it lasts
+IDLE_S = 10.0  # after which one that nobody used is closed: each is two open files
 _log = logging.getLogger(__name__)
 _READ_BYTES = 256 * 1024
 # Of one connection, not of the request (RFC 9110, 7.6.1); this process writes its own.
@@ -90,11 +91,13 @@ class ServiceConnections:
 
     Args:
         path: of its Unix socket.
+        idle_s: for which an unused one is kept at least, and at most twice as long.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._idle: deque[_Connection] = deque()
+    def __init__(self, path: str, *, idle_s: float = IDLE_S) -> None:
+        self._path, self._idle_s = path, idle_s
+        self._idle: deque[_Connection] = deque()  # the last used last
+        self._looking: asyncio.TimerHandle | None = None
 
     async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have the service process answer; a client that leaves ends the request there too.
@@ -106,12 +109,27 @@ class ServiceConnections:
             await connection.exchange(scope, receive, send)
         finally:
             if connection.is_reusable and len(self._idle) < MAX_IDLE:
+                connection.idle_since_s = asyncio.get_running_loop().time()
                 self._idle.append(connection)
+                self._look_later()
             else:
                 connection.close()
 
+    def _look_later(self) -> None:
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(self._idle_s, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._looking, loop = None, asyncio.get_running_loop()
+        while self._idle and self._idle[0].idle_since_s <= loop.time() - self._idle_s:
+            self._idle.popleft().close()
+        if self._idle:
+            self._look_later()
+
     def close(self) -> None:
         """Close the idle connections."""
+        if self._looking is not None:
+            self._looking.cancel()
         while self._idle:
             self._idle.pop().close()
 
@@ -134,6 +152,7 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.is_reusable = True
+        self.idle_since_s = 0.0
 
     @property
     def is_closed(self) -> bool:
