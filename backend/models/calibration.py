@@ -22,6 +22,9 @@ _LIKENESS_ODDS = 1.5
 # of the right paragraphs in English, 1.00 in Spanish, 0.77 of English ones for Spanish questions, 0.91 in TAT-QA's
 # reports; and by 0.02, 0.06, 0.01 and 0.27 of the other paragraphs. With all-MiniLM-L6-v2 in English 0.95 and 0.02.
 _RELEVANCE_MIDDLE, _RELEVANCE_SLOPE = 0.2, 12.0
+# The same for cosines of tokens: 0.5 is reached by 0.99 of the right paragraphs in English and Spanish, by 0.88 in
+# TAT-QA's reports; and by 0.00, 0.03 and 0.08 of the others. Calibration error 0.03, 0.04 and 0.05.
+_TOKEN_RELEVANCE_MIDDLE, _TOKEN_RELEVANCE_SLOPE = 0.31, 16.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,11 @@ def relevance(cosines: Array, unrelated: float) -> Array:
     ``unrelated``: as for ``relative_cosines``, with the prompts of query and document.
     """
     return sigmoid(_RELEVANCE_SLOPE * (relative_cosines(cosines, unrelated) - _RELEVANCE_MIDDLE))
+
+
+def relevance_by_tokens(cosines: Array, unrelated: float) -> Array:
+    """The same by cosines of tokens (`text.late_interaction`); ``unrelated``: the mean of theirs."""
+    return sigmoid(_TOKEN_RELEVANCE_SLOPE * (relative_cosines(cosines, unrelated) - _TOKEN_RELEVANCE_MIDDLE))
 
 
 def log_loss(logits: Array, targets: Array) -> float:

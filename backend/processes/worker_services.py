@@ -31,8 +31,6 @@ from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService
 from backend.text.entities import EntityService
 from backend.text.neutral_vectors import NeutralVectors
-from backend.text.reranking import RerankService
-from backend.text.scoring import ScoringService
 from backend.text.similarity import SimilarityService
 
 # The routes that use nothing but these services. All others are the service process's.
@@ -42,13 +40,10 @@ LOCAL_ROUTES = frozenset(
         "/v1/embeddings",
         "/v1/entities",
         "/v1/similarity",
-        "/v1/rerank",
-        "/v2/rerank",
         "/v1/embed",
         "/v2/embed",
         "/embed",
         "/similarity",
-        "/rerank",
         "/tokenize",
         "/embeddings",
     )
@@ -63,7 +58,6 @@ class WorkerServices:
     inference: Inference
     embeddings: EmbeddingService
     entities: EntityService
-    reranking: RerankService
     similarity: SimilarityService
     telemetry: Telemetry
     metering: Metering
@@ -113,8 +107,7 @@ async def build_worker_services(
     cache = await start_cache(share_cache(settings), telemetry, supervisor)
     text_work = TextWork(telemetry, text_limits(settings), idle_trim=IdleTrim(supervisor=supervisor))
     inference = Inference(batcher, cache, telemetry, text_work)
-    embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
-    neutral = NeutralVectors(embeddings)
+    embeddings = EmbeddingService(catalog, inference, cache, telemetry)
     metering = worker_metering(settings, telemetry, ring)
     metering.start(supervisor)
     return WorkerServices(
@@ -122,8 +115,7 @@ async def build_worker_services(
         inference=inference,
         embeddings=embeddings,
         entities=EntityService(catalog, inference, telemetry),
-        reranking=RerankService(catalog, embeddings, neutral, scoring, telemetry),
-        similarity=SimilarityService(embeddings, neutral),
+        similarity=SimilarityService(embeddings, NeutralVectors(embeddings)),
         telemetry=telemetry,
         metering=metering,
         cache=cache,

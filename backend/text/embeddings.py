@@ -142,6 +142,7 @@ class TokenVectorsResult:
     tokens: Sequence[int]  # of each input
     truncated: Sequence[bool]
     timing: Timing
+    ids: Sequence[NDArray[np.int64]] = field(default=(), repr=False)  # of the tokens of each input
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ class _TokenVectorPipeline:
     namespace: CacheNamespace
     budget: TokenBudget
     uses_cache: bool = False
+    ids: dict[bytes, NDArray[np.int64]] = field(default_factory=dict)  # of the tokens of each input, by its key
 
     @property
     def engine(self) -> Engine:
@@ -166,6 +168,7 @@ class _TokenVectorPipeline:
     def tokenize(self, inputs: Sequence[Input], indices: Sequence[int]) -> list[Tokens]:
         tokens = self.texts.tokenize(inputs, indices)
         self.budget.add(sum(len(text.ids) for text in tokens))
+        self.ids.update((self.key(text), read.ids) for text, read in zip(inputs, tokens, strict=True))
         return [replace(text, spans=_each_token(len(text.ids))) for text in tokens]
 
     def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
@@ -325,15 +328,33 @@ class EmbeddingService:
         loaded = self._catalog.embedding(model)
         if not isinstance(inputs[0], str):
             loaded.tokenizer.check(cast("Sequence[Sequence[int]]", inputs))
-        texts = self._pipeline(loaded, options)
-        namespace = loaded.namespace(ANALYSIS, "tokens", texts.prompt, options.truncate)
+        read = await self.token_vectors_with_model(loaded, inputs, options, Urgency(deadline_s=deadline_s))
+        _vectors_budget().add(sum(read.tokens))  # equal inputs were read once
+        self._usage.count(len(inputs), sum(read.tokens), sum(read.truncated))
+        return read
+
+    async def token_vectors_with_model(
+        self,
+        model: LoadedModel,
+        inputs: Inputs,
+        options: EmbedOptions,
+        urgency: Urgency,
+        *,
+        named: InputName = numbered_input,
+    ) -> TokenVectorsResult:
+        """The same for another use case, which counts the usage itself and has already picked the model."""
+        texts = replace(self._pipeline(model, options), named=named)
+        namespace = model.namespace(ANALYSIS, "tokens", texts.prompt, options.truncate)
         pipeline = _TokenVectorPipeline(texts, namespace, _vectors_budget())
-        result = await self._inference.run(pipeline, inputs, Urgency(deadline_s=deadline_s))
-        tokens = [row.tokens for row in result.rows]
-        _vectors_budget().add(sum(tokens))  # equal inputs were read once
-        truncated = [row.truncated for row in result.rows]
-        self._usage.count(len(inputs), sum(tokens), sum(truncated))
-        return TokenVectorsResult([row.vector for row in result.rows], tokens, truncated, result.timing)
+        result = await self._inference.run(pipeline, inputs, urgency)
+        rows = result.rows
+        return TokenVectorsResult(
+            [row.vector for row in rows],
+            [row.tokens for row in rows],
+            [row.truncated for row in rows],
+            result.timing,
+            [pipeline.ids[pipeline.key(text)] for text in inputs],
+        )
 
     async def tokenize(
         self,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import numpy as np
+
 from backend.lanes.cache.scope import cached_for_all
 from backend.lanes.inference import Urgency
 from backend.models.encoder import Vectors
 from backend.serving.catalog import LoadedModel
 from backend.serving.engines.embeddings import finished
-from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS, unrelated_cosine
+from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS, different_subjects, unrelated_cosine
 from backend.text.embeddings import EmbeddingService, EmbedOptions
+from backend.text.late_interaction import read_tokens, token_cosines
 
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("passage", "document")  # E5's name, sentence-transformers' name
@@ -21,14 +26,14 @@ class NeutralVectors:
         self._embeddings = embeddings
         self._model: LoadedModel | None = None
         self._vectors: dict[EmbedOptions, Vectors] = {}
+        self._by_tokens: dict[tuple[EmbedOptions, EmbedOptions], float] = {}
 
     async def get(self, model: LoadedModel, options: EmbedOptions, urgency: Urgency) -> Vectors:
         """(neutral texts, dimensions) of length 1, in the order of ``ALL_NEUTRAL_TEXTS``. Raises: as EmbeddingService.
 
         They are cut here: embedded anew for each of hundreds of ``dimensions``, they cost fifty texts a request.
         """
-        if self._model is not model:
-            self._model, self._vectors = model, {}
+        self._forget_others(model)
         whole = options._replace(truncate="end", normalize=False, dimensions=None)
         vectors = self._vectors.get(whole)
         if vectors is None:
@@ -44,3 +49,24 @@ class NeutralVectors:
     ) -> float:
         """The mean cosine of unrelated texts, each side embedded with its options. Raises: as EmbeddingService."""
         return unrelated_cosine(await self.get(model, first, urgency), await self.get(model, second, urgency))
+
+    async def unrelated_by_tokens(
+        self, model: LoadedModel, first: EmbedOptions, second: EmbedOptions, urgency: Urgency
+    ) -> float:
+        """The same of cosines of tokens, as `late_interaction` compares a query with a document."""
+        self._forget_others(model)
+        sides = first._replace(truncate="end"), second._replace(truncate="end")
+        unrelated = self._by_tokens.get(sides)
+        if unrelated is None:
+            queries, documents = [
+                (await read_tokens(self._embeddings, model, ALL_NEUTRAL_TEXTS, side, urgency))[0] for side in sides
+            ]
+            cosines = await asyncio.to_thread(lambda: np.array([token_cosines(one, documents) for one in queries]))
+            unrelated = float(cosines[different_subjects()].mean())
+            if self._model is model:  # else it was swapped meanwhile
+                self._by_tokens[sides] = unrelated
+        return unrelated
+
+    def _forget_others(self, model: LoadedModel) -> None:
+        if self._model is not model:
+            self._model, self._vectors, self._by_tokens = model, {}, {}

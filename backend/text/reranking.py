@@ -1,21 +1,23 @@
-"""Reranking: orders documents by relevance to a query, with a cross-encoder or the embedding model's vectors.
+"""Reranking: orders documents by relevance to a query, with a cross-encoder or the embedding model.
 
-For vectors, query and documents get the model's prompts for them (E5's ``query: `` and ``passage: ``), where it has
-such prompts.
+The embedding model compares tokens (`late_interaction`) of the documents whose vectors are nearest to the query's.
+Query and documents get its prompts for them (E5's ``query: `` and ``passage: ``), where it has such prompts.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from backend.lanes.inference import Timing, Urgency, UsageCounter
+from backend.abandoned import together
+from backend.lanes.inference import Timing, Urgency, UsageCounter, offload
 from backend.lanes.work_item import Priority
-from backend.models.calibration import relevance
+from backend.models.calibration import relevance, relevance_by_tokens
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.tokenizer import Truncate
@@ -23,8 +25,11 @@ from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.scoring import RERANKER
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService, EmbedOptions
+from backend.text.late_interaction import has_token_meanings, read_tokens, token_cosines
 from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS, NeutralVectors
 from backend.text.scoring import ScoringService
+
+BY_TOKENS = 20  # different documents that are compared token by token: those nearest by their vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class RankedDocument:
 
     index: int  # in the request
     score: float  # 0 to 1: how likely the document answers the query, were half of the documents to; of one model
-    raw_score: float  # the cross-encoder's logit, or the cosine
+    raw_score: float  # the cross-encoder's logit, or the cosine: of tokens, or behind these of vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,15 @@ class _Scored:
     model: str
     tokens: int
     timing: Timing
+
+
+class _Compared(NamedTuple):
+    """How a request's query and documents are compared by the embedding model."""
+
+    model: LoadedModel
+    of_query: EmbedOptions
+    of_documents: EmbedOptions
+    urgency: Urgency
 
 
 class RerankService:
@@ -99,7 +113,7 @@ class RerankService:
         if cross is not None:
             scored = await self._score_pairs(cross, query, documents, truncate, urgency)
         else:
-            scored = await self._score_by_vectors(query, documents, truncate, urgency)
+            scored = await self._score_by_embeddings(query, documents, truncate, urgency)
         cut = tuple(index for index, was_cut in enumerate(scored.truncated) if was_cut)
         self._usage.count(len(documents), scored.tokens, len(cut))
         results = _ordered(scored.raw, scored.scores, top_n)
@@ -120,27 +134,46 @@ class RerankService:
         # The sigmoid as text-embeddings-inference gives it, whatever the model's own activation.
         return _Scored(raw, sigmoid(raw), logits.truncated, cross.name, sum(logits.tokens), logits.timing)
 
-    async def _score_by_vectors(
+    async def _score_by_embeddings(
         self, query: str, documents: Sequence[str], truncate: Truncate, urgency: Urgency
     ) -> _Scored:
-        """By the cosines of query and documents, each with its prompt."""
+        """The nearest documents by the cosines of tokens; the others, behind them, by those of vectors."""
         model = self._catalog.embedding()
         of_query = EmbedOptions(truncate=truncate, prompts=QUERY_PROMPTS, normalize=True)
-        of_documents = of_query._replace(prompts=DOCUMENT_PROMPTS)
-        asked = self._embeddings.embed_with_model(model, [query], of_query, urgency, named=_query_name)
-        query_task = asyncio.create_task(asked)  # beside the documents, so that one batch may take both
-        try:
-            embedded = await self._embeddings.embed_with_model(
-                model, documents, of_documents, urgency, named="documents[{}]".format
-            )
-            queried = await query_task
-        finally:
-            query_task.cancel()
-            await asyncio.gather(query_task, return_exceptions=True)  # wait for its end, and retrieve its error
+        compared = _Compared(model, of_query, of_query._replace(prompts=DOCUMENT_PROMPTS), urgency)
+        if not has_token_meanings(model):
+            return await self._score_by_vectors(compared, query, documents)
+        if len(set(documents)) <= BY_TOKENS:
+            return await self._score_by_tokens(compared, query, documents)
+        by_vectors = await self._score_by_vectors(compared, query, documents)
+        nearest = _nearest(documents, by_vectors.raw)
+        by_tokens = await self._score_by_tokens(compared, query, [documents[index] for index in nearest])
+        return _joined(by_vectors, by_tokens, nearest)
+
+    async def _score_by_vectors(self, compared: _Compared, query: str, documents: Sequence[str]) -> _Scored:
+        """By the cosines of query and documents."""
+        model, of_query, of_documents, urgency = compared
+        queried, embedded = await together(  # so that one batch may take both
+            self._embeddings.embed_with_model(model, [query], of_query, urgency, named=_query_name),
+            self._embeddings.embed_with_model(model, documents, of_documents, urgency, named="documents[{}]".format),
+        )
         unrelated = await self._neutral.unrelated_cosine(model, of_query, of_documents, urgency)
         raw = embedded.vectors @ queried.vectors[0]
         tokens, timing = sum(queried.tokens) + sum(embedded.tokens), Timing(*map(max, queried.timing, embedded.timing))
         return _Scored(raw, relevance(raw, unrelated), embedded.truncated, model.name, tokens, timing)
+
+    async def _score_by_tokens(self, compared: _Compared, query: str, documents: Sequence[str]) -> _Scored:
+        """By the cosines of the query's tokens and the nearest ones of each document."""
+        model, of_query, of_documents, urgency = compared
+        ([asked], queried), (texts, read) = await together(
+            read_tokens(self._embeddings, model, [query], of_query, urgency, named=_query_name),
+            read_tokens(self._embeddings, model, documents, of_documents, urgency, named="documents[{}]".format),
+        )
+        unrelated = await self._neutral.unrelated_by_tokens(model, of_query, of_documents, urgency)
+        work = len(asked.ids) * sum(text.vectors.size for text in texts)
+        raw = await offload(partial(token_cosines, asked, texts), work)
+        tokens, timing = sum(queried.tokens) + sum(read.tokens), Timing(*map(max, queried.timing, read.timing))
+        return _Scored(raw, relevance_by_tokens(raw, unrelated), read.truncated, model.name, tokens, timing)
 
     def _cross_encoder(self, name: str | None) -> LoadedModel | None:
         """The cross-encoder to use, or None for the embedding model. Raises: UnknownModel with the names of both."""
@@ -155,6 +188,24 @@ class RerankService:
 def _query_name(_: int) -> str:
     """What messages call the query."""
     return "query"
+
+
+def _nearest(documents: Sequence[str], raw: Vectors) -> list[int]:
+    """The documents to compare token by token, each with those that equal it; best first."""
+    order = np.argsort(-raw, kind="stable").tolist()
+    chosen = set(list(dict.fromkeys(documents[index] for index in order))[:BY_TOKENS])
+    return [index for index in order if documents[index] in chosen]
+
+
+def _joined(by_vectors: _Scored, by_tokens: _Scored, nearest: Sequence[int]) -> _Scored:
+    """The nearest documents with their scores by tokens, and the others as far behind them as they must be."""
+    raw, scores = by_vectors.raw.copy(), by_vectors.scores.copy()
+    others = np.ones(len(raw), np.bool_)
+    others[nearest] = False
+    raw[others] += min(0.0, by_tokens.raw.min() - raw[others].max())
+    scores[others] = np.minimum(scores[others], by_tokens.scores.min())
+    raw[nearest], scores[nearest] = by_tokens.raw, by_tokens.scores
+    return replace(by_vectors, raw=raw, scores=scores, timing=by_vectors.timing.then(by_tokens.timing))
 
 
 def _ordered(raw: Vectors, scores: Vectors, top_n: int | None) -> tuple[RankedDocument, ...]:

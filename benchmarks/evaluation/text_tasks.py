@@ -21,6 +21,7 @@ LANGUAGES = ("ca", "de", "en", "es", "eu", "fr", "gl", "it", "pt")  # of SIB-200
 STS_TARGETS = {"en": 0.835, "es": 0.795}
 _TOP_N = 10  # documents per response: MRR@10
 _CROSS_QUERIES = 60  # a cross-encoder scores every pair: 120 per query
+_TOKEN_QUERIES = 200  # the embedding model reads twenty documents anew for each
 _CONCURRENT_REQUESTS = 32  # requests under way
 _TEXTS_PER_REQUEST = 32
 
@@ -63,7 +64,7 @@ _PLAIN_LOSS_MAX = 0.01  # of MRR@10, by calls that name no prompt
 async def evaluate_ranking(context: EvaluationContext, ranking_set: RankingSet) -> list[Row]:
     """MRR@10 of the documents that answer a question among all, as ``/v1/rerank`` orders them. Raises: NotMeasured."""
     cross_encoder = context.services.catalog.of(RERANKER)
-    task = _ranking_task(context, ranking_set, _CROSS_QUERIES if cross_encoder else ranking_set.questions_max)
+    task = _ranking_task(context, ranking_set, _CROSS_QUERIES if cross_encoder else _TOKEN_QUERIES)
     call = partial(context.services.reranking.rerank, documents=task.corpus, top_n=_TOP_N)
     answers = await _run_all([partial(call, question) for question in task.queries])
     ranked = [[result.index for result in answer.results] for answer in answers]

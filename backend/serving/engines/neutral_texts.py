@@ -79,6 +79,11 @@ def unrelated_cosine(first: Array, second: Array) -> float:
     Shapes: both (neutral texts, width), of length 1, in the order of ``ALL_NEUTRAL_TEXTS``; two where the model has
     different prompts for the two sides.
     """
-    subjects = np.arange(len(first)) % SUBJECTS
-    different = subjects[:, None] != subjects[None]
-    return float((first.astype(np.float64) @ second.astype(np.float64).T)[different].mean())
+    return float((first.astype(np.float64) @ second.astype(np.float64).T)[different_subjects()].mean())
+
+
+def different_subjects() -> NDArray[np.bool_]:
+    """Which pairs of neutral texts are on different subjects. Shape: (neutral texts, neutral texts)."""
+    subjects = np.arange(len(ALL_NEUTRAL_TEXTS)) % SUBJECTS
+    different: NDArray[np.bool_] = subjects[:, None] != subjects[None]
+    return different
