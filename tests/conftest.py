@@ -28,7 +28,13 @@ hypothesis.settings.load_profile("untimed")
 DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"
 LONG_TESTS = frozenset(Path(__file__).with_name("long_tests.txt").read_text(encoding="utf-8").splitlines())
 # marker -> program that `make test` installs
-PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract", "chromium": "chromium", "haproxy": "haproxy"}
+PROGRAMS = {
+    "redis": "redis-server",
+    "tesseract": "tesseract",
+    "chromium": "chromium",
+    "haproxy": "haproxy",
+    "libreoffice": "soffice",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,12 +6,10 @@ import csv
 import datetime as dt
 import io
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import openpyxl
 import pytest
@@ -22,6 +20,7 @@ from backend.books.ledger import BookedFile
 from backend.books.views import Locale, ViewName
 from backend.errors import TooLarge
 from tests.books.booked import booked, invoice, statement
+from tests.books.workbooks import converted, sheets_of
 
 
 def _day(year: int, month: int, day: int) -> dt.datetime:
@@ -47,19 +46,9 @@ def _export(
     return target.getvalue()
 
 
-def _sheets(book: bytes) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each sheet by its headers; empty cells left out."""
-    sheets = {}
-    for sheet in openpyxl.load_workbook(io.BytesIO(book)):
-        headers, *rows = sheet.values
-        named = [dict(zip(headers, row, strict=True)) for row in rows]
-        sheets[sheet.title] = [{name: cell for name, cell in row.items() if cell is not None} for row in named]
-    return sheets
-
-
 def test_a_workbook_of_everything() -> None:
     """A row an invoice and rate, its lines, its supplier; dates are dates, amounts numbers, codes text."""
-    sheets = _sheets(_export(booked(invoice(confirmed=True, pages=(1, 2, 3, 7)))))
+    sheets = sheets_of(_export(booked(invoice(confirmed=True, pages=(1, 2, 3, 7)))))
 
     assert ["Facturas recibidas", "Líneas", "Por proveedor"] == list(sheets)
     first, second = sheets["Facturas recibidas"]
@@ -94,7 +83,7 @@ def test_cells_are_formatted_for_people() -> None:
 
 def test_movements_have_a_sheet_where_there_are_any() -> None:
     """A statement is no invoice: its movements are a sheet of their own."""
-    sheets = _sheets(_export(booked(invoice(), statement()), locale="en"))
+    sheets = sheets_of(_export(booked(invoice(), statement()), locale="en"))
 
     assert ["Invoices received", "Lines", "By supplier", "Movements"] == list(sheets)
     assert {"file-1"} == {row["Document"] for row in sheets["Invoices received"]}
@@ -109,8 +98,8 @@ def test_movements_have_a_sheet_where_there_are_any() -> None:
 
 def test_one_view_alone() -> None:
     """A workbook of the sheet that was asked for, also an empty one."""
-    assert {"Movimientos": []} == _sheets(_export(booked(invoice()), view="movements"))
-    assert ["Líneas"] == list(_sheets(_export(booked(invoice()), view="lines")))
+    assert {"Movimientos": []} == sheets_of(_export(booked(invoice()), view="movements"))
+    assert ["Líneas"] == list(sheets_of(_export(booked(invoice()), view="lines")))
 
 
 def test_duplicates_and_missing_numbers() -> None:
@@ -118,7 +107,7 @@ def test_duplicates_and_missing_numbers() -> None:
     numbers = ("F-1", "F-2", "F-4", "F-5")
     files = [booked(invoice(number), file_id=f"file-{number}", name=f"{number}.pdf") for number in numbers]
     files.append(booked(invoice("F-2"), file_id="file-again", name="otra.pdf"))
-    sheets = _sheets(_export(*files))
+    sheets = sheets_of(_export(*files))
 
     assert {("file-again", "F-2.pdf (1)")} == {
         (row["Documento"], row["Duplicada de"]) for row in sheets["Facturas recibidas"] if "Duplicada de" in row
@@ -166,7 +155,7 @@ def test_nothing_at_all(form: ExportFormat) -> None:
     export = _export(form=form)
 
     if form == "xlsx":
-        assert [[], [], []] == list(_sheets(export).values())
+        assert [[], [], []] == list(sheets_of(export).values())
     elif form == "csv":
         assert 1 == export.count(b"\r\n")
     else:
@@ -206,7 +195,7 @@ def test_hostile_texts() -> None:
 @pytest.mark.parametrize("value", ["2026-02-31", "1899-12-31", "12/03/2026", "2026-W01-1", "hoy", "20260312"])
 def test_dates_that_a_spreadsheet_has_not(value: str) -> None:
     """They stay as they stand there, as text."""
-    sheets = _sheets(_export(booked(invoice(InvoiceDate=value))))
+    sheets = sheets_of(_export(booked(invoice(InvoiceDate=value))))
 
     assert value == sheets["Facturas recibidas"][0]["Fecha"]
     assert value in _export(booked(invoice(InvoiceDate=value)), form="csv").decode()
@@ -214,7 +203,7 @@ def test_dates_that_a_spreadsheet_has_not(value: str) -> None:
 
 def test_amounts_of_more_digits_than_a_spreadsheet_has() -> None:
     """They stay whole, as text: a number would lose its cents."""
-    sheets = _sheets(_export(booked(invoice(InvoiceTotal="123456789012345.67"))))
+    sheets = sheets_of(_export(booked(invoice(InvoiceTotal="123456789012345.67"))))
 
     assert "123456789012345.67" == sheets["Facturas recibidas"][0]["Total factura"]
 
@@ -224,7 +213,7 @@ def test_a_text_longer_than_a_cell() -> None:
     text = "a" * 40_000
     hostile = booked(invoice(VendorName=text))
 
-    assert text[:32_767] == _sheets(_export(hostile))["Facturas recibidas"][0]["Proveedor"]
+    assert text[:32_767] == sheets_of(_export(hostile))["Facturas recibidas"][0]["Proveedor"]
     assert text.encode() in _export(hostile, form="csv")
 
 
@@ -242,29 +231,15 @@ def test_the_same_documents_give_the_same_bytes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+@pytest.mark.libreoffice
 def test_libreoffice_reads_the_same(tmp_path: Path) -> None:
     """What another program makes of the workbook is the truth: dates, amounts and texts, none of them computed."""
-    book = tmp_path / "libro.xlsx"
-    book.write_bytes(_export(booked(invoice(), invoice("=2+2", InvoiceDate="2026-12-31", InvoiceTotal="-1284.50"))))
-    profile = f"-env:UserInstallation=file://{tmp_path}/profile"
-    command = ["soffice", profile, "--headless", "--convert-to", "ods", "--outdir", str(tmp_path), str(book)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    again = [
-        "soffice",
-        profile,
-        "--headless",
-        "--convert-to",
-        "xlsx:Calc MS Excel 2007 XML",
-        "--outdir",
-        str(tmp_path / "back"),
-        str(tmp_path / "libro.ods"),
-    ]
-    subprocess.run(again, check=True, capture_output=True, timeout=120)
+    book = _export(booked(invoice(), invoice("=2+2", InvoiceDate="2026-12-31", InvoiceTotal="-1284.50")))
+    read = sheets_of(converted(book, tmp_path))
 
-    assert _sheets(book.read_bytes()) == _sheets((tmp_path / "back" / "libro.xlsx").read_bytes())
+    assert sheets_of(book) == read
     wanted = {"2026/017": (DAY, 497), "=2+2": (_day(2026, 12, 31), -1284.5)}
-    rows = _sheets((tmp_path / "back" / "libro.xlsx").read_bytes())["Facturas recibidas"]
+    rows = read["Facturas recibidas"]
     assert wanted == {
         row["Serie-Número"]: (row["Fecha"], row["Total factura"]) for row in rows if "Total factura" in row
     }

@@ -144,14 +144,14 @@ class Tab:
             raise AssertionError(reply["exceptionDetails"]["exception"].get("description", reply))
         return reply["result"].get("value")
 
-    async def wait_for(self, script: str) -> Any:
+    async def wait_for(self, script: str, *, limit_s: float = _WAIT_MS / 1000) -> Any:
         """The value of an expression as soon as it is truthy and drawn; fails with the page's text when it never is.
 
         A row with `content-visibility: auto` has no innerText before the first frame after it was put in.
         """
         return await self.run(
             f"""new Promise((resolve, reject) => {{
-                const end = performance.now() + {_WAIT_MS};
+                const end = performance.now() + {limit_s * 1000};
                 const drawn = (then) => {{
                     setTimeout(then, {_FRAME_MS}); // where no frame is drawn
                     requestAnimationFrame(() => requestAnimationFrame(then));

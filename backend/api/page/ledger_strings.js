@@ -95,6 +95,7 @@ export const LEDGER_STRINGS = {
     checked_agree: "Checked: base, taxes and total add up.",
     checked_wrong: "Checked: {n} {n|thing does|things do} not fit.",
     error_correction_invalid_field: "This field cannot have that value. Write another one, or leave it empty.",
+    error_correction_lost: "The connection is lost. What you wrote is still here: confirm again, and it is sent.",
     error_conflict: "Somebody else has changed this document meanwhile: what is there now is shown. Make your change again.",
   },
   es: {
@@ -188,6 +189,7 @@ export const LEDGER_STRINGS = {
     checked_agree: "Comprobado: base, impuestos y total cuadran.",
     checked_wrong: "Comprobado: {n} {n|cosa no cuadra|cosas no cuadran}.",
     error_correction_invalid_field: "Ese valor no vale para este campo. Escribe otro o déjalo vacío.",
+    error_correction_lost: "Se ha perdido la conexión. Lo que has escrito sigue aquí: confirma otra vez y se envía.",
     error_conflict: "Otra persona ha cambiado este documento: se muestra lo que hay ahora. Haz tu cambio otra vez.",
   },
 };

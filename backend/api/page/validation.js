@@ -401,8 +401,8 @@ function tellResult(mine) {
 
 /** Confirm the document as it is shown, then go on to the next. */
 async function settle(mine) {
-  const input = document.activeElement;
-  if (input?.matches?.("#validation-form input")) commit(mine, input);
+  mine.failed = false;
+  for (const input of inputs()) if (isTyping(mine, input)) commit(mine, input); // what could not be sent before, too
   if (find("validation-form").querySelector('[aria-invalid="true"]')) return announce("confirm_invalid");
   await mine.sent;
   if (mine !== now || mine.failed) return undefined;
@@ -425,7 +425,7 @@ async function guarded(mine, act) {
     if (!(error instanceof Problem || error instanceof Lost)) throw error;
     mine.failed = true;
     clear("problem", INTO);
-    showProblem(error instanceof Problem ? error : new Problem({ detail: String(error.message) }), { ...INTO, about: "correction" });
+    showProblem(error instanceof Problem ? error : new Problem({ code: "lost" }), { ...INTO, about: "correction" });
     if (error.status !== 409) return;
     Object.assign(mine, { undone: [], era: mine.era + 1 });
     mine.pending.clear();
@@ -445,7 +445,7 @@ function onKey(mine, event) {
     mine.sent.then(() => listActs(mine)[act](target.dataset.list, Number(target.dataset.row)));
   } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
-    settle(mine);
+    if (!event.repeat) settle(mine);
   } else if (event.key === "Enter" && target.matches("input")) {
     event.preventDefault();
     commit(mine, target);
