@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.browser.fake_job_service import FakeJobService, problem
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
 DONE = "!document.querySelector('#forget').hidden"
+AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
 TABS = ("overview", "fields", "tables", "entities", "text", "downloads")
 NAMED = {
@@ -32,11 +34,24 @@ async def require_names(tab: Tab) -> list[dict[str, Any]]:
 
 
 async def require_legible(tab: Tab, least_texts: int = 10) -> None:
-    """Contrast as WCAG AA asks, targets of 24 pixels, and nothing wider than the window."""
+    """No rule of axe is broken; contrast as WCAG AA asks, targets of 24 pixels, and nothing wider than the window."""
+    assert [] == await _violations(tab)
     audit = await tab.run(AUDIT)
     assert audit["looked"] >= least_texts
     assert {"faint": [], "small": []} == {name: audit[name] for name in ("faint", "small")}
     assert audit["wide"] <= 0
+
+
+async def _violations(tab: Tab) -> list[str]:
+    """What axe finds on the page as it is: each rule with the elements that break it."""
+    if not await tab.run("'axe' in window"):
+        await tab.run(f"{AXE}; null")
+    found: list[str] = await tab.run(
+        """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => violations.map(
+            ({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" | ")}`
+        ))"""
+    )
+    return found
 
 
 def _named(nodes: list[dict[str, Any]], role: str) -> list[str]:
@@ -134,9 +149,10 @@ async def test_everything_by_keyboard(tab: Tab, file: File) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_contrast(tab: Tab, service: FakeJobService, file: File, dark: bool) -> None:
-    """Every text has the contrast of WCAG AA in both schemes: start, result, notices, dialog."""
-    await tab.show(dark=dark)
+@pytest.mark.parametrize("width_px", [390, 1440])
+async def test_contrast(tab: Tab, service: FakeJobService, file: File, width_px: int, dark: bool) -> None:
+    """Every state is accessible in both schemes, narrow and wide: start, result, notices, dialog."""
+    await tab.show(width_px=width_px, dark=dark)
     assert dark == await tab.run("matchMedia('(prefers-color-scheme: dark)').matches")
     await tab.run("document.querySelector('.options').open = true")
     await require_legible(tab, 25)

@@ -43,7 +43,7 @@ function card(hit, index) {
   const score = say(make("span", { class: "number hit-score" }), "score", { score: hit.score });
   const text = make("p", { class: "hit-text" }, ...snippet(textOf(hit), hit.highlights ?? []));
   const part = hit.part ? quote(make("span"), hit.part) : null;
-  return make("li", { class: "hit" }, make("h3", {}, button), make("p", { class: "hit-place dots quiet" }, page, part, score), text);
+  return make("li", { class: "hit" }, make("h2", {}, button), make("p", { class: "hit-place dots quiet" }, page, part, score), text);
 }
 
 /** Where a hit stands, or null for text without pages. */
