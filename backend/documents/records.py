@@ -90,13 +90,14 @@ class FailedPage:
 
 
 class DocumentEvent(NamedTuple):
-    """Progress of a document. ``page`` or ``failed`` is set when the event is about one page."""
+    """Progress of a document. ``page`` or ``failed`` is set when the event is about one page, ``fields`` once known."""
 
     stage: Stage
     pages_done: int = 0  # extracted or failed
     pages_total: int | None = None  # None until the file is open
     page: Page | None = None
     failed: FailedPage | None = None
+    fields: ExtractedFields | None = None
 
 
 EventCallback = Callable[[DocumentEvent], None]  # called on the loop; must not block

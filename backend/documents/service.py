@@ -6,6 +6,7 @@ A recording has pages too: its minutes.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from backend.documents.extraction import DocumentExtractor
 from backend.documents.page_classes import images_for
@@ -24,6 +25,7 @@ from backend.documents.understanding import TextServices, Understanding
 from backend.files.pages import Document, Page
 from backend.files.stored_file import StoredFile
 from backend.images.classification import ImageClassificationService
+from backend.invoices.records import ExtractedFields
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
 from backend.telemetry import Telemetry
@@ -63,7 +65,7 @@ class DocumentService:
 
         Args:
             upload: stays the caller's to close.
-            on_event: called with the progress, and with every page as soon as it is extracted.
+            on_event: called with the progress, with every page as soon as it is extracted, and with the fields.
             owner: whose confirmed documents teach how to read this one; None: nobody's.
 
         Raises: PasswordRequired, WrongPassword, UnreadableFile, WrongMediaType, TooLarge, InvalidField for the upload;
@@ -100,7 +102,13 @@ class DocumentService:
             if owner is not None and "fields" in options.features:
                 understanding.examples = await self.examples.of(owner, extraction.document)
             with span("understand"):
-                understood = await self._understand(understanding, options, extraction.document, text)
+                understood = await self._understand(
+                    understanding,
+                    options,
+                    extraction.document,
+                    text,
+                    lambda found: on_event(DocumentEvent("understanding", done, done, fields=found)),
+                )
         finally:
             await understanding.stop()
             for feature in understanding.faults:
@@ -116,8 +124,13 @@ class DocumentService:
         return self.extractor
 
     async def _understand(
-        self, understanding: Understanding, options: DocumentOptions, document: Document, text: str
+        self,
+        understanding: Understanding,
+        options: DocumentOptions,
+        document: Document,
+        text: str,
+        on_fields: Callable[[ExtractedFields], None],
     ) -> Understood:
         if not options.features.intersection(TEXT_FEATURES):
             return Understood()
-        return await understanding.finish(document, text)
+        return await understanding.finish(document, text, on_fields)

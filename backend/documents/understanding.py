@@ -86,19 +86,23 @@ class Understanding:
         if "entities" in self._options.features and page.text:
             self._entity_tasks[page.number] = asyncio.create_task(self._find(page))
 
-    async def finish(self, document: Document, text: str) -> Understood:
+    async def finish(
+        self, document: Document, text: str, on_fields: Callable[[ExtractedFields], None] = lambda _: None
+    ) -> Understood:
         """Every requested feature of the text. Raises: what the services raise.
 
         Args:
             text: of the document.
+            on_fields: called with the fields as soon as they are read, before entities, vectors and the summary are.
         """
-        analysis, chunks, by_page, seen = await asyncio.gather(
-            self._analyse(text), self._chunks(document, text), self._page_entities(), self._look(document)
+        (analysis, skipped, fields, tables), chunks, by_page, seen = await asyncio.gather(
+            self._analysed(document, text, on_fields),
+            self._chunks(document, text),
+            self._page_entities(),
+            self._look(document),
         )
         summary = await self._summary(text, analysis)
         entities = await self._services.text_work.run_long(partial(_placed, document, by_page), ON_THREAD + len(text))
-        skipped = _skipped(document, self._options.features)
-        fields, tables = (None, ()) if skipped else await self._structured(document, analysis)
         custom, own_tokens = await self._custom(document)
         understood = Understood(
             entities=entities,
@@ -146,6 +150,17 @@ class Understanding:
     async def _page_entities(self) -> dict[int, tuple[TextEntities, Sequence[SuggestedRepair]]]:
         results = await asyncio.gather(*self._entity_tasks.values())
         return dict(zip(self._entity_tasks, results, strict=True))
+
+    async def _analysed(
+        self, document: Document, text: str, on_fields: Callable[[ExtractedFields], None]
+    ) -> tuple[Analysis | None, tuple[SkippedFeature, ...], ExtractedFields | None, tuple[Table, ...]]:
+        """What is said of the text, what is skipped, and the fields and tables, which the class of the text helps."""
+        analysis = await self._analyse(text)
+        skipped = _skipped(document, self._options.features)
+        fields, tables = (None, ()) if skipped else await self._structured(document, analysis)
+        if fields is not None:
+            on_fields(fields)
+        return analysis, skipped, fields, tables
 
     async def _analyse(self, text: str) -> Analysis | None:
         options, (priority, deadline_s) = self._options, self._urgency

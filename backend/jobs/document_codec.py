@@ -24,6 +24,7 @@ from backend.documents.records import (
 from backend.errors import FinanciaError, JobOfAnotherRelease
 from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
 from backend.files.pages import Document, Page
+from backend.invoices.records import ExtractedFields
 from backend.jobs.records import Failure, Job, PageRecord
 
 _FAST = 1  # zlib's level: a page of 20 KB in under a millisecond, to a fifth
@@ -73,6 +74,24 @@ def page_record(page: Page) -> PageRecord:
         "height": page.height,
     }
     return PageRecord(page.number, pack_page(page), orjson.dumps(event))
+
+
+_LINES = ("Items", "Movements")  # most of a long document; the result has them
+
+
+def fields_event(found: ExtractedFields) -> bytes:
+    """The data of a "fields" event: the fields of the first document of a file, without its lines."""
+    short = tuple(field for field in found.fields if field.name not in _LINES)
+    return orjson.dumps(replace(found, fields=short, others=()), default=_json_value)
+
+
+def fields_of_event(data: bytes) -> ExtractedFields | None:
+    """What `fields_event` wrote; None for what another release has written otherwise."""
+    try:
+        found: ExtractedFields = _restored(ExtractedFields, orjson.loads(data))
+        return found
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def partial_document(job: Job, packed: Mapping[int, bytes]) -> Document:

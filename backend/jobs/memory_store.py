@@ -150,7 +150,7 @@ class MemoryJobStore:
     async def restore(self, job: Job, result: bytes | None) -> None:
         """Memory loses no jobs: nothing to restore."""
 
-    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None) -> bool:
+    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None, fields: bytes = b"") -> bool:
         entry = self._jobs.get(job.id)
         if entry is None or entry.job.version != job.version:
             return False
@@ -159,6 +159,8 @@ class MemoryJobStore:
             entry.pages[page.number] = page.packed
             self._count(entry, _ITEM_BYTES + len(page.packed))
             self._add_event(entry, "page", page.event)
+        if fields:
+            self._add_event(entry, "fields", fields)
         self._add_event(entry, "progress", pack_progress(progress))
         return True
 

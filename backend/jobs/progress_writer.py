@@ -9,7 +9,8 @@ from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentEvent
 from backend.errors import Unavailable
 from backend.files.pages import Page
-from backend.jobs.document_codec import page_record
+from backend.invoices.records import ExtractedFields
+from backend.jobs.document_codec import fields_event, page_record
 from backend.jobs.records import Job, Progress
 from backend.jobs.store import JobStore
 from backend.retry import StoreRetry
@@ -34,11 +35,11 @@ class ProgressWriter:
         self._charged_pages = job.progress.pages_done  # an earlier attempt read these, and its owner paid for them
         self._job, self._store, self._retry, self._supervisor = job, store, retry, supervisor
         self._progress = Progress(stage="opening")
-        self._queue: asyncio.Queue[tuple[Progress, Page | None] | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Progress, Page | None, ExtractedFields | None] | None] = asyncio.Queue()
         self._writer = asyncio.create_task(self._write())
 
     def on_event(self, event: DocumentEvent) -> None:
-        """An `EventCallback`: queue the progress, and the page, to be written."""
+        """An `EventCallback`: queue the progress, and the page or the fields, to be written."""
         stage = "understanding" if event.stage == "done" else event.stage  # a job is done once its result is kept
         self._progress = Progress(
             stage, event.pages_done, event.pages_total, self._progress.failed_pages + (event.failed is not None)
@@ -47,12 +48,12 @@ class ProgressWriter:
             self._pages.inc()
             if event.pages_done > self._charged_pages:
                 self._meter.charge("pages", 1)
-        self._queue.put_nowait((self._progress, event.page))
+        self._queue.put_nowait((self._progress, event.page, event.fields))
 
     def on_progress(self, progress: Progress) -> None:
         """Queue the progress of other work than a document's."""
         self._progress = progress
-        self._queue.put_nowait((progress, None))
+        self._queue.put_nowait((progress, None, None))
 
     def with_progress(self, job: Job) -> Job:
         """``job`` with the latest progress."""
@@ -75,6 +76,7 @@ class ProgressWriter:
             except Exception as error:  # noqa: BLE001 - border: an event that cannot be written costs no result
                 self._supervisor.failed("write_progress", error)
 
-    async def _write_one(self, progress: Progress, page: Page | None) -> None:
+    async def _write_one(self, progress: Progress, page: Page | None, fields: ExtractedFields | None) -> None:
         record = None if page is None else await asyncio.to_thread(page_record, page)
-        await self._retry.call(lambda: self._store.write_progress(self._job, progress, record))
+        event = b"" if fields is None else await asyncio.to_thread(fields_event, fields)
+        await self._retry.call(lambda: self._store.write_progress(self._job, progress, record, event))

@@ -10,7 +10,7 @@ from backend.errors import FinanciaError
 
 Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 Stage = Literal["queued", "opening", "reading", "understanding", "done"]
-EventKind = Literal["progress", "page", "end"]
+EventKind = Literal["progress", "page", "fields", "end"]
 DOCUMENT = "document"
 ENDED: frozenset[Status] = frozenset(("succeeded", "failed", "cancelled"))
 
@@ -121,7 +121,7 @@ class JobEvent(NamedTuple):
 
     id: str
     kind: EventKind
-    data: bytes  # JSON; empty for "end", where the job itself is sent
+    data: bytes  # JSON; of "fields" by `document_codec`; empty for "end", where the job itself is sent
 
 
 class JobQuota(NamedTuple):

@@ -268,6 +268,7 @@ if ARGV[4] ~= '' and redis.call('HSET', KEYS[2], ARGV[4], ARGV[5]) == 1 then
   redis.call('PEXPIRE', KEYS[2], ARGV[3])
   redis.call('XADD', KEYS[3], '*', 'kind', 'page', 'data', ARGV[6])
 end
+if ARGV[7] ~= '' then redis.call('XADD', KEYS[3], '*', 'kind', 'fields', 'data', ARGV[7]) end
 redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[2])
 redis.call('PEXPIRE', KEYS[3], ARGV[3])
 return 'done'

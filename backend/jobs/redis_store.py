@@ -183,10 +183,10 @@ class RedisJobStore:
             if await self._restore(job, chunks) != "done":
                 await self._chunks.drop(self._result_of(job))
 
-    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None) -> bool:
+    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None, fields: bytes = b"") -> bool:
         keys = (self._part(job.id), self._part(job.id, "pages"), self._part(job.id, "events"))
         record = ("", b"", b"") if page is None else page
-        arguments = (job.version, pack_progress(progress), _ms(_live_s(job)), *record)
+        arguments = (job.version, pack_progress(progress), _ms(_live_s(job)), *record, fields)
         verdict = await self._redis.run(WRITE_PROGRESS, keys, *arguments)
         if verdict == b"gone" and await self._revive(job) == "kept":
             verdict = await self._redis.run(WRITE_PROGRESS, keys, *arguments)

@@ -69,10 +69,13 @@ class JobStore(Protocol):
     async def restore(self, job: Job, result: bytes | None) -> None:
         """Keep an ended job that the store has lost. One that was deleted stays so."""
 
-    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None) -> bool:
+    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None, fields: bytes = b"") -> bool:
         """Write how far a running job is, and a page; False when the job has changed since ``job``.
 
         A page that an earlier attempt wrote gets no second event.
+
+        Args:
+            fields: the data of a "fields" event; empty: there is none.
         """
 
     async def forget(self, job: Job) -> None:

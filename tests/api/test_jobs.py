@@ -21,6 +21,7 @@ from backend.api.routes import documents, jobs
 from backend.api.sse import EventStream, OpenStreams, ServerEvent
 from backend.callers.callers import ANYBODY
 from backend.errors import Unavailable, UnreadableFile
+from backend.invoices.records import ExtractedFields, Field, FieldRow, Validity
 from backend.jobs.event_watch import Watchers
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.runner import JobPolicy
@@ -175,7 +176,10 @@ async def test_too_many_jobs():
 
 
 async def test_events(api):
-    """Progress, every page with its text, and the end with the job; ids to continue from."""
+    """Progress, every page with its text, the fields, and the end with the job; ids to continue from."""
+    total = Field("InvoiceTotal", "1284.50", "1.284,50", 0.9, "text", "beside the amount")
+    lines = Field("Items", "", "", 0.9, "text", "", rows=(FieldRow((total,)),))
+    api.replica.process.fields = ExtractedFields((total, lines), Validity(totals=True), "", kind="invoice")
     job = (await api.client.post("/v1/jobs", files=FILE)).json()
     answer = await api.client.get(f"/v1/jobs/{job['id']}/events")
     received = events_of(answer.text)
@@ -198,6 +202,12 @@ async def test_events(api):
         "width": 100,
         "height": 200,
     } == page
+    [found] = [data for _, name, data in received if name == "fields"]
+    assert ("invoice", ["InvoiceTotal"], True) == (found["kind"], list(found["fields"]), found["valid"]["totals"])
+    assert ("1284.50", "beside_amount") == (
+        found["fields"]["InvoiceTotal"]["value"],
+        found["fields"]["InvoiceTotal"]["reasons"][0]["code"],
+    )
     end = received[-1][2]
     assert (job["id"], "succeeded", "done") == (end["id"], end["status"], end["progress"]["stage"])
     assert "result" not in end

@@ -82,6 +82,10 @@ class FakeJobService:
         await self._emit("page", told | {"words": len(page_json["words"])})
         await self._emit("progress", self._progress("reading"))
 
+    async def read_fields(self) -> None:
+        """Emit the fields, before anything else of the whole document is known."""
+        await self._emit("fields", {name: self._document()[name] for name in ("fields", "valid")})
+
     async def finish(self, status: str = "succeeded", error: dict[str, Any] | None = None) -> None:
         """End the job."""
         self._status, self._error = status, error

@@ -37,6 +37,23 @@ async def test_the_fields_of_an_invoice_come_first(tab: Tab, service: FakeJobSer
     assert HOSTILE in panel
 
 
+async def test_fields_are_shown_before_the_rest_is_known(tab: Tab, service: FakeJobService, file: File) -> None:
+    """As soon as they are read; who has gone to another tab meanwhile stays there."""
+    service.data, service.step_by_step = invoice_data(), True
+    await tab.choose_file(file("factura.pdf"))
+    await tab.wait_for("document.querySelector('#progress-text').innerText.startsWith('Waiting')")
+    await service.read_page()
+    await service.read_fields()
+    await tab.wait_for("document.querySelector('#panel-fields .field-table')?.checkVisibility()")
+    assert "Suministros Ibéricos S.L." in await tab.text("#panel-fields")
+    assert await tab.run("document.querySelector('#forget').hidden")
+    await tab.click("#tab-text")
+    await service.finish()
+    await tab.wait_for(DONE)
+
+    assert "true" == await tab.run("document.querySelector('#tab-text').getAttribute('aria-selected')")
+
+
 async def test_pointing_at_a_field_lights_it_up(tab: Tab, service: FakeJobService, file: File) -> None:
     """The boxes of the field under the pointer are marked on the page, without moving it; a click goes there."""
     service.data = invoice_data()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backend.documents.records import DEFAULT_FEATURES
+from backend.documents.records import DEFAULT_FEATURES, DocumentEvent, DocumentOptions
 from backend.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -28,10 +29,12 @@ from backend.errors import (
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.pages import Box, locate
 from backend.files.records import TextLayer
+from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
 from backend.lanes.inference import Urgency
 from backend.lanes.policy import SETTLED_BATCHES, QueueLimits
 from backend.lanes.work_item import Priority
+from backend.text.entities import TextEntities
 from tests.documents.conftest import LIMITS, DocumentsFixture, result_of
 from tests.fakes import longest_step_s
 from tests.files.pdfs import encoded, pdf, picture, text
@@ -71,6 +74,28 @@ async def test_everything_of_a_pdf_with_text(documents: DocumentsFixture) -> Non
     assert found.key_sentences
     assert found.vector is not None
     assert 1.0 == pytest.approx(float(np.linalg.norm(found.vector)), abs=1e-4)
+
+
+async def test_fields_are_told_before_entities_are_found(documents: DocumentsFixture) -> None:
+    """A page of an invoice is checked while names are still looked for."""
+    told: asyncio.Queue[DocumentEvent] = asyncio.Queue()
+    entities = documents.service._services.entities
+    find, known = entities.find, asyncio.Event()
+
+    async def find_late(*args: Any, **options: Any) -> TextEntities:
+        await known.wait()
+        return await find(*args, **options)
+
+    entities.find = find_late  # type: ignore[method-assign]
+    with contextlib.closing(StoredFile.of(DIGITAL, LIMITS)) as upload:
+        options = DocumentOptions(features=frozenset({"fields", "entities"}))
+        working = asyncio.create_task(documents.service.process(upload, options, on_event=told.put_nowait))
+        while (event := await asyncio.wait_for(told.get(), 60)).fields is None:
+            assert event.stage != "done"
+        known.set()
+        answer = await working
+
+    assert answer.understood.fields == event.fields
 
 
 async def test_chunks_have_the_vectors_of_their_text(documents: DocumentsFixture) -> None:
@@ -200,7 +225,8 @@ async def test_events_page_by_page(documents: DocumentsFixture) -> None:
 
     stages = [event.stage for event in documents.events]
     pages = [event.page.number for event in documents.events if event.page]
-    assert ["opening", "reading", "reading", "reading", "reading", "understanding", "done"] == stages
+    assert ["opening", "reading", "reading", "reading", "reading", "understanding", "understanding", "done"] == stages
+    assert documents.events[-2].fields is not None
     assert [0, 1, 2, 3] == [event.pages_done for event in documents.events if event.stage == "reading"]
     assert [1, 2, 3] == sorted(pages)
     assert {3} == {event.pages_total for event in documents.events if event.stage == "reading"}

@@ -18,6 +18,7 @@ from backend.documents.records import (
 from backend.errors import UnreadableFile
 from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.stored_file import StoredFile
+from backend.invoices.records import ExtractedFields
 from backend.jobs.records import Job
 from backend.jobs.runner import JobPolicy
 from backend.jobs.service import JobRequest, JobService
@@ -47,6 +48,7 @@ class FakeProcess:
     stops_at: int | None = None  # the page before which it waits for ``gate``
     error: Exception | None = None  # raised after the pages
     fails_at: int | None = None  # a page that fails
+    fields: ExtractedFields | None = None  # told before the end
     started: asyncio.Queue[StoredFile] = field(default_factory=asyncio.Queue)
     calls: list[tuple[bytes, DocumentOptions, Urgency]] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,7 +83,7 @@ class FakeProcess:
             raise
         if self.error is not None:
             raise self.error
-        on_event(DocumentEvent("understanding", self.pages, self.pages))
+        on_event(DocumentEvent("understanding", self.pages, self.pages, fields=self.fields))
         on_event(DocumentEvent("done", self.pages, self.pages))
         document = Document("pdf", tuple(pages), self.pages, upload.sha256, {"title": "Test"})
         read = ExtractedDocument(document, tuple(failed), len(pages), 0.0, 0.0, 0.0)

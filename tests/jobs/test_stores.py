@@ -119,11 +119,12 @@ async def test_swap_needs_the_current_version(store):
 
 
 async def test_progress_pages_and_result(store):
-    """They are read back, with events in order; a page that is written twice has one event."""
+    """They are read back, with events in order; a page that is written twice has one event, fields have one each."""
     _, running = await started(store, job())
     assert await store.write_progress(running, Progress("reading", 0, 2), None)
     assert await store.write_progress(running, Progress("reading", 1, 2), PAGE)
     assert await store.write_progress(running, Progress("reading", 1, 2), PAGE)
+    assert await store.write_progress(running, Progress("reading", 1, 2), None, b'{"fields":[]}')
     found = await store.find("one")
     assert found is not None
     assert Progress("reading", 1, 2) == found.progress
@@ -135,8 +136,9 @@ async def test_progress_pages_and_result(store):
     assert b'{"object":"document"}' == await store.result(done)
     events = await events_of(store, "one")
     kinds = [event.kind for event in events]
-    assert ["progress", "progress", "progress", "page", "progress", "progress", "progress", "end"] == kinds
-    assert PAGE.event == events[3].data
+    read = ["progress", "progress", "progress", "page", "progress", "progress"]
+    assert [*read, "fields", "progress", "progress", "end"] == kinds
+    assert (PAGE.event, b'{"fields":[]}') == (events[3].data, events[6].data)
     assert sorted(event.id for event in events) == [event.id for event in events]
 
 

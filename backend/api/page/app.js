@@ -134,6 +134,7 @@ async function watch(mine, job) {
   const onEvent = (name, data) => {
     if (name === "progress") tell(mine, data);
     else if (name === "page") showPage(mine, data);
+    else if (name === "fields" && data) showEarly(mine, data);
   };
   await follow(path(job, "/events"), { ...waits(), onEvent });
   showProgress("collecting", {});
@@ -165,6 +166,12 @@ function showPage(mine, page) {
   find("result").hidden = false;
   putPage(page);
   putText(page.number, page.text ?? "");
+}
+
+/** The fields, while entities and the summary are still looked for. */
+function showEarly(mine, found) {
+  mine.knowsFields = showFields(found);
+  if (mine.knowsFields) select("fields");
 }
 
 /** Until the first page is done the bar only moves: of a single page there is no share to show. */
@@ -209,7 +216,7 @@ function showResult(mine, job) {
   say(find("file-facts"), "facts", { kind: result.kind.toUpperCase(), pages: result.page_count });
   showFailedPages(failed);
   showOverview(result);
-  if (showFields(result)) select("fields"); // of an invoice that is what people look for
+  if (showFields(result) && !mine.knowsFields) select("fields"); // of an invoice that is what people look for
   showTables(result.tables);
   showEntities(result.entities, result.coverage ?? 1);
   markEntities(result.entities ?? []);

@@ -28,7 +28,13 @@ from backend.api.parameters import (
 )
 from backend.api.problems import Problem, openai_error
 from backend.api.request_fields import check_labels, none_if_empty
-from backend.api.routes.document_answers import FailedPageAnswer, PageAnswer, document_bytes
+from backend.api.routes.document_answers import (
+    FailedPageAnswer,
+    PageAnswer,
+    document_bytes,
+    fields_answer,
+    validity_answer,
+)
 from backend.api.routes.documents import (
     DOCUMENT_EXAMPLE,
     KEPT_FEATURES,
@@ -49,6 +55,7 @@ from backend.documents.formats.registry import FORMAT_NAMES, Format, negotiate
 from backend.documents.service import DocumentService
 from backend.errors import InvalidField, NotFound
 from backend.files.pages import Document
+from backend.jobs.document_codec import fields_of_event
 from backend.jobs.event_watch import EventWatch
 from backend.jobs.records import Failure, Job, JobEvent, JobQuota, KeepAs
 from backend.jobs.service import JobRequest, JobResult, JobService
@@ -279,8 +286,9 @@ async def delete_job(request: Request) -> Response:
 async def watch_job(request: Request) -> Response:
     """What happens to a job, as server-sent events, up to its end.
 
-    `progress` comes with the job's progress, `page` with each page as soon as it was read, `end` with the job. After a
-    broken connection `Last-Event-ID` goes on where it broke; 204 says that nothing more will come.
+    `progress` comes with the job's progress, `page` with each page as soon as it was read, `end` with the job. Before
+    entities and the summary are ready, `fields` comes with `kind`, `fields` (without lines) and `valid` of the first
+    document. After a broken connection `Last-Event-ID` goes on where it broke; 204 says that nothing more will come.
     """
     after = _last_event_id(request)
     job = await job_of(request)
@@ -304,8 +312,19 @@ async def _server_events(
 
 
 async def _server_event(request: Request, event: JobEvent) -> ServerEvent:
-    data = event.data if event.kind != "end" else orjson.dumps(job_fields(await job_of(request)))
+    data = event.data
+    if event.kind == "end":
+        data = orjson.dumps(job_fields(await job_of(request)))
+    elif event.kind == "fields":
+        data = orjson.dumps(_early_fields(data))
     return ServerEvent(event.id, event.kind, data)
+
+
+def _early_fields(data: bytes) -> dict[str, Any] | None:
+    found = fields_of_event(data)
+    if found is None:
+        return None
+    return {"kind": found.kind, "fields": fields_answer(found), "valid": validity_answer(found.validity)}
 
 
 def _last_event_id(request: Request) -> str:
@@ -372,8 +391,8 @@ _EVENT = {
     "description": "Each event of the stream.",
     "properties": {
         "id": {"type": "string", "description": "For Last-Event-ID."},
-        "event": {"enum": ["progress", "page", "end"]},
-        "data": {"type": "string", "description": "JSON: the progress, the page, or the job."},
+        "event": {"enum": ["progress", "page", "fields", "end"]},
+        "data": {"type": "string", "description": "JSON: the progress, the page, the fields, or the job."},
     },
 }
 _JOB_CONTENT = {JSON: {"schema": JobAnswer, "example": _QUEUED}}
