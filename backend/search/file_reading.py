@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from backend.documents.chunks import Span, printed_rows, table_rows
 from backend.documents.records import DocumentAnswer, DocumentOptions, EventCallback
@@ -19,6 +19,7 @@ from backend.files.text_files import document_of_text, has_rows
 from backend.invoices.records import ExtractedFields
 from backend.invoices.structure import fields_of
 from backend.lanes.inference import Urgency
+from backend.search.lessons import page_of
 
 # Chunks, their vectors and classes are made by the indexer: here nothing is embedded.
 _FEATURES = frozenset({"text", "words", "fields", "tables"})
@@ -63,6 +64,13 @@ class FileTextReader:
         failed = tuple(page.number for page in answer.failed)
         rows = await asyncio.to_thread(table_rows, answer.understood.tables)
         return FileText(answer.text, rows, answer.document, answer.understood.fields, failed)
+
+
+def kept_text(content: Mapping[str, Any]) -> FileText:
+    """What a stored document said when it was read: for a file that opens with a password alone, which nobody keeps."""
+    pages = tuple(map(page_of, content["pages"]))
+    document = Document("pdf", pages, len(pages), "")
+    return FileText(document.text, document=document)
 
 
 def fact_parts(text: str) -> list[str]:

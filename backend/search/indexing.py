@@ -33,7 +33,7 @@ from backend.retry import Backoff, StoreRetry
 from backend.search.document_chunks import chunk_tokens, cut_chunks, page_sizes
 from backend.search.encoder import PASSAGE, identity_of
 from backend.search.file_facts import ChunkVectors, FactFinder
-from backend.search.file_reading import FileText, FileTextReader
+from backend.search.file_reading import FileText, FileTextReader, kept_text
 from backend.search.limits import SearchLimits
 from backend.search.records import IndexClaim, IndexedFile, IndexFailure, NewChunk, Progress
 from backend.search.storage import SearchStorage
@@ -299,6 +299,11 @@ class Indexer:
             raise UnreadableFile("file: it is no longer kept; upload it again")
         try:
             file = await self._reader.read(stored, claim.file.name, urgency, _page_reporter(run, meter))
+        except PasswordRequired:
+            content = await self._retry.call(lambda: self._storage.document_content(claim.file.file_id))
+            if content is None:
+                raise
+            file = await asyncio.to_thread(kept_text, content)
         finally:
             stored.close()
         chunks = await self._cut(file, claim, model)
@@ -376,7 +381,8 @@ def _failure(error: FinanciaError) -> IndexFailure:
     if isinstance(error, PasswordRequired):
         return IndexFailure(
             error.code,
-            "file: it is encrypted, and vector stores keep no passwords; remove its password, and add it again",
+            "file: it is encrypted, and no password is kept; send it with its password to POST /v1/documents with "
+            "store=true and add the document that this makes, or remove its password",
         )
     return IndexFailure(error.code, str(error))
 

@@ -27,6 +27,7 @@ class StoredDocument:
     found: dict[str, list[str | float]] = field(default_factory=dict)
     failure: tuple[str, str] | None = None  # code and message
     reason: str = "unreadable_file"
+    password: str = ""  # that opens it, where `failure` says that it is locked
     recording: bytes = b""  # in which the text is said, a word a quarter of a second
 
     def chunks(self) -> list[dict[str, Any]]:
@@ -73,6 +74,7 @@ class FakeLibrary:
         stores, store = "/v1/vector_stores", "/v1/vector_stores/{id}"
         return [
             Route("/v1/files", self._upload, methods=["POST"]),
+            Route("/v1/documents", self._store_document, methods=["POST"]),
             Route("/v1/files/{file}", self._delete_file, methods=["DELETE"]),
             Route("/v1/files/{file}/content", self._content),
             Route("/v1/files/{file}/pages/{number:int}", self._picture),
@@ -174,6 +176,16 @@ class FakeLibrary:
         if self.refusals:
             return self.refusals.pop(0)
         return JSONResponse({"id": self._keep(name), "object": "file", "filename": name, "purpose": purpose})
+
+    async def _store_document(self, request: Request) -> Response:
+        """Keep a locked file that was sent with its password."""
+        async with request.form() as form:
+            name, password = getattr(form["file"], "filename", ""), form.get("password")
+        if password != self.documents[name].password:
+            code = "password_required" if password is None else "wrong_password"
+            return self._refused(request) or _problem(422, code, "the file is encrypted")
+        self.documents[name].failure = None
+        return self._refused(request) or JSONResponse({"id": self._keep(name), "object": "document"})
 
     async def _delete_file(self, request: Request) -> Response:
         file_id = request.path_params["file"]

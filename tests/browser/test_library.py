@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,34 @@ async def test_a_failing_file_is_tried_again(tab: Tab, url: str, library: FakeLi
     await tab.wait_for("!document.querySelector('.file-row.failed')")
     await tab.wait_for("document.querySelector('.file-row').innerText.includes('1 page')")
     assert 4 == len(library.files)  # it was not sent again
+
+
+async def test_a_locked_file_asks_for_its_password(
+    tab: Tab, url: str, library: FakeLibrary, store: str, file: File
+) -> None:
+    """When it was dropped here; later by its button. What takes its place was read with the password."""
+    locked = StoredDocument([letter(1)], failure=("invalid_file", "encrypted"), reason="password_required")
+    library.documents["nomina.pdf"] = replace(locked, password="clave")
+    await open_library(tab, url)
+    await tab.drop_file(file("nomina.pdf"))
+    await tab.wait_for("document.querySelector('#secret').open")
+    assert "nomina.pdf is locked" == await tab.text("#secret-title")
+    await tab.click("#secret-cancel")
+    await tab.wait_for("!document.querySelector('#secret').open")
+    assert "The file is locked: it needs its password." in await tab.text(".file-row.failed")
+    before = library.id_of("nomina.pdf")
+
+    await tab.click("[aria-label='Give the password of nomina.pdf']")
+    for password in ("otra", "clave"):
+        await tab.wait_for("document.querySelector('#secret').open && document.activeElement.id === 'secret-value'")
+        await tab.type(password)
+        await tab.press("Enter")
+        await tab.wait_for("document.querySelector('#secret-value').value === ''")
+    await tab.wait_for("!document.querySelector('.file-row.failed')")
+    await tab.wait_for("document.querySelector('.file-row').innerText.includes('1 page')")
+    assert before not in library.files
+    await search(tab, "harina")
+    await tab.wait_for("document.querySelector('.hit')")
 
 
 async def test_a_refused_upload_is_tried_again(

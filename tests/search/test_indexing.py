@@ -26,11 +26,13 @@ from backend.search.encoder import PASSAGE, identity_of
 from backend.search.filters import Comparison, Compound
 from backend.search.limits import SearchLimits
 from backend.search.records import Chunking
+from backend.search.stored_documents import StoredDocuments
 from backend.search.vector_stores import NewFile, index_warnings
 from tests.documents.conftest import DocumentsFixture
 from tests.documents.test_service import DIGITAL
 from tests.fakes import TEST_TIMEOUT_S
 from tests.search.conftest import Open
+from tests.search.samples import stored, wire_answer
 from tests.search.search_stack import DOCUMENT, OTHER, OWNER, ScriptedDocuments, SearchStack, open_stack
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine
 
@@ -124,6 +126,22 @@ async def test_a_file_fails_with_its_reason(
     assert "secret" not in failed.failure.message
     assert "completed" == good.status
     assert 1 == search.stack.metric("indexed_files_total", outcome="failed")
+
+
+async def test_a_locked_document_is_indexed_as_it_was_read(search: SearchStack) -> None:
+    """Nobody keeps its password; what was read with it was kept."""
+    search.documents = ScriptedDocuments([PasswordRequired()])
+    search.indexer()
+    with stored(DOCUMENT) as content:
+        document = await StoredDocuments(search.storage, search.files).add(OWNER, content, "a.pdf", wire_answer())
+    store = await search.store()
+    await search.stores.add_files(OWNER, store.id, [NewFile(document.id)])
+
+    file = await search.ended(store.id, document.id)
+
+    assert ("completed", [1, 2]) == (file.status, [page.number for page in file.pages])
+    [chunk] = [chunk async for chunk in search.stores.chunks(OWNER, store.id, document.id)]
+    assert ["FACTURA", "FACTURA"] == chunk.text.split()
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,12 @@ import "./ledger_strings.js";
 import { drawRows, drawSums, markSorted } from "./ledger_table.js";
 import { centsOf } from "./local_values.js";
 import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
-import { askSecret } from "./secret.js";
+import { unlocked } from "./secret.js";
 import { deleteLater } from "./undo.js";
 import { Uploads } from "./uploads.js";
 import { closeDocument, openDocument } from "./validation.js";
 
 const INTO = { into: "ledger-notices" };
-const LOCKED = ["password_required", "wrong_password"];
 const LISTED = 5000; // rows that are loaded; exports have all
 const SHOWN = 500; // rows that are drawn until more are asked for
 const MOST_IDS = 50_000; // characters of an address
@@ -72,16 +71,8 @@ export function add(files) {
 }
 
 async function deliver(item, { onSent, signal }) {
-  for (;;) {
-    try {
-      item.id = (await persist(() => storeDocument(item.file, item.password, { onSent, signal }), { ...waits, signal })).id;
-      return;
-    } catch (error) {
-      if (!LOCKED.includes(error.code)) throw error;
-      item.password = await askSecret("password", error.code === "wrong_password", item.file.name);
-      if (item.password === null) throw error;
-    }
-  }
+  const store = (password) => persist(() => storeDocument(item.file, password, { onSent, signal }), { ...waits, signal });
+  item.id = (await unlocked(item.file.name, store)).id;
 }
 
 function onAdded() {

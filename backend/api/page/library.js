@@ -1,17 +1,19 @@
 // The library: collections of documents, which are added, watched while they are read, and searched.
 
 import "./library_strings.js";
-import { LISTED, addFile, createStore, deleteFile, deleteStore, listFiles, listStores, readStore, reembedStore, removeFile, sendFile } from "./collections.js";
+import { LISTED, addFile, createStore, deleteFile, deleteStore, downloadFile, listFiles, listStores, readStore, reembedStore, removeFile, sendFile } from "./collections.js";
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
+import { storeDocument } from "./document_calls.js";
 import { find, make } from "./dom.js";
 import { offerFilters, resetFilters } from "./filter_panel.js";
 import { say } from "./language.js";
-import { dropRow, order, putFile, putUpload, resetRows } from "./library_files.js";
+import { dropRow, isLocked, order, putFile, putUpload, resetRows } from "./library_files.js";
 import { makeFrame } from "./library_frame.js";
 import { TABS, coverNothing, hitView, resetSearch, searchAgain, startSearch } from "./library_search.js";
 import { announce, announceProgress, clear, put, showNotice, showProblem, showWait } from "./notices.js";
 import { Polling } from "./polling.js";
 import { askDelete, askName, proposedName } from "./questions.js";
+import { unlocked } from "./secret.js";
 import { connectTabs, selectOf } from "./tabs.js";
 import { deleteLater, finishDeletion } from "./undo.js";
 import { Uploads } from "./uploads.js";
@@ -24,6 +26,7 @@ const WATCHED = 4; // lists beside the newest that are read at each look
 // The collection that is shown: the answer about it, its files by id, and how many lists of them were shown.
 let now = { id: null, store: null, files: new Map(), gone: new Set(), added: new Set(), parts: 1, more: false, control: new AbortController() };
 let firstStore = null; // while it is made, so that two drops make one
+const dropped = new Map(); // files that were added here, by id, until it is known whether they are locked
 let isMade = false;
 let shown = false;
 
@@ -36,7 +39,7 @@ const waits = {
 };
 const polling = new Polling(look);
 const uploads = new Uploads({ deliver, onChange: onUpload, onAdded });
-const acts = { retry: retryFile, remove: askRemove };
+const acts = { retry: retryFile, unlock: unlockFile, remove: askRemove };
 
 /** Show the collection that the address names, or the newest. */
 export async function enter() {
@@ -243,7 +246,12 @@ function merge(mine, { files, more }, end) {
 
 function draw(mine) {
   mine.isDrawn = true;
-  for (const file of mine.files.values()) putFile(file, acts);
+  for (const file of mine.files.values()) {
+    putFile(file, acts);
+    if (file.status === "in_progress" || !dropped.has(file.id)) continue;
+    if (isLocked(file)) unlockFile(file);
+    dropped.delete(file.id);
+  }
   order([...mine.files.keys()]);
   drawStore(mine);
   drawReembedding(mine.store);
@@ -288,6 +296,7 @@ async function deliver(item, { onSent, signal, change }) {
 }
 
 function onAdded(item, file) {
+  dropped.set(file.id, item.file);
   if (item.store !== now.id) return;
   now.files = new Map([[file.id, { filename: item.file.name, ...file }], ...now.files]);
   now.added.add(file.id);
@@ -305,12 +314,30 @@ async function retryFile(file) {
   await guarded(async () => {
     const { signal, store } = { signal: now.control.signal, store: now.id };
     await absentIsFine(() => removeFile(store, file.id, signal));
-    const added = await addFile(store, file.id, signal);
-    now.files.set(file.id, { filename: file.filename, ...added });
-    now.added.add(file.id);
-    putFile(now.files.get(file.id), acts);
-    polling.soon();
+    await addAgain(file, file.id, { signal, store });
   });
+}
+
+/** Keep a locked file as a document that is read with its password, in place of what could not be read. */
+async function unlockFile(file) {
+  await guarded(async () => {
+    const { signal, store } = { signal: now.control.signal, store: now.id };
+    const content = dropped.get(file.id) ?? new File([await downloadFile(file.id, signal)], file.filename);
+    const keep = (password) => persist(() => storeDocument(content, password, { onSent: () => {}, signal }), { ...waits, signal });
+    const { id } = await unlocked(file.filename, keep);
+    await absentIsFine(() => deleteFile(file.id));
+    hide(now, file.id);
+    await addAgain(file, id, { signal, store });
+  });
+}
+
+async function addAgain({ filename }, id, { signal, store }) {
+  const added = await addFile(store, id, signal);
+  if (store !== now.id) return;
+  now.files.set(id, { filename, ...added });
+  now.added.add(id);
+  putFile(now.files.get(id), acts);
+  polling.soon();
 }
 
 async function askRemove(file) {

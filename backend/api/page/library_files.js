@@ -48,7 +48,10 @@ function failureKey(problem) {
   return problem instanceof Lost ? "upload_lost" : problemKey(problem);
 }
 
-/** Show a file of the collection; `act` is {retry(file), remove(file)}. Returns its row. */
+/** Whether a file could not be read for want of its password. */
+export const isLocked = (file) => file.status === "failed" && file.last_error?.reason === "password_required";
+
+/** Show a file of the collection; `act` is {retry(file), unlock(file), remove(file)}. Returns its row. */
 export function putFile(file, act) {
   const row = rowOf(`file-${file.id}`, file.filename ?? file.id);
   row.file = file;
@@ -59,9 +62,10 @@ export function putFile(file, act) {
     parts: factsOf(file),
     said: file.status === "failed" ? file.last_error?.message ?? "" : "",
     progress: file.status === "in_progress" ? progressOf(file.progress) : null,
-    retry: failed && file.last_error?.retryable !== false ? () => act.retry(file) : null,
+    retry: isLocked(file) ? () => act.unlock(file) : failed && file.last_error?.retryable !== false ? () => act.retry(file) : null,
     remove: () => act.remove(file),
   });
+  if (isLocked(file)) say(say(row.retry, "unlock"), "unlock_file", { name: row.name }, "aria-label");
   return row;
 }
 

@@ -1,6 +1,7 @@
 // Pictures of pages: asked for with the key, few at a time, given up when they leave the view.
 
 import { GivenUp, call } from "./connection.js";
+import { opening } from "./secret.js";
 
 const AT_ONCE = 3; // a page takes a core of the service; scrolling past 200 pages must not queue 200
 
@@ -11,7 +12,7 @@ const waiting = [];
 export async function picture(path, signal) {
   await turn(signal);
   try {
-    const response = await call(path, { signal, headers: { Accept: "image/png" } });
+    const response = await call(path, { signal, headers: { Accept: "image/png", ...opening(path) } });
     return URL.createObjectURL(await response.blob());
   } finally {
     running -= 1;

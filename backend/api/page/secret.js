@@ -3,7 +3,31 @@
 import { find } from "./dom.js";
 import { say } from "./language.js";
 
+const LOCKED = ["password_required", "wrong_password"];
+
 let pending = null;
+const passwords = new Map(); // of stored documents by id; as long as the page is open
+
+/** What `attempt(password)` gives for the file `name`; its password is asked for as long as it is locked. */
+export async function unlocked(name, attempt) {
+  for (let password = null; ; ) {
+    try {
+      const stored = await attempt(password);
+      if (password !== null) passwords.set(stored.id, password);
+      return stored;
+    } catch (error) {
+      if (!LOCKED.includes(error.code)) throw error;
+      password = await askSecret("password", error.code === "wrong_password", name);
+      if (password === null) throw error;
+    }
+  }
+}
+
+/** The header that opens the pages at a path of a stored document, where its password was given here. */
+export function opening(path) {
+  const password = passwords.get(/^(?:documents|files)\/([^/]+)\//.exec(path)?.[1]);
+  return password === undefined ? {} : { "X-Document-Password": encodeURIComponent(password) };
+}
 
 /** Ask for `kind` ("key", or the "password" of the document `name`); `wrong` says that the last one was refused. Returns it, or null. */
 export async function askSecret(kind, wrong, name = "") {
