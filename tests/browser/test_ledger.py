@@ -226,6 +226,9 @@ async def test_each_value_is_shown_as_it_stands_on_the_paper(page: Tab, tmp_path
     placed = await page.run(f"{fields}.then(({{ documents }}) => {with_place}.length)")
     assert placed > 5
     await page.wait_for(f"{cuts}.length === {placed}")
+    assert "junto a «Total»" == await page.text("#reason-InvoiceTotal")
+    shown = "[...document.querySelectorAll('.reason')].filter((one) => one.checkVisibility()).map((one) => one.id)"
+    assert ["reason-InvoiceTotal"] == await page.run(shown)
 
 
 async def test_a_file_is_cut_by_the_pages_of_each_document(page: Tab) -> None:

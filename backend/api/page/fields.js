@@ -5,6 +5,7 @@ import { find, icon, make } from "./dom.js";
 import { equationIn, fieldName, later, quote, say } from "./language.js";
 import { kindOf, localAmount, shownValue } from "./local_values.js";
 import { goToPlaces, lightUp } from "./pages.js";
+import { whyOf } from "./reasons.js";
 
 const LISTS = ["Items", "TaxDetails", "Movements"];
 const SHOWN = 200; // rows of a list; the files for spreadsheets have all of them
@@ -67,7 +68,8 @@ function valueOf(name, field) {
 const local = (node, name, value) => say(node, "{value}", { value: () => shownValue(name, value) });
 
 /** How it was printed, where that says something else; what its check digits say; where it comes from. */
-function notes(name, { value, text, valid, source, ambiguous }) {
+function notes(name, field) {
+  const { value, text, valid, source, ambiguous } = field;
   const found = [];
   if (text && plain(text) && plain(text) !== plain(value) && plain(text) !== plain(shownValue(name, value))) found.push(quote(make("span", { class: "means" }), text));
   if (valid === false || (valid && kindOf(name) === "text")) {
@@ -75,6 +77,7 @@ function notes(name, { value, text, valid, source, ambiguous }) {
     found.push(make("span", { class: `check ${valid ? "good" : "bad"}` }, icon(valid ? "check" : "cross"), words));
   }
   if (ambiguous) found.push(say(make("span", { class: "check bad" }), "ambiguous"));
+  if (field.why) found.push(say(make("span", { class: "means reason" }), "{why}", { why: later(whyOf, field) }));
   if (source === "xml" || source === "qr") found.push(say(make("span", { class: "badge layer" }), `source_${source}`));
   return found;
 }

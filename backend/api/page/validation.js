@@ -7,6 +7,7 @@ import { find, icon, make } from "./dom.js";
 import { equationIn, fieldName, later, quote, say } from "./language.js";
 import { announce, clear, showProblem } from "./notices.js";
 import { kindOf, localAmount, shownValue } from "./local_values.js";
+import { taughtBy, whyOf } from "./reasons.js";
 import { checkDigits, differences } from "./validation_checks.js";
 import { cutting } from "./validation_cut.js";
 import { LIST_COLUMNS, fieldsToCheck, inputOf, listOf, valueOf } from "./validation_fields.js";
@@ -109,9 +110,10 @@ function single(mine, name, doubt) {
   const field = ours(mine).fields[name];
   const input = inputOf(`field-${name}`, name, field);
   const note = make("p", { class: "quiet note", id: `note-${name}` });
-  input.setAttribute("aria-describedby", note.id);
+  const why = make("p", { class: "quiet reason", id: `reason-${name}` });
+  input.setAttribute("aria-describedby", `${note.id} ${why.id}`);
   const label = say(make("label", { for: input.id }), "{name}", { name: later(fieldName, name) });
-  const node = make("div", { class: `check-field${doubt ? " doubtful" : ""}`, "data-field": name }, label, input, note);
+  const node = make("div", { class: `check-field${doubt ? " doubtful" : ""}`, "data-field": name }, label, input, note, why);
   const canvas = make("canvas", { class: "crop", "aria-hidden": "true" });
   if (field && cutOut(canvas, field)) input.before(canvas);
   tellNote(node, name, field, doubt);
@@ -131,17 +133,12 @@ function tellNote(node, name, field, doubt) {
   const isPrinted = field?.text && field.text !== shownValue(name, field.value) && kindOf(name) !== "text";
   const isSeen = !doubt && !field?.corrected && !taughtBy(field) && node.querySelector(".crop");
   note.classList.toggle("unseen", Boolean(isSeen)); // it can be seen there
+  say(node.querySelector(".reason"), "{why}", { why: later(whyOf, field) });
   if (doubt) say(note, doubt);
   else if (field?.corrected) say(note, "corrected_by", { by: field.corrected.by });
   else if (taughtBy(field)) say(note, "as_confirmed", { n: taughtBy(field) });
   else if (isPrinted) say(note, "printed_as", { text: field.text });
   else quote(note, "");
-}
-
-/** How many confirmed invoices gave a value. */
-function taughtBy(field) {
-  const reason = field?.reasons?.find(({ code }) => code.startsWith("confirmed_invoice"));
-  return reason ? reason.params?.count ?? 1 : 0;
 }
 
 const UNSURE = 0.7; // of a value's score
