@@ -20,7 +20,7 @@ function line(row, isChosen, choose) {
   return make("tr", { "data-row": `${row.document_id}:${row.index}` }, make("td", {}, box), ...cells, make("td", { class: "row-marks" }, ...marks(row)));
 }
 
-const cellKind = (key, isNumber) => ({ class: isNumber ? "number" : null, scope: key === "number" ? "row" : null });
+const cellKind = (key, isNumber) => ({ "data-column": key, class: isNumber ? "number" : null, scope: key === "number" ? "row" : null });
 
 function content(row, key) {
   if (key === "state") return [say(make("span", { class: `state ${row.state}` }), `state_${row.state}`)];
@@ -75,7 +75,8 @@ export function drawSums(rows) {
 
 function sum(currency, rows) {
   const of = (key) => (rows.reduce((cents, row) => cents + (centsOf(row[key]) ?? 0), 0) / 100).toFixed(2);
-  const cells = COLUMNS.slice(5).map(([key]) => (SUMMED.includes(key) ? make("td", { class: "number" }, local(localAmount, of(key))) : make("td")));
-  const title = say(make("th", { scope: "row", colspan: 6 }), "sum_of", { n: rows.length, currency });
-  return make("tr", { "data-currency": currency }, title, ...cells, make("td"));
+  const cells = COLUMNS.slice(5).map(([key]) => make("td", cellKind(key, true), ...(SUMMED.includes(key) ? [local(localAmount, of(key))] : [])));
+  // On a telephone some columns are left out, two of them before the sums.
+  const titles = [["wide", 6], ["narrow", 4]].map(([kind, colspan]) => say(make("th", { scope: "row", class: kind, colspan }), "sum_of", { n: rows.length, currency }));
+  return make("tr", { "data-currency": currency }, ...titles, ...cells, make("td"));
 }
