@@ -185,9 +185,32 @@ SENTENCES: Mapping[str, str] = {
     "other_names": "the text alone: its classes and those of {model} have other names",
     "see_both": "see both parts",
     "text_and_picture": "the text and the picture of page {page:d}: the average of the logarithms of their scores",
+    # What stands beside a summary and its sentences
+    "nothing_to_read": "text: empty, because there is nothing to read: no letters and no figures",
+    "no_whole_sentence": (
+        "text: empty, because there is no whole sentence of 30 to 600 characters, only such as fields, headings or rows"
+        " (the feature fields of POST /v1/documents tells what a form or an invoice says)"
+    ),
+    "sentences_too_long": (
+        "text: empty, because the shortest sentence, {tokens:d} tokens, is more than max_tokens, {limit:d}, and a"
+        " sentence is never cut (raise max_tokens)"
+    ),
+    "wrote_nothing": "text: {model} wrote nothing",
+    "not_used_by_method": "{options}: not used by the method {method}, only by model (SUMMARY_MODEL)",
+    "not_used_of_text": "{options}: not used for a file of plain text, which has no pages",
+    "nothing_was_read": "nothing was read",
+    "no_sentence_near": "no sentence of the text is near it",
+    "numbers_unknown": "{numbers}: in none of the sentences it rests on",
+    # Why an entity gave way to another; `winner` and `loser` are phrases
+    "pattern_has_value": "the pattern found the same and has its value",
+    "cut_back": "cut back to {start:d}-{end:d}: the rest is {type}, {winner}",
+    "goes_before": "{winner} goes before {loser}",
+    "longer_stands": "the longer one stands",
+    "score_stands": "the higher score stands",
+    "first_stands": "the first found stands",
     "no_layout": "{feature} are read from a page's layout, and a recording has none",
 }
-_LISTS = frozenset({"signs", "steps", "languages"})
+_LISTS = frozenset({"signs", "steps", "languages", "options", "numbers"})
 
 
 class ReasonAnswer(TypedDict):

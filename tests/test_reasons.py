@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from string import Formatter
 
 import pytest
 
+import backend.api
 from backend.reasons import SENTENCES, because, reasons_in
 
-_LISTS = {"signs": ["title invoice", "id"], "steps": ["turn 90°"], "languages": ["spa", "eng"]}
+_LISTS = {
+    "signs": ["title invoice", "id"],
+    "steps": ["turn 90°"],
+    "languages": ["spa", "eng"],
+    "options": ["a", "b"],
+    "numbers": ["7"],
+}
 
 
 def _params(sentence: str) -> dict[str, object]:
@@ -31,6 +40,17 @@ def test_a_sentence_is_read_back(code: str) -> None:
     assert [{"code": "network", "params": {}}, expected] == list(
         reasons_in(f"{because('network')}; {because(code, **params)}")
     )
+
+
+def test_the_page_has_spanish_for_every_reason_of_a_value() -> None:
+    """With no parameter that the reason does not have."""
+    page = (Path(backend.api.__path__[0]) / "page" / "reasons.js").read_text(encoding="utf-8")
+    words = dict(re.findall(r'^  (\w+): "(.*)",$', page, re.MULTILINE))
+    of_values = list(SENTENCES)[: list(SENTENCES).index("month_of_title") + 1]
+
+    assert of_values == list(words)
+    for code, said in words.items():
+        assert set(re.findall(r"{(\w+)}", said)) <= set(_params(SENTENCES[code])), code
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from backend.reasons import because
 from backend.summaries.records import Method, SummaryOptions
 from backend.text.analysis import Analysis
 
-NO_TEXT = "text: empty, because there is nothing to read: no letters and no figures"
+NO_TEXT = because("nothing_to_read")
 
 
 def why_empty(text: str, analysis: Analysis, options: SummaryOptions) -> str:
@@ -13,14 +14,8 @@ def why_empty(text: str, analysis: Analysis, options: SummaryOptions) -> str:
     if not any(map(str.isalnum, text)):
         return NO_TEXT
     if analysis.shortest_candidate is None or options.max_tokens is None:
-        return (
-            "text: empty, because there is no whole sentence of 30 to 600 characters, only such as fields, headings or "
-            "rows; the feature fields of POST /v1/documents tells what a form or an invoice says"
-        )
-    return (
-        f"text: empty, because the shortest sentence, {analysis.shortest_candidate} tokens, is more than max_tokens, "
-        f"{options.max_tokens}, and a sentence is never cut; raise max_tokens"
-    )
+        return because("no_whole_sentence")
+    return because("sentences_too_long", tokens=analysis.shortest_candidate, limit=options.max_tokens)
 
 
 def unused_options(options: SummaryOptions, method: Method) -> tuple[str, ...]:
@@ -28,4 +23,4 @@ def unused_options(options: SummaryOptions, method: Method) -> tuple[str, ...]:
     if method == "model":
         return ()
     given = [name for name, is_set in (("min_tokens", options.min_tokens > 0), ("beams", options.beams > 1)) if is_set]
-    return (f"{', '.join(given)}: not used by the method {method}, only by model (SUMMARY_MODEL)",) if given else ()
+    return (because("not_used_by_method", options=given, method=method),) if given else ()

@@ -7,6 +7,7 @@ import math
 from backend.errors import InvalidField
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
+from backend.reasons import because
 from backend.summaries.model_writer import Writers
 from backend.summaries.records import DEFAULT_SENTENCES, Summary, SummaryOptions, SummaryResult
 from backend.summaries.remarks import unused_options, why_empty
@@ -79,7 +80,7 @@ class SummaryService:
             language=analysis.language,
             written=sentences,
             coverage=reading.coverage,
-            warnings=warnings if sentences else (*warnings, f"text: {written.model} wrote nothing"),
+            warnings=warnings if sentences else (*warnings, because("wrote_nothing", model=written.model)),
             tokens=written.tokens,
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 from backend.lanes.inference import Urgency
 from backend.models.calibration import likeness
 from backend.models.vectors import normalized
+from backend.reasons import because
 from backend.serving.catalog import Catalog
 from backend.summaries.records import Source, WrittenSentence
 from backend.summaries.writing import Reading
@@ -42,7 +43,7 @@ class SupportFinder:
         """
         texts = [written[start:end] for start, end in sentence_spans(written).tolist()][:most]
         if not texts or not reading.sentences:
-            return tuple(WrittenSentence(text, (), unsupported=True, why="nothing was read") for text in texts)
+            return tuple(WrittenSentence(text, (), unsupported=True, why=because("nothing_was_read")) for text in texts)
         model, options = self.catalog.embedding(), EmbedOptions(truncate="end", normalize=True)
         embedded = await self._embeddings.embed_in_chunks(model, [*texts, *reading.sentences], options, urgency)
         unrelated = await self._neutral.unrelated_cosine(model, options, options, urgency)
@@ -65,10 +66,10 @@ def _supported(text: str, cosines: np.ndarray, reading: Reading, unrelated: floa
         Source(reading.sentences[index], *reading.places[index], round(float(cosines[index]), 4)) for index in near
     )
     if not near:
-        return WrittenSentence(text, (), unsupported=True, why="no sentence of the text is near it")
+        return WrittenSentence(text, (), unsupported=True, why=because("no_sentence_near"))
     known = {number for index in near for number in _numbers(reading.sentences[index])}
     unknown = [number for number in _NUMBER.findall(text) if number.translate(_SEPARATORS) not in known]
-    why = f"{', '.join(unknown[:3])}: in none of the sentences it rests on" if unknown else ""
+    why = because("numbers_unknown", numbers=unknown[:3]) if unknown else ""
     return WrittenSentence(text, sources, unsupported=bool(unknown), why=why)
 
 

@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from backend.reasons import because
+
 MODEL = "model"
 PATTERN = "pattern"
 
@@ -105,7 +107,7 @@ def merge(entities: Sequence[Entity], types: Collection[str] | None = None) -> M
     for entity in sorted(entities, key=_sort_key):
         twin = by_pattern.get((entity.type, entity.start, entity.end))
         if twin is not None and entity.source == MODEL:
-            lost.append(Lost(entity, twin, "the pattern found the same and has its value"))
+            lost.append(Lost(entity, twin, because("pattern_has_value")))
             continue
         overlapped = [kept[number - 1] for number in _owners(owners, entity)]
         remainder = entity if not overlapped else _cut_back(entity, owners) if _may_be_cut(entity, overlapped) else None
@@ -186,10 +188,11 @@ def _without_label(text: str) -> str:
 
 def _reason(loser: Entity, winner: Entity, remainder: Entity | None) -> str:
     if remainder is not None:
-        return f"cut back to {remainder.start}-{remainder.end}: the rest is {winner.type}, {PRIORITY[_rank(winner)][0]}"
+        rank = PRIORITY[_rank(winner)][0]
+        return because("cut_back", start=remainder.start, end=remainder.end, type=winner.type, winner=rank)
     ranks = _rank(loser), _rank(winner)
     if ranks[0] != ranks[1]:
-        return f"{PRIORITY[ranks[1]][0]} goes before {PRIORITY[ranks[0]][0]}"
+        return because("goes_before", winner=PRIORITY[ranks[1]][0], loser=PRIORITY[ranks[0]][0])
     if (loser.end - loser.start) != (winner.end - winner.start):
-        return "the longer one stands"
-    return "the higher score stands" if loser.score != winner.score else "the first found stands"
+        return because("longer_stands")
+    return because("score_stands" if loser.score != winner.score else "first_stands")

@@ -16,6 +16,7 @@ from tests.api.fakes import FakeServices
 
 URL = "/v1/summarize"
 TEXT = "El precio sube."
+WHY_NOT = {"code": "other", "params": {"text": "why not"}}
 PDF = {"file": ("a.pdf", b"%PDF-1.7", "application/pdf")}
 
 
@@ -33,6 +34,7 @@ async def test_a_text(client: httpx.AsyncClient, services: FakeServices) -> None
         "language": {"code": "es", "score": 0.75},
         "coverage": 1.0,
         "warnings": [],
+        "warning_reasons": [],
         "usage": {"prompt_tokens": 17, "total_tokens": 17},
     } == answer
     require_schema(SummaryAnswer, answer)
@@ -47,7 +49,9 @@ async def test_a_written_summary(client: httpx.AsyncClient) -> None:
         answer[name] for name in ("method", "model", "generated", "coverage")
     )
     source = {"text": TEXT, "start": 0, "end": 15, "cosine": 0.5}
-    assert [{"text": "Texto.", "based_on": [source], "unsupported": True, "why": "why not"}] == answer["sentences"]
+    assert [
+        {"text": "Texto.", "based_on": [source], "unsupported": True, "why": "why not", "reasons": [WHY_NOT]}
+    ] == answer["sentences"]
     require_schema(SummaryAnswer, answer)
 
 
@@ -117,6 +121,7 @@ async def test_a_file_of_plain_text(
     require_schema(SummaryAnswer, answer.json())
     assert "pages" not in answer.json()
     assert ["language: not used for a file of plain text, which has no pages"] == answer.json()["warnings"]
+    assert [{"code": "not_used_of_text", "params": {"options": ["language"]}}] == answer.json()["warning_reasons"]
     assert (text, SummaryOptions(sentences=2)) == services.summaries.calls[0][:2]
 
 

@@ -697,6 +697,7 @@ class SummarySentenceAnswer(TypedDict):
         Annotated[bool, Field(description="No sentence of the text is near, or a number is in none of `based_on`.")]
     ]
     why: NotRequired[Annotated[str, Field(description="Why it is unsupported.")]]
+    reasons: NotRequired[Annotated[list[ReasonAnswer], Field(description="`why` as codes with parameters.")]]
 
 
 class SummaryFields(TypedDict):
@@ -713,6 +714,7 @@ class SummaryFields(TypedDict):
         Field(description="Share of the text that the writing model read; of a long text it reads an extract."),
     ]
     warnings: Annotated[list[str], Field(description="Why the text is empty; which options were not used.")]
+    warning_reasons: Annotated[list[ReasonAnswer], Field(description="`warnings` as codes with parameters.")]
 
 
 def summary_fields(summary: Summary, document: Document | None = None) -> SummaryFields:
@@ -729,6 +731,7 @@ def summary_fields(summary: Summary, document: Document | None = None) -> Summar
         "language": language_answer(summary.language),
         "coverage": round(summary.coverage, 4),
         "warnings": list(summary.warnings),
+        "warning_reasons": [reason for warning in summary.warnings for reason in reasons_in(warning)],
     }
 
 
@@ -763,7 +766,7 @@ def _written(sentence: WrittenSentence, document: Document | None) -> SummarySen
         "unsupported": sentence.unsupported,
     }
     if sentence.unsupported:
-        answer["why"] = sentence.why
+        answer["why"], answer["reasons"] = sentence.why, reasons_in(sentence.why)
     return answer
 
 
@@ -790,4 +793,5 @@ SUMMARY_EXAMPLE = {
     "language": {"code": "es", "score": 0.9998},
     "coverage": 1.0,
     "warnings": [],
+    "warning_reasons": [],
 }

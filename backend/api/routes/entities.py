@@ -17,6 +17,7 @@ from backend.api.request_fields import TextInputs, WireRequest, check_limits
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
+from backend.reasons import ReasonAnswer, reasons_in
 from backend.text.entities import EntityResult, EntityService, TextEntities
 from backend.text.entity_merge import Entity, Lost
 
@@ -67,6 +68,7 @@ class LostEntity(TypedDict):
     entity: EntityAnswer
     to: EntityAnswer
     why: str
+    reasons: Annotated[list[ReasonAnswer], Field(description="`why` as codes with parameters.")]
 
 
 class EntitiesItem(TypedDict):
@@ -125,7 +127,12 @@ def _entities_item(index: int, row: TextEntities, *, explain: bool) -> EntitiesI
 
 
 def _lost_entity(lost: Lost) -> LostEntity:
-    return {"entity": entity_answer(lost.entity), "to": entity_answer(lost.to), "why": lost.why}
+    return {
+        "entity": entity_answer(lost.entity),
+        "to": entity_answer(lost.to),
+        "why": lost.why,
+        "reasons": reasons_in(lost.why),
+    }
 
 
 async def find_entities(request: Request) -> Response:

@@ -39,6 +39,7 @@ from backend.documents.records import DocumentOptions
 from backend.documents.text_fields import plain_text_of
 from backend.errors import InvalidField
 from backend.files.limits import FileLimits
+from backend.reasons import because
 from backend.summaries.records import RequestedMethod, Summary, SummaryOptions
 from backend.summaries.remarks import NO_TEXT
 from backend.summaries.service import SummaryService
@@ -175,7 +176,7 @@ async def _of_plain_text(request: Request, upload: Upload, text: str, options: S
         request, partial(_summaries_of(request).summarize, text, options), characters=len(text)
     )
     unused = [name for name in _OF_PAGES if upload.fields.get(name)]
-    warning = (f"{', '.join(unused)}: not used for a file of plain text, which has no pages",) if unused else ()
+    warning = (because("not_used_of_text", options=unused),) if unused else ()
     summary = replace(result.summary, warnings=result.summary.warnings + warning)
     return json_response(summary_answer(summary, result.tokens))
 
