@@ -24,6 +24,7 @@ from backend.text.embeddings import EmbeddingService, EmbedOptions, TokenVectors
 # of XLM-R's the first twenty are marks. Over equal weights it gives .015 of MRR@10 in TAT-QA, .004 in XQuAD.
 _MARKS = 20
 _LEAST_WEIGHT = 0.3
+_LONGEST_TOKENS = 1_024  # of a text that the model reads; a score of longer ones would be over MOST_TOKEN_VECTORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,9 @@ class OwnTokens:
 
 
 def has_token_meanings(model: LoadedModel) -> bool:
-    """Whether a model's token vectors can be compared: they make its vectors, and know the text around them."""
-    return model.spec.pooling is Pooling.MEAN and not model.spec.is_static
+    """Whether a model's token vectors can be compared: they make its vectors, know their text, and are few."""
+    spec = model.spec
+    return spec.pooling is Pooling.MEAN and not spec.is_static and spec.max_tokens <= _LONGEST_TOKENS
 
 
 async def read_tokens(

@@ -137,10 +137,13 @@ def cosine(first: np.ndarray, second: np.ndarray) -> float:
     return float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
 
 
-async def test_a_model_whose_tokens_do_not_make_its_vectors_compares_vectors(tiny: TinyModels, build):
+@pytest.mark.parametrize(
+    "spec", [pytest.param(BY_VECTORS, id="tokens-do-not-make-vectors"), pytest.param({"max_tokens": 8192}, id="long")]
+)
+async def test_some_models_compare_vectors(tiny: TinyModels, build, spec):
     """The raw score is the cosine, the score how far it is from that of unrelated texts."""
     model = embedding_model(tiny.folder("bert"))
-    stack = build(replace(model, spec=replace(model.spec, pooling=Pooling.CLS)), lanes=2)
+    stack = build(replace(model, spec=replace(model.spec, **spec)), lanes=2)
     embedded = await stack.service.embed([QUERY, *DOCUMENTS], EmbedOptions(normalize=True))
     cosines = embedded.vectors[1:] @ embedded.vectors[0]
     neutral = (await stack.service.embed(list(ALL_NEUTRAL_TEXTS), EmbedOptions(normalize=True))).vectors
