@@ -171,7 +171,7 @@ def test_commands_of_the_readme_exist():
     assert {"serve", "test", "check", "bench"} <= named <= make_targets()
 
 
-@pytest.mark.parametrize("section", ["http", "engine", "quality", "tasks", "ocr", "ocr-memory"])
+@pytest.mark.parametrize("section", ["http", "quality", "ocr", "ocr-memory"])
 def test_markers_of_the_benchmarks(section: str):
     """The tables have their places, in order, for benchmarks/render.py."""
     begin, end = f"<!-- benchmarks:{section}:begin -->", f"<!-- benchmarks:{section}:end -->"
