@@ -1,4 +1,4 @@
-"""The system under test: one Redis, HAProxy, and replicas in up to three places."""
+"""The system under test: one Redis behind a name, HAProxy, and replicas in up to three places."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from backend.abandoned import together
 from benchmarks.peers import ROOT
 from benchmarks.soak.http_client import KEY, CutOff, HttpClient
 
@@ -63,6 +65,7 @@ class Replica:
     port: int
     process: asyncio.subprocess.Process
     log: Path
+    name: str
 
     @property
     def pid(self) -> int:
@@ -73,6 +76,41 @@ class Replica:
         return self.process.returncode is None
 
 
+class RedisName:
+    """An address that leads to the master of the moment, as a DNS name does: connections stay where they were made."""
+
+    def __init__(self) -> None:
+        self.target_port = 0
+        self._server: asyncio.Server | None = None
+
+    async def open(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", port)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = [writer]
+        try:
+            from_redis, to_redis = await asyncio.open_connection("127.0.0.1", self.target_port)
+            ends.append(to_redis)
+            await together(_copied(reader, to_redis), _copied(from_redis, writer))
+        except OSError:  # the master is not there, or one end has left
+            pass
+        finally:
+            for end in ends:
+                end.transport.abort()
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Raises: OSError at the end, so that the other way ends too."""
+    while part := await reader.read(2**16):
+        writer.write(part)
+        await writer.drain()
+    raise ConnectionResetError("one end has closed")
+
+
 class Cluster:
     """Starts, stops and breaks the processes. ``work`` holds logs and Redis' files; ``state`` is STATE_DIR of all."""
 
@@ -80,6 +118,7 @@ class Cluster:
         self._work, self.state = work, state
         self._redis_port, self.port, *self._ports = free_ports(2 + PLACES)
         self._redis: asyncio.subprocess.Process | None = None
+        self._redis_name = RedisName()
         self._proxy: asyncio.subprocess.Process | None = None
         self.replicas: list[Replica] = []
         self.starts = 0
@@ -98,6 +137,7 @@ class Cluster:
             self._ports[place],
             self._work / f"replica-{place + 1}.log",
             {"STATE_DIR": str(self.state), "REDIS_URL": f"redis://127.0.0.1:{self._redis_port}/0"},
+            name=f"replica-{place + 1}",
             place=place,
         )
         self.replicas = [*self.running, replica]
@@ -132,13 +172,43 @@ class Cluster:
         """The processes of a replica that speak HTTP."""
         return [child for child in _children(replica.pid) if WORKER in _command(child)]
 
+    async def open_redis(self) -> None:
+        """Start the first Redis and the name that leads to it. Raises: ClusterError."""
+        await self._redis_name.open(self._redis_port)
+        [self._redis_name.target_port] = free_ports(1)
+        await self.start_redis()
+
     async def start_redis(self) -> None:
         """Start Redis and wait until it has read its log. Raises: ClusterError."""
-        folder = self._work / "redis"
-        folder.mkdir(exist_ok=True)
-        words = [*_REDIS.replace("''", "").split(" "), "--port", str(self._redis_port), "--bind", "127.0.0.1"]
-        self._redis = await _spawn(["redis-server", *words, "--dir", str(folder)], self._work / "redis.log")
+        self._redis = await self._spawn_redis(self._redis_name.target_port)
         await _until(self._redis_answers, self._redis, "Redis")
+
+    async def fail_over(self) -> asyncio.subprocess.Process:
+        """Make a new replica of Redis the master; the old one, read-only now, with all connections to it.
+
+        Raises: ClusterError.
+        """
+        [port] = free_ports(1)
+        replica = await self._spawn_redis(port, "--replicaof", "127.0.0.1", str(self._redis_name.target_port))
+        heir = Redis(port=port, socket_timeout=5.0)
+        try:
+            await _until(partial(_has, heir, "master_link_status", "up"), replica, "the replica of Redis")
+            await self.admin.execute_command("FAILOVER")  # type: ignore[no-untyped-call]
+            await _until(partial(_has, heir, "role", "master"), replica, "the new master of Redis")
+        finally:
+            await heir.aclose()
+        old, self._redis, self._redis_name.target_port = self._running_redis(), replica, port
+        await self.admin.connection_pool.disconnect()
+        return old
+
+    async def _spawn_redis(self, port: int, *flags: str) -> asyncio.subprocess.Process:
+        folder = self._redis_folder(port)
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [*_REDIS.replace("''", "").split(" "), "--port", str(port), "--bind", "127.0.0.1", *flags]
+        return await _spawn(["redis-server", *words, "--dir", str(folder)], self._work / "redis.log")
+
+    def _redis_folder(self, port: int) -> Path:
+        return self._work / "redis" / str(port)
 
     async def kill_redis(self) -> None:
         """SIGKILL, as an out-of-memory kill."""
@@ -149,7 +219,7 @@ class Cluster:
 
     def forget_redis(self) -> None:
         """Remove the log of a killed Redis, so that it comes back empty."""
-        shutil.rmtree(self._work / "redis")
+        shutil.rmtree(self._redis_folder(self._redis_name.target_port))
 
     def freeze_redis(self) -> None:
         self._running_redis().send_signal(signal.SIGSTOP)
@@ -163,6 +233,7 @@ class Cluster:
             replica.process.terminate()
         statuses = [await _ended(replica.process) for replica in self.replicas]
         await self.admin.aclose()
+        self._redis_name.close()
         for process in (self._proxy, self._redis):
             if process is not None and process.returncode is None:
                 process.kill()
@@ -171,7 +242,7 @@ class Cluster:
 
     def log_faults(self, lines: int = 30) -> dict[str, list[str]]:
         """The last lines of each replica's log that are no ordinary event."""
-        logs = sorted(self._work.glob("replica-*.log"))
+        logs = [*sorted(self._work.glob("replica-*.log")), *self._work.glob("alone.log")]
         texts = {log.stem: log.read_text(encoding="utf-8", errors="replace").splitlines() for log in logs}
         return {name: [line[:300] for line in text if " INFO " not in line][-lines:] for name, text in texts.items()}
 
@@ -206,7 +277,17 @@ async def interruptible(work: Coroutine[None, None, dict[str, object]]) -> dict[
     return await task
 
 
-async def start_service(port: int, log: Path, settings: Mapping[str, str], *, place: int = -1) -> Replica:
+async def _has(redis: Redis, name: str, value: str) -> bool:
+    """Whether it says so of its replication."""
+    try:
+        return bool((await redis.info("replication")).get(name) == value)
+    except (RedisError, OSError):  # it is starting
+        return False
+
+
+async def start_service(
+    port: int, log: Path, settings: Mapping[str, str], *, name: str = "quiet", place: int = -1
+) -> Replica:
     """One service on a port, ready. Raises: ClusterError with the end of its log."""
     environment = {**SETTINGS, "PORT": str(port), **settings}
     process = await _spawn([sys.executable, "-m", "benchmarks.soak.replica"], log, environment)
@@ -226,13 +307,13 @@ async def start_service(port: int, log: Path, settings: Mapping[str, str], *, pl
         raise
     finally:
         client.close()
-    return Replica(place, port, process, log)
+    return Replica(place, port, process, log, name)
 
 
-async def stop_service(replica: Replica) -> None:
-    """SIGTERM, and SIGKILL for one that does not end."""
+async def stop_service(replica: Replica) -> int:
+    """SIGTERM, and SIGKILL for one that does not end; its exit status."""
     replica.process.terminate()
-    await _ended(replica.process)
+    return await _ended(replica.process)
 
 
 def free_ports(count: int) -> list[int]:

@@ -13,8 +13,10 @@ import numpy as np
 import orjson
 
 from benchmarks.ocr_pages import digital_pdf, scanned_pdf, slip
+from benchmarks.peers import ROOT
 from benchmarks.texts import distinct_texts
 
+_RECORDING = ROOT / "tests" / "clients" / "data" / "jfk.ogg"
 TAUGHT = "soak-taught"  # the classifier that every replica reads from STATE_DIR when it starts
 LABELS = ("factura", "contrato", "extracto bancario", "reclamación")
 _EXAMPLES = {
@@ -76,6 +78,12 @@ def scan_of(name: str, file: bytes, nonce: str) -> Question:
     return Question("scan", path, marked(file, nonce), BYTES, f"file:{name}")
 
 
+def recording_of(nonce: str) -> Question:
+    """Eleven seconds of speech, new to every cache."""
+    path = f"/v1/audio/transcriptions?{urlencode({'language': 'en'})}"
+    return Question("speech", path, _RECORDING.read_bytes() + nonce.encode("ascii"), BYTES, "speech")
+
+
 def job_of(name: str, file: bytes, nonce: str, *, deadline_s: float) -> Question:
     """The same in the background. Its Idempotency-Key lets a client send it again after a lost answer."""
     path = f"/v1/jobs?{urlencode({'features': _FEATURES, 'deadline_s': deadline_s})}"
@@ -106,6 +114,8 @@ def essence(kind: str, answer: Mapping[str, Any]) -> Any:
         return _entities(answer["data"][0]["entities"])
     if kind in ("classify", "zero-shot"):
         return _classes(answer["data"][0])
+    if kind == "speech":
+        return answer["text"]
     pages = {page["number"]: page["text"] for page in answer["pages"]}
     return {
         "pages": pages,

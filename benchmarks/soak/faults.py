@@ -16,9 +16,11 @@ import orjson
 import psutil
 
 from benchmarks.ocr_pages import slip
-from benchmarks.soak.caller import call
+from benchmarks.soak.alone import Alone
+from benchmarks.soak.caller import Patience, call
 from benchmarks.soak.cluster import Cluster, Replica
-from benchmarks.soak.http_client import AUTHORIZATION
+from benchmarks.soak.content import lesson
+from benchmarks.soak.http_client import AUTHORIZATION, HttpClient
 from benchmarks.soak.job_client import Known
 from benchmarks.soak.ledger import GRACE_S, Ledger
 from benchmarks.soak.replica import LANE_DEATH
@@ -26,6 +28,7 @@ from benchmarks.soak.schedule import FAULTS, PlannedFault
 from benchmarks.soak.traffic import Traffic
 
 _OVERLOAD = 10.0
+_AT_ONCE = Patience(5.0, 5.0)
 _HOSTILE_A_SECOND = 8.0
 _STALLED = 12
 _JOBS_BEFORE, _JOBS_BEFORE_S = 6, 1.0  # sent before each fault: two replicas run four of them
@@ -40,8 +43,10 @@ class FaultInjector:
         full_disk: whether the cluster's STATE_DIR is a file system of its own, which may be filled.
     """
 
-    def __init__(self, cluster: Cluster, traffic: Traffic, ledger: Ledger, *, full_disk: bool, seed: int) -> None:
-        self._cluster, self._traffic, self._ledger = cluster, traffic, ledger
+    def __init__(
+        self, cluster: Cluster, alone: Alone, traffic: Traffic, ledger: Ledger, *, full_disk: bool, seed: int
+    ) -> None:
+        self._cluster, self._alone, self._traffic, self._ledger = cluster, alone, traffic, ledger
         self._rng = random.Random(f"faults-{seed}")
         self._makers: Mapping[str, Callable[[Replica, float], Awaitable[str]]] = {
             "replica_killed": self._kill_replica,
@@ -51,6 +56,7 @@ class FaultInjector:
             "worker_frozen": self._freeze_worker,
             "redis_killed": self._kill_redis,
             "redis_emptied": self._empty_redis,
+            "redis_failover": self._fail_over,
             "redis_paused": self._pause_redis,
             "redis_full": self._fill_redis,
             "lane_killed": self._kill_lane,
@@ -58,6 +64,7 @@ class FaultInjector:
             "stalled_clients": self._stall_clients,
             "hostile_files": self._send_hostile_files,
             "overload": self._overload,
+            "alone_killed": self._kill_alone,
             **({"disk_full": self._fill_disk} if full_disk else {}),
         }
 
@@ -133,6 +140,20 @@ class FaultInjector:
             if answer is not None and answer.status == 200 and orjson.loads(answer.body)["status"] == "running":
                 found.append(job)
         return found
+
+    async def _fail_over(self, _replica: Replica, hold_s: float) -> str:
+        """The old master lives on, read-only: whoever stays connected to it can write nothing."""
+        old = await self._cluster.fail_over()
+        try:
+            await asyncio.sleep(hold_s)
+            return "; ".join([why for replica in self._cluster.running if (why := await _cannot_write(replica))])
+        finally:
+            old.kill()
+            await old.wait()
+
+    async def _kill_alone(self, _replica: Replica, _hold_s: float) -> str:
+        await self._alone.kill()
+        return ""
 
     async def _pause_redis(self, _replica: Replica, hold_s: float) -> str:
         self._cluster.freeze_redis()
@@ -212,6 +233,19 @@ class FaultInjector:
             for each in sockets:
                 each.close()
         return ""
+
+
+async def _cannot_write(replica: Replica) -> str:
+    """What is wrong with a replica that shall write to Redis now; empty where it does."""
+    client, question = HttpClient(replica.port), lesson("soak-failover")
+    try:
+        made = await call(client, "PUT", question.path, question.body, question.headers, patience=_AT_ONCE)
+        if made.answer is None or made.answer.status != 200:
+            return f"{replica.name} does not write to the new master: {made.answer or made.failures[-1]}"
+        await call(client, "DELETE", question.path, patience=_AT_ONCE)
+    finally:
+        client.close()
+    return ""
 
 
 def _ended(status: int) -> str:

@@ -15,6 +15,7 @@ from benchmarks.soak.caller import FILE, Call, call
 from benchmarks.soak.content import PAGES, Question, judged
 from benchmarks.soak.http_client import HttpClient
 from benchmarks.soak.ledger import Ledger, Outcome, Request
+from benchmarks.soak.schedule import Route
 
 DEADLINE_S = 150.0  # of a job: deadline_s
 STUCK_S = 300.0  # after which a job that has not ended counts as stuck: its deadline, a lease, three starts, a queue
@@ -59,6 +60,7 @@ class JobClient:
     book: JobBook
     expected: Mapping[str, Any]
     rng: random.Random
+    route: Route = "jobs"
     calls: list[Call] = field(default_factory=list)
 
     async def run(self, question: Question, due_s: float) -> None:
@@ -66,7 +68,7 @@ class JobClient:
         outcome, detail = await self._outcome(question)
         failures = tuple(failure for made in self.calls for failure in made.failures)
         now_s = asyncio.get_running_loop().time()
-        self.ledger.requests.append(Request("job", "jobs", outcome, due_s, now_s, failures, detail))
+        self.ledger.requests.append(Request("job", self.route, outcome, due_s, now_s, failures, detail))
 
     async def _outcome(self, question: Question) -> tuple[Outcome, str]:
         job, outcome, detail = await self._submit(question)
@@ -133,9 +135,10 @@ class JobClient:
     def _missing(self, job: Known, missed_s: float) -> tuple[Outcome, str] | None:
         """What a 404 means; None while the job may still be written again by the replica that runs it."""
         now_s = asyncio.get_running_loop().time()
-        if not self.ledger.may_have_forgotten(job.accepted_s, now_s):
+        if not self._may_have_forgotten(job):
             return "wrong", f"404 for a job that was accepted {now_s - job.accepted_s:.1f} s ago"
-        if now_s - missed_s <= (DEADLINE_S if job.outlives_redis else _RESTORE_S):
+        restored_s = DEADLINE_S if job.outlives_redis else _RESTORE_S
+        if self.route == "jobs" and now_s - missed_s <= restored_s:
             return None
         if job.outlives_redis and "replica_killed" not in self.ledger.kinds(missed_s, now_s):
             return "lost", "it ran when Redis was emptied, and was never written again"
@@ -156,9 +159,9 @@ class JobClient:
         return ("wrong", fault) if fault else ("right", "")
 
     def _check_events(self, job: Known, watched: events.Watched, record: Mapping[str, Any]) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if watched.missing or self.ledger.may_have_forgotten(job.accepted_s, now_s):
+        if watched.missing or self._may_have_forgotten(job):
             return
+        now_s = asyncio.get_running_loop().time()
         pages = PAGES[job.answer_key.removeprefix("file:")]
         for fault in events.faults(watched.events, pages, record["attempts"]):
             self.ledger.report("events", f"job {job.id}: {fault}", job.accepted_s, now_s)
@@ -166,13 +169,12 @@ class JobClient:
     async def _cancel(self, job: Known) -> tuple[Outcome, str]:
         await asyncio.sleep(self.rng.uniform(0, 3))
         made = await self._call("DELETE", f"/v1/jobs/{job.id}")
-        now_s = asyncio.get_running_loop().time()
         if made is None:
             return "lost", f"no answer to the cancellation; {self._last_failure()}"
         if made.status in (200, 204):  # 204: it had ended already, and is forgotten
             job.state = "cancelled" if made.status == 200 else "deleted"
             return "cancelled", ""
-        if made.status == 404 and self.ledger.may_have_forgotten(job.accepted_s, now_s):
+        if made.status == 404 and self._may_have_forgotten(job):
             job.state = "gone"
             return "gone", ""
         if made.status == 404 and len(self.calls[-1].failures) > 0:  # the answer to the first attempt was lost
@@ -184,6 +186,9 @@ class JobClient:
         made = await self._call("DELETE", f"/v1/jobs/{job.id}")
         if made is not None and made.status in (204, 404):
             job.state = "deleted"
+
+    def _may_have_forgotten(self, job: Known) -> bool:
+        return self.ledger.may_have_forgotten(job.accepted_s, asyncio.get_running_loop().time(), route=self.route)
 
     async def _call(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Any:
         """The answer; None after all patience. Its attempts are kept."""

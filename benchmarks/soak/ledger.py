@@ -121,17 +121,24 @@ class Ledger:
         faults = self.kinds(start_s, end_s) - {CALM}
         return Violation(rule, what, round(end_s - self.origin_s, 1), tuple(sorted(faults)))
 
-    def may_have_forgotten(self, accepted_s: float, missed_s: float, *, margin_s: float = 2.0) -> bool:
-        """Whether Redis lost a job that was accepted then and missed later, by what it promises.
+    def may_have_forgotten(
+        self, accepted_s: float, missed_s: float, *, route: Route = "jobs", margin_s: float = 2.0
+    ) -> bool:
+        """Whether a job is lost that was accepted then and missed later, by what is promised.
 
-        Restarted empty it forgets all; killed, its log may lack what came in the last second (appendfsync everysec).
+        A Redis that restarts empty forgets all, as a service without one does; one that was killed may lack in its log
+        what came in the last second (appendfsync everysec).
         """
         for window in self.windows:
             if not window.start_s - margin_s < missed_s:
                 continue
-            if FAULTS[window.kind].forgets_jobs and accepted_s < window.lifted_s:
+            if FAULTS[window.kind].forgets == route and accepted_s < window.lifted_s:
                 return True
-            if window.kind == "redis_killed" and window.start_s - margin_s < accepted_s < window.lifted_s:
+            if (
+                route == "jobs"
+                and window.kind == "redis_killed"
+                and window.start_s - margin_s < accepted_s < window.lifted_s
+            ):
                 return True
         return False
 

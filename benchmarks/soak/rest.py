@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import cast
 
 import psutil
 
-from backend.processes.forward import MAX_IDLE
+from benchmarks.soak.alone import Alone
 from benchmarks.soak.caller import Patience, call
 from benchmarks.soak.cluster import PREFIX, Cluster, Replica
 from benchmarks.soak.http_client import HttpClient
@@ -18,14 +20,14 @@ from benchmarks.soak.ledger import Ledger
 
 SETTLE_S = 90.0  # for queues to empty and idle memory to be given back; a start more than enough
 _PROBE = Patience(5.0, 10.0)
-_TRIM_S = 12.0  # memory is given back ten seconds after the last page (docs/operations.md)
+_TRIM_S = 22.0  # memory is given back ten seconds after the last page (docs/operations.md), kept connections twice that
 _POLL_S = 1.0
 _ZERO = ("queue_jobs", "queue_tokens", "lanes_busy", "document_jobs_live")  # sums over their labels
 _QUEUES = (f"{PREFIX}:jobs:queue", f"{PREFIX}:jobs:kept", f"{PREFIX}:jobs:stops")  # these have no TTL
 _CLASSIFIERS = f"{PREFIX}:shared:classifiers"  # nor have these: the versions, and a key with the values of each
 _BOUNDED = ("resident_bytes", "files", "threads")
-# Over the count at the beginning: pools that grew to their limits, such as the connections of two HTTP workers.
-_EXTRA_FILES, _EXTRA_THREADS = 40 + 2 * MAX_IDLE, 12
+# Over the count at the beginning: pools that grew to their limits, such as the connections to Redis.
+_EXTRA_FILES, _EXTRA_THREADS = 40, 12
 _EXTRA_BYTES = 96 * 2**20  # the cache's 16 MiB and what allocators keep
 
 
@@ -37,6 +39,7 @@ class Footprint:
     files: int
     threads: int
     zombies: int
+    kinds_of_files: Mapping[str, int]  # sockets, pipes, …: who holds what is too much
 
 
 def footprint(pid: int) -> Footprint:
@@ -49,31 +52,49 @@ def footprint(pid: int) -> Footprint:
             resident += child.memory_full_info().uss
         except psutil.Error:  # it has just ended
             continue
-    return Footprint(resident, process.num_fds(), process.num_threads(), zombies)
+    kinds = Counter(_kind_of_file(link) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return Footprint(resident, kinds.total(), process.num_threads(), zombies, dict(sorted(kinds.items())))
+
+
+def _kind_of_file(link: Path) -> str:
+    """What an open file is: "socket", "pipe", "anon_inode", or the beginning of its path."""
+    try:
+        target = str(link.readlink())
+    except OSError:  # it has just been closed
+        return "closed"
+    return target.partition(":")[0] if not target.startswith("/") else "/".join(target.split("/")[:3])
 
 
 async def settled_footprints(replicas: list[Replica]) -> dict[str, Footprint]:
     """Of each replica, once idle memory was given back."""
     await asyncio.sleep(_TRIM_S)
-    return {f"replica-{replica.place + 1}": footprint(replica.pid) for replica in replicas}
+    return {replica.name: footprint(replica.pid) for replica in replicas}
 
 
 async def check_rest(
-    cluster: Cluster, ledger: Ledger, book: JobBook, before: Mapping[str, Footprint], memory_ratio: float
+    cluster: Cluster,
+    alone: Alone,
+    ledger: Ledger,
+    before: Mapping[str, Footprint],
+    *,
+    book: JobBook,
+    memory_ratio: float,
 ) -> dict[str, object]:
     """Enter whatever is not at rest into the ledger; the numbers for the result."""
     loop = asyncio.get_running_loop()
     now_s = loop.time()
-    busy = await _until_idle(cluster, loop.time() + SETTLE_S)
+    services = [*cluster.running, alone.running]
+    busy = await _until_idle(cluster, services, loop.time() + SETTLE_S)
     for what in busy:
         ledger.report("stuck", what, now_s, now_s)
-    after = await settled_footprints(cluster.running)
+    after = await settled_footprints(services)
     most = {name: max(getattr(each, name) for each in before.values()) for name in _BOUNDED}
     for name, each in after.items():
         for fault in footprint_faults(most, each, memory_ratio):
             ledger.report("left over", f"{name}: {fault}", now_s, now_s)
     keys = await check_redis(cluster, ledger, book)
     await _check_jobs(cluster, ledger, book)
+    await alone.check()
     return {
         "before": {name: asdict(each) for name, each in before.items()},
         "after": {name: asdict(each) for name, each in after.items()},
@@ -97,10 +118,10 @@ def footprint_faults(most: Mapping[str, int], after: Footprint, memory_ratio: fl
     return found
 
 
-async def _until_idle(cluster: Cluster, end_s: float) -> list[str]:
+async def _until_idle(cluster: Cluster, services: list[Replica], end_s: float) -> list[str]:
     """What is still busy when time is up; empty as soon as nothing is."""
     while True:
-        busy = [what for replica in cluster.running for what in await _busy(replica)]
+        busy = [what for replica in services for what in await _busy(replica)]
         lengths = {key: int(await cluster.admin.xlen(key)) for key in _QUEUES[:2]}
         busy += [f"{key} has {length} entries" for key, length in lengths.items() if length]
         if not busy or asyncio.get_running_loop().time() > end_s:
@@ -115,7 +136,7 @@ async def _busy(replica: Replica) -> list[str]:
         scraped = (await call(client, "GET", "/metrics", patience=_PROBE)).answer
     finally:
         client.close()
-    name = f"replica-{replica.place + 1}"
+    name = replica.name
     if ready is None or ready.status != 200 or scraped is None:
         return [f"{name} is not ready: {ready.body[:300]!r}" if ready else f"{name} is not ready"]
     values = sums(scraped.body.decode("utf-8"))

@@ -18,8 +18,8 @@ LATE = "504"
 FULL_DISK = "507"
 
 # The way of a request: through the proxy; the same, to /v1/jobs, which need Redis; or to one replica, past the proxy,
-# to teach it what all replicas share, which needs Redis too.
-Route = Literal["proxy", "jobs", "replica"]
+# to teach it what all replicas share, which needs Redis too; or to the service that has no Redis and no replica.
+Route = Literal["proxy", "jobs", "replica", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Fault:
     failures: frozenset[str] = frozenset()  # how an attempt may fail that takes any way
     redis_failures: frozenset[str] = frozenset()  # and how one that needs Redis
     replica_failures: frozenset[str] = frozenset()  # and how one that asks a replica past the proxy
-    forgets_jobs: bool = False  # Redis comes back without the jobs
+    alone_failures: frozenset[str] = frozenset()  # and how one of the service without Redis: no other fault excuses it
+    forgets: Route | None = None  # of which way the jobs are gone afterwards
 
 
 _STOPPED = frozenset({CUT_OFF, BAD_GATEWAY, AWAY, LATE})  # a process died with requests in it
@@ -49,7 +50,10 @@ FAULTS: Mapping[str, Fault] = {
     "replica_frozen": Fault("a replica's service process frozen (SIGSTOP) for 8 s", (8, 8), _STOPPED),
     "worker_frozen": Fault("an HTTP worker of a replica frozen (SIGSTOP), until it is replaced", (15, 15), _STOPPED),
     "redis_killed": Fault("Redis killed (SIGKILL), started again with its log", (1, 6), redis_failures=_AWAY),
-    "redis_emptied": Fault("Redis killed, started again empty", (1, 3), redis_failures=_AWAY, forgets_jobs=True),
+    "redis_emptied": Fault("Redis killed, started again empty", (1, 3), redis_failures=_AWAY, forgets="jobs"),
+    "redis_failover": Fault(
+        "a replica of Redis promoted, the old master read-only for 8 s", (8, 8), redis_failures=_AWAY
+    ),
     "redis_paused": Fault("Redis frozen (SIGSTOP) for 10 s", (10, 10), redis_failures=_AWAY),
     "redis_full": Fault("Redis full (`maxmemory`, `noeviction`)", (5, 10), redis_failures=_AWAY),
     "disk_full": Fault("the disk of `STATE_DIR` full", (8, 12), replica_failures=frozenset({AWAY, FULL_DISK})),
@@ -57,7 +61,15 @@ FAULTS: Mapping[str, Fault] = {
     "reader_killed": Fault("every process that parses files killed (SIGKILL)", (0, 0), _AWAY),
     "stalled_clients": Fault("12 clients that send half a body or do not read their answer", (10, 15)),
     "hostile_files": Fault("a burst of broken and hostile files", (6, 10)),
-    "overload": Fault("ten times the texts and scans", (8, 12), frozenset({AWAY, LATE})),
+    "overload": Fault(
+        "ten times the texts and scans", (8, 12), frozenset({AWAY, LATE}), alone_failures=frozenset({AWAY, LATE})
+    ),
+    "alone_killed": Fault(
+        "the service without Redis killed (SIGKILL), then started again",
+        (0, 0),
+        alone_failures=_STOPPED,
+        forgets="alone",
+    ),
 }
 
 
@@ -88,6 +100,10 @@ def excused(kinds: frozenset[str], failure: str, route: Route) -> bool:
         return True
     for kind in kinds - {CALM}:
         fault = FAULTS[kind]
+        if route == "alone":
+            if failure in fault.alone_failures:
+                return True
+            continue
         of_redis = fault.redis_failures if route != "proxy" else frozenset()
         of_replica = fault.replica_failures if route == "replica" else frozenset()
         if failure in fault.failures | of_redis | of_replica:

@@ -25,6 +25,7 @@ from benchmarks.soak.content import (
     known_texts,
     lesson,
     question_of,
+    recording_of,
     scan_of,
 )
 from benchmarks.soak.http_client import HttpClient
@@ -47,6 +48,7 @@ class Rates:
     jobs: float = 0.25
     lessons: float = 0.1
     hostile: float = 0.2
+    recordings: float = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,50 @@ class Sample:
     text: str
     essence: Any
     at_s: float
+
+
+class Streams:
+    """Begins requests as they arrive, whatever becomes of those before, and waits for them at the end."""
+
+    def __init__(self, ledger: Ledger, rng: random.Random) -> None:
+        self.lags_s: list[float] = []  # how late this process itself began requests
+        self._ledger, self._rng = ledger, rng
+        self._streams: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def start(self, rate: Callable[[], float], begin: Callable[[float], Awaitable[None]]) -> None:
+        """Begin one stream of ``rate()`` requests a second."""
+        self._streams.append(asyncio.create_task(self._arrivals(rate, begin)))
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        """Do this besides the streams."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    async def stop(self) -> None:
+        """Begin nothing more; wait for everything under way."""
+        for stream in self._streams:
+            stream.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _arrivals(self, rate: Callable[[], float], begin: Callable[[float], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            due_s += self._rng.expovariate(rate())
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
+            self.lags_s.append(loop.time() - due_s)
+            self.spawn(begin(due_s))
+
+    def _on_task_done(self, task: asyncio.Future[None]) -> None:
+        """A fault of the soak itself must not hide a request."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            now_s = asyncio.get_running_loop().time()
+            self._ledger.report("unaccounted", f"the soak's own client failed: {error!r}", now_s, now_s)
 
 
 class Traffic:
@@ -80,12 +126,10 @@ class Traffic:
         self.client, self.ledger, self.expected = HttpClient(port), ledger, expected
         self.book, self.samples = JobBook(), list[Sample]()
         self.boost = 1.0  # of texts and scans, while the overload lasts
-        self.lags_s: list[float] = []  # how late this process itself began requests
         self._rates, self._rng, self._replica_ports = rates, random.Random(f"traffic-{seed}"), replica_ports
+        self.streams = Streams(ledger, self._rng)
         self._texts, self._files, self._hostile = known_texts(), known_files(), itertools.cycle(hostile_files())
         self._numbers, self._fresh = itertools.count(), 0
-        self._streams: list[asyncio.Task[None]] = []
-        self._tasks: set[asyncio.Future[None]] = set()
 
     def start(self) -> None:
         rates = self._rates
@@ -95,43 +139,20 @@ class Traffic:
             (lambda: rates.jobs, self._job),
             (lambda: rates.lessons, self._lesson),
             (lambda: rates.hostile, self.hostile),
+            (lambda: rates.recordings, self._recording),
         )
-        self._streams = [asyncio.create_task(self._arrivals(rate, begin)) for rate, begin in streams]
+        for rate, begin in streams:
+            self.streams.start(rate, begin)
 
     def send_jobs(self, count: int) -> None:
         """Submit jobs now, besides those of the stream: a fault should meet some that run and some that wait."""
         for _ in range(count):
-            self._spawn(self._job(asyncio.get_running_loop().time()))
+            self.streams.spawn(self._job(asyncio.get_running_loop().time()))
 
     async def stop(self) -> None:
         """Send nothing more; wait for every request and job under way."""
-        for stream in self._streams:
-            stream.cancel()
-        await asyncio.gather(*self._streams, return_exceptions=True)
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.streams.stop()
         self.client.close()
-
-    async def _arrivals(self, rate: Callable[[], float], begin: Callable[[float], Awaitable[None]]) -> None:
-        loop = asyncio.get_running_loop()
-        due_s = loop.time()
-        while True:
-            due_s += self._rng.expovariate(rate())
-            await asyncio.sleep(max(0.0, due_s - loop.time()))
-            self.lags_s.append(loop.time() - due_s)
-            self._spawn(begin(due_s))
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Future[None]) -> None:
-        """A fault of the soak itself must not hide a request."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            now_s = asyncio.get_running_loop().time()
-            self.ledger.report("unaccounted", f"the soak's own client failed: {error!r}", now_s, now_s)
 
     async def _text(self, due_s: float) -> None:
         """A known text, or one that was never sent, in equal parts."""
@@ -147,6 +168,9 @@ class Traffic:
     async def _scan(self, due_s: float) -> None:
         name = f"slip-{self._rng.randrange(4)}"
         await self._ask(scan_of(name, self._files[name], self._nonce()), due_s, FILE)
+
+    async def _recording(self, due_s: float) -> None:
+        await self._ask(recording_of(self._nonce()), due_s, FILE)
 
     async def _job(self, due_s: float) -> None:
         name = self._rng.choice(sorted(self._files))
@@ -240,6 +264,7 @@ async def quiet_answers(port: int) -> dict[str, Any]:
     try:
         questions = [question_of(kind, text) for kind in dict.fromkeys(TEXT_KINDS) for text in known_texts()]
         questions += [scan_of(name, file, "expected") for name, file in known_files().items()]
+        questions.append(recording_of("expected"))
         for question in questions:
             answers[question.answer_key] = await quiet_answer(client, question)
     finally:

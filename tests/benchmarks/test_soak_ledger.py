@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.soak.ledger import GRACE_S, Attempt, Ledger, Request
-from benchmarks.soak.schedule import AWAY, CALM, CUT_OFF
+from benchmarks.soak.schedule import AWAY, CALM, CUT_OFF, excused
 from benchmarks.soak.summary import as_json, late_texts, rows
 
 
@@ -76,6 +76,16 @@ def test_which_jobs_redis_may_have_forgotten(fault, accepted_s, missed_s, expect
     ledger = ledger_of(faults=((fault, 10.0, 12.0),))
 
     assert expected is ledger.may_have_forgotten(accepted_s, missed_s)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"), [("alone_killed", True), ("redis_emptied", False), ("replica_killed", False)]
+)
+def test_the_service_without_redis_is_excused_by_its_own_death_alone(fault, expected):
+    ledger = ledger_of(faults=((fault, 10.0, 12.0),))
+
+    assert expected is ledger.may_have_forgotten(5.0, 20.0, route="alone")
+    assert expected is excused(frozenset({fault}), CUT_OFF, "alone")
 
 
 def test_a_fault_that_goes_on_counts_from_its_begin():
