@@ -122,9 +122,9 @@ def score_fields(truth: Truth, answer: Answer) -> Scores:
         is_right = all(scores.fields[name].right for name in KEY_FIELDS if name in truth["fields"])
         scores.bookable = Count(right=int(is_right), missed=int(not is_right))
     if "Items" in labelled:
-        scores.items, scores.whole_items = _item_counts(truth["items"], _rows(answer.fields.get("Items")))
+        scores.items, scores.whole_items = item_counts(truth["items"], _rows(answer.fields.get("Items")))
     if "TaxDetails" in labelled:
-        scores.taxes = _tax_count(truth, _rows(answer.fields.get("TaxDetails")))
+        scores.taxes = tax_count(truth, _rows(answer.fields.get("TaxDetails")))
     if "valid" in labelled:
         scores.flags.update((name, value, answer.flags.get(name)) for name, value in truth["valid"].items())
     return scores
@@ -163,7 +163,7 @@ def _field_count(truth: Truth, name: str, given: object) -> Count:
     return Count(wrong=int(not allowed))
 
 
-def _item_counts(expected: Sequence[Item], given: Sequence[Item]) -> tuple[Count, Count]:
+def item_counts(expected: Sequence[Item], given: Sequence[Item]) -> tuple[Count, Count]:
     """Items with the same amount and a similar description; those whose quantity and price are right too."""
     pairs = sorted(
         (-likeness, abs(row - other), row, other)
@@ -186,7 +186,7 @@ def _is_whole(item: Item, candidate: Item) -> bool:
     return all(_is_number(item[name], candidate.get(name)) for name in ("Quantity", "UnitPrice") if name in item)
 
 
-def _tax_count(truth: Truth, given: Sequence[Item]) -> Count:
+def tax_count(truth: Truth, given: Sequence[Item]) -> Count:
     """Rows with the same rate and amount, and base where both have one; those of rate 0 and of withholding aside."""
     left = [row for row in given if not _is_withholding(truth, row)]
     count = Count()

@@ -50,7 +50,7 @@ def test_confirmed_documents_become_papers(tmp_path: Path) -> None:
 
 def test_a_design_is_kept() -> None:
     """Papers of a supplier have its name and the same labels, and other data; those of another look otherwise."""
-    papers = [paper[0] for paper in papers_of_supplier(3, 3)]
+    papers = [paper.pages[0] for paper in papers_of_supplier(3, 3, digital=True)]
 
     names = [[word.text for word in paper.words if word.label == "VendorName"] for paper in papers]
     numbers = {word.text for paper in papers for word in paper.words if word.label == "InvoiceId"}

@@ -218,6 +218,9 @@ def _printed_fields(
         return replace(_with_ids(statement, Validity()), why=why, kind=kind)
     items, learned = find_items(pages, mark), read_learned(reader, pages, mark, document.text)
     money = _settled(pages, mark, items, learned, taught)
+    own = taught.items(pages, mark) if taught is not None else None
+    if taught is not None and own is not None and taught.prefers(own, items, money.fields):
+        items, money = own, _settled(pages, mark, own, learned, taught)
     found = [*find_parties(pages, kind), *find_header(pages, items), *money.fields]
     if items is not None:
         found.append(items.field)

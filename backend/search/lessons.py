@@ -12,7 +12,7 @@ from backend.files.einvoice.records import EInvoice
 from backend.files.pages import Box, Document, Page, TextLocation, Word
 from backend.files.visual_rows import page_rows
 from backend.invoices.corrections import LIST_COLUMNS
-from backend.invoices.records import Field
+from backend.invoices.records import Field, FieldRow
 from backend.invoices.structure import example_of
 from backend.invoices.taught.examples import ANY
 from backend.reasons import reasons_in
@@ -68,16 +68,19 @@ def _confirmed(fields: WireFields, read: WireFields) -> dict[str, Field]:
     """Fields as they are right; one that was corrected without a place does not stand where the reader looked."""
     found = _fields(fields)
     for name, field in fields.items():
-        moved = name in read and name in found and field["value"] != read[name]["value"]
+        moved = name in read and name not in LIST_COLUMNS and field["value"] != read[name]["value"]
         if moved and field["boxes"] == read[name]["boxes"]:
             found[name] = Field(name, field["value"], "", 1.0, "text", "")
     return found
 
 
 def _fields(wire: WireFields) -> dict[str, Field]:
-    return {name: _field(name, field) for name, field in wire.items() if name not in LIST_COLUMNS}
+    return {name: _field(name, field) for name, field in wire.items()}
 
 
 def _field(name: str, wire: Mapping[str, Any]) -> Field:
+    if name in LIST_COLUMNS:
+        rows = (FieldRow(tuple(_field(column, cell) for column, cell in row.items())) for row in wire["value"])
+        return Field(name, "", "", 1.0, "text", wire["why"], rows=tuple(rows))
     places = tuple(TextLocation(wire["page"], Box(*box)) for box in wire["boxes"] if wire["page"] is not None)
     return Field(name, wire["value"], wire["text"], 1.0, "text", wire["why"], places=places, valid=wire["valid"])

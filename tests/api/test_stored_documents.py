@@ -513,8 +513,8 @@ _PAPER = """Talleres Rovira, S.L.                      FACTURA
 NIF B12345674                              Nº factura: TR-{number}
 C/ Mayor 3, 08001 Barcelona                Fecha: {day}
                                            Recogida: {due}
-Concepto                                   Importe
-Revisión                                   {base}
+Concepto             Cantidad    Horas     Importe
+Revisión                   12        2      {base}
 Base imponible {base} €
 IVA 21 %       {tax} €
 TOTAL          {total} €
@@ -541,7 +541,8 @@ async def test_a_confirmed_correction_teaches_its_owner_alone(services: FakeServ
         mine: dict[str, Any] = {"headers": {"Authorization": "Bearer a"}}
         document_id = (await post(_MARCH, store="true"))["id"]
         unread = (await post(_JUNE))["fields"]
-        body = {"fields": {"DueDate": "2026-04-11"}}
+        lines = [{"Description": "Revisión", "Quantity": "2", "Amount": "150.00"}]
+        body = {"fields": {"DueDate": "2026-04-11", "Items": lines}}
         await client.patch(f"/v1/documents/{document_id}/fields", json=body, **mine)
         unconfirmed = (await post(_JUNE))["fields"]
         await client.post(f"/v1/documents/{document_id}/confirm", **mine)
@@ -554,4 +555,6 @@ async def test_a_confirmed_correction_teaches_its_owner_alone(services: FakeServ
     assert unread == unconfirmed == others == forgotten
     assert ("2026-06-20", "as in 1 confirmed invoice") == (taught["DueDate"]["value"], taught["DueDate"]["why"])
     assert taught["DueDate"]["boxes"]
+    quantities = [[line["Quantity"]["value"] for line in fields["Items"]["value"]] for fields in (unread, taught)]
+    assert ([["12"], ["2"]], "as in 1 confirmed invoice") == (quantities, taught["Items"]["why"])
     assert "2026-06-20" == asked.json()["fields"]["DueDate"]["value"]

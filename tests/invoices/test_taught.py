@@ -11,7 +11,7 @@ import orjson
 from backend.files.pages import Document
 from backend.files.text_files import document_of_text
 from backend.files.visual_rows import rows_of
-from backend.invoices.records import ExtractedFields, Field
+from backend.invoices.records import ExtractedFields, Field, FieldRow
 from backend.invoices.structure import fields_of
 from backend.invoices.taught.apply import keys_on
 from backend.invoices.taught.examples import SupplierExample, example_from, remember
@@ -158,3 +158,132 @@ def test_an_example_is_small() -> None:
 
     assert len(orjson.dumps(example.as_json())) < 10_000
     assert replace(example, spots=()).keys() == ()
+
+
+def test_a_date_in_a_form_that_nobody_knows() -> None:
+    """The order of its figures is learned, whatever stands between them, and whoever reads them otherwise."""
+    spaced = _taught(_document(day="12 03 2026"), {"InvoiceDate": "2026-03-12"})
+    american = _taught(_document(day="03.12.2026"), {"InvoiceDate": "2026-03-12"})
+
+    assert "2026-06-02" == _read(_document(**{**_NEXT, "day": "02 06 2026"}), spaced)["InvoiceDate"].value
+    assert "2026-06-02" == _read(_document(**{**_NEXT, "day": "06.02.2026"}), american)["InvoiceDate"].value
+
+
+def test_where_a_customers_address_ends() -> None:
+    """At the word behind it on the example: it may have a line more than there."""
+    blocks = {
+        "first": "Viviendas Roble\nPasaje Sur 4\n08020 Barcelona\nExpediente 12",
+        "next": "Torres Altas\nEdificio Norte\nAvenida Mar 18\n46001 Valencia\nExpediente 15",
+    }
+    first, following = (
+        _document(**{**values, "due": f"{values['due']}\n\nDestino\n{blocks[name]}\n"})
+        for name, values in (("first", _FIRST), ("next", {**_FIRST, **_NEXT}))
+    )
+    example = _taught(first, {"CustomerAddress": "Pasaje Sur 4, 08020 Barcelona", "CustomerName": "Viviendas Roble"})
+
+    found = _read(following, example)
+    assert "Torres Altas" == found["CustomerName"].value
+    assert "Edificio Norte, Avenida Mar 18, 46001 Valencia" == found["CustomerAddress"].value
+
+
+def test_a_supplier_without_an_address() -> None:
+    """What was removed of the supplier's own is on none of its papers, wherever something like it is read."""
+    example = _taught(_document(), {"VendorAddress": None})
+    elsewhere = _document(**{**_NEXT, "nif": f"{_FIRST['nif']}\nAvenida Mar 18, 46001 Valencia"})
+
+    assert "VendorAddress" in _read(elsewhere)
+    assert "VendorAddress" not in _read(elsewhere, example)
+
+
+_WITHHELD = {
+    "base": "150,00", "tax": "31,50 €\nPercepcion                   28,50", "total": "153,00",
+}  # fmt: skip
+
+
+def test_a_rate_that_is_not_printed() -> None:
+    """The rate of withholding is the supplier's, where it makes what is withheld; never where it does not."""
+    example = _taught(_document(**_WITHHELD), {"WithholdingAmount": "28.50", "WithholdingRate": "19", **_SUMS})
+    held = {**_NEXT, "tax": "63,00 €\nPercepcion                   57,00", "total": "306,00"}
+    other = {**held, "tax": "63,00 €\nPercepcion                   45,00", "total": "318,00"}
+
+    found = _read(_document(**held), example)
+    assert ("57.00", "19") == (found["WithholdingAmount"].value, found["WithholdingRate"].value)
+    rate = _read(_document(**other), example).get("WithholdingRate")
+    assert rate is None or rate.value == "15"
+
+
+_SUMS = {"SubTotal": "150.00", "TotalTax": "31.50", "InvoiceTotal": "153.00"}
+
+
+def _table(name: str, *rows: Mapping[str, str]) -> Field:
+    cells = (
+        FieldRow(tuple(Field(column, value, "", 1.0, "text", "") for column, value in row.items())) for row in rows
+    )
+    return Field(name, "", "", 1.0, "text", "", rows=tuple(cells))
+
+
+def _with_tables(document: Document, *tables: Field) -> SupplierExample:
+    """The example of a document whose tables were corrected, as it comes out of the store."""
+    read = {field.name: field for field in fields_of(document).fields}
+    example = remember(rows_of(document), "invoice", read, read | {table.name: table for table in tables})
+    assert example is not None
+    return example_from(orjson.loads(orjson.dumps(example.as_json())))
+
+
+def _rows(found: ExtractedFields, name: str) -> list[dict[str, str]]:
+    return [
+        {cell.name: cell.value for cell in row.fields}
+        for field in found.fields
+        if field.name == name
+        for row in field.rows
+    ]
+
+
+def test_a_corrected_table_teaches_its_columns() -> None:
+    """Which column is which, by their labels, wherever they stand on the next invoice."""
+    lines = "Faena             Cantidad  Horas     Neto\nRevisión                12      2   150,00"
+    more = "Faena    Cantidad   Horas    Neto\nPintura        14       1   50,00\nMontaje         9       5  250,00"
+    first, following = _document(lines=lines), _document(**{**_NEXT, "lines": more})
+    example = _with_tables(first, _table("Items", {"Description": "Revisión", "Quantity": "2", "Amount": "150.00"}))
+
+    assert ["14", "9"] == [row["Quantity"] for row in _rows(fields_of(following), "Items")]
+    found = fields_of(following, examples=[example])
+    assert ["1", "5"] == [row["Quantity"] for row in _rows(found, "Items")]
+    assert ["Pintura", "Montaje"] == [row["Description"] for row in _rows(found, "Items")]
+    assert [] == _rows(found, "Movements")
+    assert "as in 1 confirmed invoice" in [field.why for field in found.fields if field.name == "Items"]
+
+
+def test_lines_that_make_the_sums_stay() -> None:
+    """A column that somebody took for the amounts is not taught against the arithmetic of the next invoice."""
+    lines = "Faena             Cantidad  Horas     Neto\nRevisión                12      2   150,00"
+    more = "Faena             Cantidad  Horas     Neto\nPintura                 14      1   300,00"
+    example = _with_tables(_document(lines=lines), _table("Items", {"Description": "Revisión", "Amount": "12"}))
+
+    found = fields_of(_document(**{**_NEXT, "lines": more}), examples=[example])
+    assert ["300.00"] == [row["Amount"] for row in _rows(found, "Items")]
+
+
+def test_a_rate_of_tax_that_is_not_printed() -> None:
+    """It is in the tax row, where it makes the tax of the base; or the one that does."""
+    bare = {"total": "181,50", "lines": "Revisión   150,00", "tax": "31,50"}
+    first = document_of_text(_INVOICE.format(**{**_FIRST, **bare}).replace("Cuota (21)", "Cuota     "))
+    example = _with_tables(first, _table("TaxDetails", {"Type": "IVA", "Rate": "21", "Amount": "31.50"}))
+    row = {"Type": "IVA", "Rate": "21", "Base": "300.00", "Amount": "63.00"}
+    texts = [_INVOICE.format(**{**_FIRST, **_NEXT, "tax": tax, "total": total}).replace("Cuota (21)", "Cuota     ")
+             for tax, total in (("63,00", "363,00"), ("30,00", "330,00"), ("44,44", "344,44"))]  # fmt: skip
+    same, reduced, odd = (fields_of(document_of_text(text), examples=[example]) for text in texts)
+
+    assert [row] == _rows(same, "TaxDetails")
+    assert [row | {"Rate": "10", "Amount": "30.00"}] == _rows(reduced, "TaxDetails")
+    assert [] == _rows(odd, "TaxDetails")
+
+
+def test_an_example_of_an_older_release() -> None:
+    """What it kept and nobody needs is left; what it did not know is absent."""
+    kept = _taught(_document(), {"DueDate": "2026-04-11"}).as_json()
+    old = {"kind": kept["kind"], "spots": [{**spot, "month_first": None} for spot in kept["spots"]]}
+    for spot in old["spots"]:
+        del spot["form"], spot["rows"], spot["below"]
+
+    assert "2026-06-20" == _read(_document(**_NEXT), example_from(old))["DueDate"].value

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import NamedTuple
 
 from backend.models.fields_network import KINDS
 from tools.papers.sheet import MadeWord, Piece, Sheet, scan
@@ -215,6 +216,7 @@ class Paper:
     ) -> None:
         self.rng, self.kind = rng, kind
         self.noise = noise or rng  # of scanning
+        self.digital = False  # not scanned, whatever is drawn
         self.say = Speaker(rng)
         self.facts = facts or facts_of(kind, self.say)
         self.size = rng.choice((7.0, 8.0, 8.5, 9.0, 9.0, 10.0, 10.0, 11.0, 12.0))
@@ -1155,7 +1157,7 @@ class Placer:
                     [(paper.say.say("stamp"), "")],
                     paper.size * rng.uniform(1.5, 4),
                 )
-            if rng.random() < 0.35:
+            if rng.random() < 0.35 and not paper.digital:
                 scan(sheet, paper.noise)
         return [sheet.words for sheet in self.sheets]
 
@@ -1426,7 +1428,7 @@ class Design(random.Random):
         frame = inspect.currentframe()
         while frame is not None and frame.f_code is not _paper_of.__code__:
             if frame.f_code.co_filename.startswith(_HERE):
-                way += [frame.f_code.co_name, frame.f_code.co_firstlineno, frame.f_lasti]
+                way += [frame.f_code.co_qualname, frame.f_lasti]
             if frame.f_code is Speaker.__init__.__code__:
                 break
             frame = frame.f_back
@@ -1445,19 +1447,30 @@ _TRIES = 200  # until terms are the supplier's; the rarest are left as they come
 _SAME_BUYER = 0.5  # of its papers
 
 
-def papers_of_supplier(seed: int, count: int, kind: str = "invoice") -> list[list[MadePage]]:
-    """Papers of one supplier: one design, other goods, sums, dates and numbers on each."""
+class MadePaper(NamedTuple):
+    """A paper of a supplier."""
+
+    facts: Facts
+    pages: list[MadePage]
+
+
+def papers_of_supplier(seed: int, count: int, kind: str = "invoice", *, digital: bool = False) -> list[MadePaper]:
+    """Papers of one supplier: one design, other goods, sums, dates and numbers on each; some designs are scanned."""
     rng = random.Random(f"supplier {seed}")
     first = facts_of(kind, Speaker(Design(f"{seed}")).drawing_from(rng))
     found = []
     for index in range(count):
         data = random.Random(f"supplier {seed} {index}")
-        found.append(_paper_of(seed, kind, _facts_like(first, data, seed), data))
+        facts = _facts_like(first, data, seed)
+        found.append(MadePaper(facts, _paper_of(seed, facts, data, digital=digital)))
     return found
 
 
-def _paper_of(seed: int, kind: str, facts: Facts, data: random.Random) -> list[MadePage]:
-    pages = Paper(Design(f"{seed}"), kind, facts, data).pages()
+def _paper_of(seed: int, facts: Facts, data: random.Random, *, digital: bool) -> list[MadePage]:
+    kind = facts.kind
+    paper = Paper(Design(f"{seed}"), kind, facts, data)
+    paper.digital = digital
+    pages = paper.pages()
     for word in (word for page in pages for word in page if word.label in ("PurchaseOrder", "RectifiedInvoiceId")):
         word.text = "".join(data.choice("0123456789") if c.isdigit() else c for c in word.text)
     return [MadePage(words, 595.0, 842.0, kind, not number) for number, words in enumerate(pages) if words]

@@ -90,7 +90,7 @@ def _best_header(rows: Sequence[PieceRow], labels: Sequence[list[LabelMatch]], i
     if not labels[index]:
         return None
     single = _header(rows[index], labels[index], index, index)
-    if index + 1 == len(rows) or not _are_near(rows[index], rows[index + 1]) or _has_numbers(rows[index + 1]):
+    if index + 1 == len(rows) or not are_near(rows[index], rows[index + 1]) or _has_numbers(rows[index + 1]):
         return single
     if not all(map(_labels_of, rows[index + 1].row.cells)) and single is not None:
         return single
@@ -133,7 +133,8 @@ def has_long_number(row: PieceRow) -> bool:
     return any(sum(map(str.isdecimal, word.text)) >= _LONG_NUMBER for word in row.row.words)
 
 
-def _are_near(upper: PieceRow, lower: PieceRow) -> bool:
+def are_near(upper: PieceRow, lower: PieceRow) -> bool:
+    """Whether two rows may be one header."""
     height = max(upper.page.line_height, 1e-6)
     return (lower.top + lower.bottom - upper.top - upper.bottom) / 2 <= _NEXT_ROW * height
 

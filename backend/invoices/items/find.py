@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
@@ -29,6 +30,12 @@ class ItemLines:
 
     field: Field  # "Items", with its rows
     regions: Mapping[int, tuple[float, float]]  # page number -> top and bottom of header and lines, on the level page
+    reckoned: int  # how many lines' amounts are made by their other numbers
+
+    @property
+    def total(self) -> Decimal:
+        """The sum of the amounts."""
+        return sum((Decimal(c.value) for row in self.field.rows for c in row.fields if c.name == "Amount"), Decimal(0))
 
     def contains(self, page: int, middle: float) -> bool:
         """Whether a height of the levelled page is among the lines."""
@@ -45,18 +52,23 @@ def find_items(pages: Sequence[PageRows], mark: str) -> ItemLines | None:
     rows = [piece_rows(page, mark) for page in pages]
     table, implied = table_lines(rows), implied_lines(rows)
     if table is not None and (implied is None or table.reckoned >= implied.reckoned):
-        return _items(table.lines, table.tops, because("columns_labelled"))
+        return item_lines(table.lines, table.tops, because("columns_labelled"))
     lines = list_lines(rows)
     if implied is not None and (len(implied.lines), _named(implied.lines)) >= (len(lines), _named(lines)):
-        return _items(implied.lines, implied.tops, because("rows_multiply"))
-    return _items(lines, {}, because("rows_above_total")) if lines else None
+        return item_lines(implied.lines, implied.tops, because("rows_multiply"))
+    return item_lines(lines, {}, because("rows_above_total")) if lines else None
 
 
 def _named(lines: Sequence[Line]) -> int:
     return sum(bool(line.description) for line in lines)
 
 
-def _items(lines: Sequence[Line], tops: Mapping[int, float], why: str) -> ItemLines:
+def item_lines(lines: Sequence[Line], tops: Mapping[int, float], why: str) -> ItemLines:
+    """Lines as the field that they are.
+
+    Args:
+        tops: page number -> top of the header.
+    """
     regions: dict[int, tuple[float, float]] = {}
     for line in lines:
         number = line.page.page.number
@@ -65,7 +77,7 @@ def _items(lines: Sequence[Line], tops: Mapping[int, float], why: str) -> ItemLi
     rows = tuple(FieldRow(tuple(_fields(line))) for line in lines)
     score = sum(_score(line) for line in lines) / len(lines)
     field = Field("Items", "", "", round(score, 4), "text", why, rows=rows)
-    return ItemLines(field, regions)
+    return ItemLines(field, regions, sum(line.holds is True for line in lines))
 
 
 def _score(line: Line) -> float:

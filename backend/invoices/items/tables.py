@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations, takewhile
@@ -149,7 +149,8 @@ Entry = Line | PieceRow | None  # a line, a row of text, or a break between line
 
 def table_lines(pages: Sequence[Sequence[PieceRow]]) -> TableLines | None:
     """The lines of the document's table of goods, by the labels of its columns; None where there is no such table."""
-    return _best_table(pages, [(number, header) for number, rows in enumerate(pages) for header in find_headers(rows)])
+    headers = [(number, header) for number, rows in enumerate(pages) for header in find_headers(rows)]
+    return _best(filter(_is_credible, _tables(pages, headers)))
 
 
 def implied_lines(pages: Sequence[Sequence[PieceRow]]) -> TableLines | None:
@@ -157,18 +158,26 @@ def implied_lines(pages: Sequence[Sequence[PieceRow]]) -> TableLines | None:
     headers = [
         (number, header) for number, rows in enumerate(pages) if rows and (header := implied_header(rows)) is not None
     ]
-    return _best_table(pages, headers)
+    return _best(filter(_is_credible, _tables(pages, headers)))
 
 
-def _best_table(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]]) -> TableLines | None:
+def lines_below(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]]) -> TableLines | None:
+    """The lines of a table whose headers are known, each with the index of its page; None where there are none."""
+    return _best(_tables(pages, headers))
+
+
+def _best(tables: Iterable[TableLines]) -> TableLines | None:
+    return max(tables, key=_weight, default=None)
+
+
+def _tables(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]]) -> list[TableLines]:
     tables: list[TableLines] = []
     seen: list[Header] = []
     for _, header in headers:
         if len(seen) < _MOST_TABLES and not any(same_columns(header, other) for other in seen):
             seen.append(header)
             tables.append(_table(pages, headers, header))
-    tables = [table for table in tables if _is_credible(table)]
-    return max(tables, key=_weight, default=None)
+    return tables
 
 
 def _is_credible(table: TableLines) -> bool:

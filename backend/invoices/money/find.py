@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import NamedTuple
 
 from backend.files.pages import Word
@@ -237,7 +237,7 @@ def find_money(
     lines = money_lines(pages, mark, items)
     rows = tax_rows(lines)
     withheld = withholding_of(lines)
-    items_sum = _sum_of_items(items)
+    items_sum = None if items is None else items.total
     found = candidates(pages, lines, rows, items_sum, learned)
     balance = settle(found, rows, _withheld_candidate(withheld), items_sum)
     if balance.total is None or (balance.total.score < _ENOUGH and not balance.adds_up):
@@ -295,18 +295,6 @@ def _whole_base(balance: Balance) -> Number | None:
     if base is None or base.page is None or balance.extras or balance.tax_in_base:
         return None
     return base.numbers[0]
-
-
-def _sum_of_items(items: ItemLines | None) -> Decimal | None:
-    if items is None or not items.field.rows:
-        return None
-    try:
-        return sum(
-            (Decimal(cell.value) for row in items.field.rows for cell in row.fields if cell.name == "Amount"),
-            Decimal(0),
-        )
-    except InvalidOperation:
-        return None
 
 
 def _withheld_candidate(withheld: Withholding | None) -> Candidate | None:

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import takewhile
 
 from rapidfuzz.distance import Levenshtein
 
 from backend.abandoned import require_wanted
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import Kind as DocumentKind
+from backend.invoices.items.find import ItemLines
 from backend.invoices.money.candidates import Candidate
 from backend.invoices.money.labels import Kind
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.printed_field import printed_field
-from backend.invoices.records import TAX_IDS, Field
+from backend.invoices.records import TAX_IDS, Field, FieldRow
 from backend.invoices.taught.examples import KEYS, SAME_FOR_ALL, Spot, SupplierExample, key_of
 from backend.invoices.taught.printed import (
     AMOUNTS,
     DATES,
     NUMBERS,
+    RATES,
+    Extent,
     Printed,
     PrintedPages,
     plain,
     printed_pages,
     shape_of,
 )
+from backend.invoices.taught.tables import ColumnSpot, taught_items
 from backend.reasons import because
-from backend.text.patterns.date_order import DateOrder
 from backend.text.patterns.folding import letters_of
 
 _KINDS: Mapping[str, Kind] = {"SubTotal": "base", "TotalTax": "tax", "InvoiceTotal": "total", "AmountDue": "due"}
 _WEIGHT = 1.4  # among the scores of labels, of which the best is 1.25
 _LIKE = 0.72  # of 1: what stands as a value of an example stood
+_LIKE_PLACE = 0.9  # without words around it
 _MISTAKEN = 0.65
+_SAME_PLACE = 0.9  # so sure a place is that what was read elsewhere is not the value, although it was right before
 _AHEAD = 0.04  # of the next best value
 _FITS = 0.5  # share of an example's places that are found again
 _SCORE = 0.97
@@ -51,6 +58,7 @@ class Proposal:
     printed: Printed | None  # None for what is the same on all papers and not on this one
     value: str
     count: int  # examples that agree
+    likeness: float = 1.0  # 0 to 1, of its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +68,37 @@ class Taught:
     kind: DocumentKind
     proposals: Mapping[str, Proposal]
     wrong: tuple[Spot, ...]  # what the reader mistakes for a field
+    same: tuple[Spot, ...]  # all that is right on the examples, the latest first
     pages: PrintedPages
+    columns: tuple[tuple[ColumnSpot, ...], ...]  # of each example, the latest first
+    items_corrected: bool  # the reader had the lines of one wrong
+    taxes: tuple[tuple[str, str], ...]  # type and rate of tax rows that the reader does not see
 
     @property
     def corrected_amounts(self) -> bool:
         """Whether the reader had one wrong."""
         return any(name in _KINDS and proposal.spot.corrected for name, proposal in self.proposals.items())
+
+    def items(self, pages: Sequence[PageRows], mark: str) -> ItemLines | None:
+        """The lines of goods in the columns of the latest example that finds some."""
+        why = because("confirmed_invoice")
+        found = (taught_items(pages, mark, columns, why) for columns in self.columns)
+        return next((items for items in found if items is not None), None)
+
+    def prefers(self, own: ItemLines, read: ItemLines | None, fields: Sequence[Field]) -> bool:
+        """Whether its lines take the place of those that were read: never where these alone make the sums.
+
+        Of two that both do, or both do not, those of which more amounts are made by quantity and price.
+        """
+        if read is None:
+            return True
+        values = {field.name: Decimal(field.value) for field in fields if field.name in AMOUNTS}
+        sums = {values.get("SubTotal"), values.get("InvoiceTotal")}
+        sums.add(values.get("SubTotal", Decimal(0)) + abs(values.get("TotalDiscount", Decimal(0))))
+        ours, theirs = own.total in sums, read.total in sums
+        if ours and theirs:
+            return self.items_corrected and own.reckoned >= read.reckoned
+        return ours or (self.items_corrected and not theirs and own.reckoned > read.reckoned)
 
     def amounts(self) -> list[tuple[Kind, Candidate]]:
         """Its amounts as candidates of the settlement."""
@@ -103,9 +136,20 @@ def _of_supplier(pages: PrintedPages, examples: Sequence[SupplierExample]) -> tu
     found: dict[str, Proposal] = {}
     share = 0.0
     for example in examples:
-        own = {spot.name: proposal for spot in example.spots if not spot.wrong and (proposal := _proposal(pages, spot))}
-        moving = [spot for spot in example.spots if spot.printed and not spot.wrong and spot.name not in SAME_FOR_ALL]
-        share = max(share, sum(spot.name in own for spot in moving) / len(moving) if moving else 1.0)
+        own: dict[str, Proposal] = {}
+        taken: set[int] = set()  # of the names and addresses: a word is of one
+        mistaken = {spot.name: spot for spot in example.spots if spot.wrong}
+        for spot in sorted(example.spots, key=lambda spot: spot.name.endswith("Address")):
+            if not spot.wrong and (proposal := _proposal(pages, spot, mistaken.get(spot.name), taken)) is not None:
+                own[spot.name] = proposal
+                if spot.name.startswith(("Vendor", "Customer")) and proposal.printed is not None:
+                    taken.update(map(id, proposal.printed.words))
+                    if spot.name.endswith("Name"):  # another one on each paper: no words that an address is below
+                        pages.without(proposal.printed.words, proposal.printed.page.page.number)
+        right = [spot for spot in example.spots if spot.printed and not spot.wrong]
+        moving = {spot.place: False for spot in right if spot.name not in SAME_FOR_ALL}  # whether it is found again
+        moving.update((spot.place, True) for spot in right if spot.name in own and spot.place in moving)
+        share = max(share, sum(moving.values()) / len(moving) if moving else 1.0)
         for name, proposal in own.items():
             known = found.get(name)
             if known is None:
@@ -114,7 +158,11 @@ def _of_supplier(pages: PrintedPages, examples: Sequence[SupplierExample]) -> tu
                 spot = replace(known.spot, corrected=known.spot.corrected or proposal.spot.corrected)
                 found[name] = replace(known, spot=spot, count=known.count + 1)
     wrong = tuple(spot for example in examples for spot in example.spots if spot.wrong)
-    return share, Taught(examples[0].kind, found, wrong, pages)
+    same = tuple(spot for example in examples for spot in example.spots if not spot.wrong)
+    columns = tuple(example.columns for example in examples if example.columns)
+    corrected = any(example.items_corrected for example in examples)
+    taxes = tuple(dict.fromkeys(tax for example in examples for tax in example.taxes))
+    return share, Taught(examples[0].kind, found, wrong, same, pages, columns, corrected, taxes)
 
 
 _LONGEST_NAME, _LONGEST_IBAN_WORDS, _MOST_KEYS = 10, 9, 400
@@ -128,7 +176,9 @@ def keys_on(pages: Sequence[PageRows]) -> list[str]:
             texts = [letters_of(word.text.rpartition(":")[2]) for word in cell.words]
             for first in range(min(len(texts), 3 * _LONGEST_NAME)):
                 if first == 0 or cell.words[first - 1].text.endswith((":", "·", "-", "|", ",")):
-                    found[key_of("VendorName", "".join(texts[first : first + _LONGEST_NAME]))] = None
+                    rest = texts[first : first + _LONGEST_NAME]
+                    for name in (rest, list(takewhile(bool, rest))):  # the cell's, or up to a mark between two
+                        found[key_of("VendorName", "".join(name))] = None
                 for last in range(first + 1, min(len(texts), first + _LONGEST_IBAN_WORDS) + 1):
                     text = "".join(texts[first:last])
                     if len(text) > 34 or sum(map(str.isdecimal, text)) * 3 < len(text):
@@ -141,13 +191,14 @@ def keys_on(pages: Sequence[PageRows]) -> list[str]:
     return list(found)[: 4 * _MOST_KEYS]
 
 
-def _proposal(pages: PrintedPages, spot: Spot) -> Proposal | None:
+def _proposal(pages: PrintedPages, spot: Spot, wrong: Spot | None, taken: set[int]) -> Proposal | None:
+    """The value that stands as the example's, and not as what the reader took for it there."""
     require_wanted()
     if spot.name in SAME_FOR_ALL:
         options = pages.find(spot.value) if spot.printed else []
         printed = max(options, key=lambda option: _likeness(spot, option), default=None)
         return Proposal(spot, printed, spot.value, 1)
-    if not spot.printed:
+    if spot.name in RATES or not spot.printed:
         return None
     if spot.name.startswith("Customer"):
         same = max(
@@ -155,16 +206,20 @@ def _proposal(pages: PrintedPages, spot: Spot) -> Proposal | None:
         )
         if same is not None:
             return Proposal(spot, same[1], spot.value, 1)
-        if spot.name.endswith("Address"):
-            return None
-    scored = sorted(((_likeness(spot, option), option) for option in _options(pages, spot)), key=lambda pair: -pair[0])
-    if not scored or scored[0][0] < _LIKE:
+    is_party = spot.name.startswith("Customer")
+    free = (one for one in _options(pages, spot) if not is_party or taken.isdisjoint(map(id, one.words)))
+    scored = [(_likeness(spot, option), option) for option in free]
+    if wrong is not None:
+        scored = [(score, option) for score, option in scored if _likeness(wrong, option) <= score]
+    scored.sort(key=lambda pair: -pair[0])
+    is_named = any(word.strip("0%") for word in (*spot.before, *spot.above))
+    if not scored or scored[0][0] < (_LIKE if is_named else _LIKE_PLACE):
         return None
     best = scored[0]
     others = [score for score, option in scored[1:] if option.value != best[1].value]
     if others and others[0] > best[0] - _AHEAD:
         return None
-    return Proposal(spot, best[1], best[1].value, 1)
+    return Proposal(spot, best[1], best[1].value, 1, best[0])
 
 
 def _options(pages: PrintedPages, spot: Spot) -> Iterator[Printed]:
@@ -174,17 +229,23 @@ def _options(pages: PrintedPages, spot: Spot) -> Iterator[Printed]:
         whole = "." not in spot.value  # an amount of cents is not taken for one without
         yield from (one for one in pages.amounts() if one.number is not None and (one.number.decimals > 0) != whole)
     elif spot.name in DATES:
-        yield from pages.dates(None if spot.month_first is None else DateOrder(spot.month_first, settled=True))
+        yield from pages.dates(spot.form)
     elif spot.name in TAX_IDS:
         for count in range(1, _MOST_PARTS + 1):
             yield from (option for option in pages.tax_ids(count) if option.valid is not False or count == words)
     elif spot.name in NUMBERS:
         yield from _numbers(pages, spot, words)
     else:
-        for option in pages.texts(spot.before[0] if spot.before else ""):
-            cut = _cut(option, spot.after)
-            if value := clean_name(" ".join(word.text for word in cut.words).strip(" ,;:·|-")):
-                yield cut._replace(value=value)
+        is_address = spot.name.endswith("Address")
+        marks, postcode = (
+            any(not plain(word) for word in spot.printed.split()),
+            is_address and _has_postcode(spot.value),
+        )
+        extent = Extent(spot.rows, spot.after, spot.below, is_address or marks, postcode)
+        for option in pages.blocks(spot.before[0] if spot.before else "", extent):
+            value = _text_of(spot, option)
+            if value and (not postcode or _has_postcode(value)):
+                yield pages.around(option)._replace(value=value) if is_address else option._replace(value=value)
 
 
 def _numbers(pages: PrintedPages, spot: Spot, count: int) -> Iterator[Printed]:
@@ -198,17 +259,21 @@ def _numbers(pages: PrintedPages, spot: Spot, count: int) -> Iterator[Printed]:
             yield option._replace(value=option.value[len(head) : len(option.value) - len(tail)])
 
 
-def _cut(option: Printed, after: str) -> Printed:
-    """A text up to the word that stood behind it, or a mark between two."""
-    for index, word in enumerate(option.words):
-        if index and (not plain(word.text) or (after and plain(word.text) == after)):
-            words = option.words[:index]
-            return option._replace(words=words, after=after)
-    return option
+def _text_of(spot: Spot, option: Printed) -> str:
+    """A block as a name or an address is written."""
+    if spot.name.endswith("Address"):
+        return ", ".join(line.strip(" ,·-|") for line in option.value.split("\n"))
+    text = option.value.replace("\n", " ").strip(" ,;:·|-")
+    return clean_name(text) or text
 
 
-_MOST_PARTS = 3  # of a tax number that is printed in groups
+def _has_postcode(text: str) -> bool:
+    return re.search(r"\d{4}", text) is not None
+
+
+_MOST_PARTS = 4  # of a tax number that is printed in groups
 _NEAREST = (1.0, 0.6, 0.3, 0.2)
+_LONGER = 0.92  # of the likeness, where more words stand before a value
 _BARE = 0.25  # weight of a word without letters
 _X, _Y = 0.05, 0.2  # widths of the page from which a place is another one
 
@@ -216,6 +281,8 @@ _X, _Y = 0.05, 0.2  # widths of the page from which a place is another one
 def _likeness(spot: Spot, option: Printed) -> float:
     """0 to 1: how much a printed value stands as the example's did."""
     before, above = words_alike(spot.before, option.before), words_alike(spot.above, option.above)
+    if before is not None and len(spot.before) < len(option.before):
+        before *= _LONGER  # a longer label, perhaps: "Total a pagar" for "A pagar"
     aside = min(
         abs(spot.place.left - option.place.left),
         abs(spot.place.right - option.place.right),
@@ -223,13 +290,23 @@ def _likeness(spot: Spot, option: Printed) -> float:
     )
     x = max(0.0, 1 - aside / _X)
     y = max(0.0, 1 - min(abs(spot.place.top - option.place.top), abs(spot.place.end - option.place.end)) / _Y)
-    shape = shape_of(spot.printed) == shape_of(" ".join(word.text for word in option.words))
+    shape = _form_alike(spot, option)
     if before is None and above is None:
         return (2 * x + 2 * y + shape) / 5
     best, other = max(before or 0.0, above or 0.0), min(before or 0.0, above or 0.0)
     if before is None or above is None:
-        return (3 * best + 2 * x + y + shape) / 7
-    return (3 * best + other + 2 * x + y + shape) / 8
+        return (6 * best + 2 * x + y + shape) / 10
+    return (6 * best + other + 2 * x + y + shape) / 11
+
+
+def _form_alike(spot: Spot, option: Printed) -> float:
+    """0 to 1: whether a value is written like another; numbers of documents are as long, too."""
+    one, other = spot.printed, " ".join(word.text for word in option.words)
+    if spot.name in TAX_IDS:
+        return float(len(letters_of(one)) == len(letters_of(other)))
+    if shape_of(one) != shape_of(other):
+        return 0.0
+    return 1.0 if spot.name not in NUMBERS or abs(len(one) - len(other)) <= 1 else 0.5
 
 
 def words_alike(known: Sequence[str], words: Sequence[str]) -> float | None:
@@ -273,19 +350,66 @@ def applied(taught: Taught, fields: Mapping[str, Field], *, adds_up: bool | None
             found[name] = replace(
                 field, value=proposal.value, score=_SCORE, why=_why(proposal), valid=valid, repair=None
             )
-        elif _may_be(proposal, field, adds_up):
+        elif _may_be(proposal, field, adds_up, name == "AmountDue" and _is_due(taught, proposal, fields)):
             found[name] = _field(name, proposal, fields)
-    for spot in taught.wrong:
+    named = {spot.name for spot in taught.same if spot.name.endswith(("Name", "Address"))}
+    for spot in (spot for spot in taught.wrong if spot.name not in named):  # of those a part stood there, perhaps
         field = fields.get(spot.name)
         sums = adds_up and spot.name in AMOUNTS
         if (
             field is not None
             and spot.name not in taught.proposals
             and not sums
-            and _is_mistake(taught.pages, spot, field)
+            and (spot.name.startswith("Vendor") or _is_mistake(taught.pages, spot, field))
         ):
             found.pop(spot.name, None)
-    return found
+    computed = (_withholding_rate(taught, found), _tax_row(taught, found))
+    return found | {field.name: field for field in computed if field is not None}
+
+
+def _tax_row(taught: Taught, fields: Mapping[str, Field]) -> Field | None:
+    """The row of the one rate of tax, which the supplier's papers do not print, where it makes the tax of the base."""
+    base, tax = fields.get("SubTotal"), fields.get("TotalTax")
+    if "TaxDetails" in fields or not taught.taxes or base is None or tax is None or not Decimal(base.value):
+        return None
+    share = 100 * Decimal(tax.value) / Decimal(base.value)
+    rates = [*taught.taxes, (taught.taxes[0][0], f"{share.quantize(_STEP).normalize():f}")]
+    exact = _CENT * 100 / abs(Decimal(base.value))  # as exactly as cents say it
+    kind, rate = next((one for one in rates if abs(Decimal(one[1]) - share) <= exact < _STEP), ("", ""))
+    if not rate:
+        return None
+    why = because("confirmed_invoice")
+    told = [Field("Type", kind, "", _SCORE, "computed", why)] if kind else []
+    told.append(Field("Rate", rate, "", _SCORE, "computed", why))
+    row = FieldRow((*told, replace(base, name="Base"), replace(tax, name="Amount")))
+    return Field("TaxDetails", "", "", _SCORE, "computed", why, rows=(row,))
+
+
+def _is_due(taught: Taught, proposal: Proposal, fields: Mapping[str, Field]) -> bool:
+    """Whether an amount is the total without what is withheld."""
+    total, withheld = (
+        fields.get("InvoiceTotal"),
+        fields.get("WithholdingAmount") or taught.proposals.get("WithholdingAmount"),
+    )
+    if total is None or withheld is None:
+        return False
+    return abs(abs(Decimal(total.value)) - abs(Decimal(withheld.value)) - abs(Decimal(proposal.value))) <= _CENT
+
+
+def _withholding_rate(taught: Taught, fields: Mapping[str, Field]) -> Field | None:
+    """The rate of the supplier's papers, where that makes what is withheld, and the one that was read does not."""
+    base, amount = fields.get("SubTotal"), fields.get("WithholdingAmount")
+    known = next((spot for spot in taught.same if spot.name in RATES), None)
+    if known is None or base is None or amount is None:
+        return None
+
+    def makes(rate: str) -> bool:
+        return abs(abs(Decimal(base.value) * Decimal(rate)) / 100 - abs(Decimal(amount.value))) <= _CENT
+
+    read = fields.get(known.name)
+    if not makes(known.value) or (read is not None and makes(read.value)):
+        return None
+    return Field(known.name, known.value, "", _SCORE, "computed", because("confirmed_invoice"))
 
 
 def _is_same(name: str, value: str, other: str) -> bool:
@@ -294,11 +418,12 @@ def _is_same(name: str, value: str, other: str) -> bool:
     return value == other
 
 
-def _may_be(proposal: Proposal, field: Field | None, adds_up: bool | None) -> bool:
+def _may_be(proposal: Proposal, field: Field | None, adds_up: bool | None, is_due: bool) -> bool:
     name, printed = proposal.spot.name, proposal.printed
-    if name in AMOUNTS and adds_up and (field is not None or name in _KINDS):
+    if name in AMOUNTS and adds_up and (field is not None or name in _KINDS) and not is_due:
         return False
-    if field is not None and not proposal.spot.corrected and (name in AMOUNTS or _overlap(printed, field)):
+    is_unsure = name in AMOUNTS or proposal.likeness < _SAME_PLACE
+    if field is not None and not proposal.spot.corrected and (is_unsure or _overlap(printed, field)):
         return False
     if name in TAX_IDS and field is not None and field.valid is True and is_valid(proposal.value) is not True:
         return False
@@ -317,6 +442,8 @@ def _is_misread(name: str, proposal: Proposal, field: Field) -> bool:
 
 
 _NEARLY = 0.75
+_CENT = Decimal("0.01")
+_STEP = Decimal("0.1")  # between rates of tax, at least
 
 
 def _overlap(printed: Printed | None, field: Field) -> bool:

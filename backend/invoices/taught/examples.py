@@ -7,26 +7,34 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from backend.files.pages import Box
 from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import Kind
-from backend.invoices.items.find import find_items
+from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.records import TAX_IDS, Field
 from backend.invoices.taught.printed import (
     AMOUNTS,
+    DATE_FORMS,
     DATES,
     NAMES,
     NUMBERS,
+    RATES,
     Place,
     Printed,
     PrintedPages,
+    date_of,
     printed_pages,
 )
+from backend.invoices.taught.tables import ColumnSpot, columns_of
 from backend.reasons import reasons_in
-from backend.text.patterns.date_order import DateOrder
 from backend.text.patterns.folding import letters_of
 
 SAME_FOR_ALL = ("VendorName", "VendorTaxId", "VendorAddress", "MerchantName", "IBAN", "CurrencyCode")  # of a supplier
-TAUGHT = (*AMOUNTS, *DATES, *NUMBERS, *TAX_IDS, *NAMES, "VendorAddress", "CustomerAddress", "IBAN", "CurrencyCode")
+TAUGHT = (
+    *AMOUNTS, *RATES, *DATES, *NUMBERS, *TAX_IDS, *NAMES, "VendorAddress", "CustomerAddress", "IBAN", "CurrencyCode",
+)  # fmt: skip
+_ANYWHERE = (*SAME_FOR_ALL, *RATES)  # known though they are not printed
+_MOST_RATES = 8
 _LONGEST = 200  # characters of a value that is kept
 
 
@@ -47,7 +55,9 @@ class Spot:
     place: Place = NOWHERE
     corrected: bool = False  # the reader alone had it wrong
     wrong: bool = False
-    month_first: bool | None = None  # of a date that has two readings
+    form: str = ""  # of a date: the order of its figures, where only one makes its value
+    rows: int = 1  # lines that the value takes
+    below: str = ""  # the first word of the line below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,9 @@ class SupplierExample:
 
     kind: Kind
     spots: tuple[Spot, ...]
+    columns: tuple[ColumnSpot, ...] = ()  # of its lines of goods
+    items_corrected: bool = False  # the reader alone had its lines wrong
+    taxes: tuple[tuple[str, str], ...] = ()  # type and rate of its tax rows, where the reader alone had none
 
     def keys(self) -> tuple[str, ...]:
         """By what its supplier is known: each is looked for on later pages."""
@@ -64,7 +77,13 @@ class SupplierExample:
 
     def as_json(self) -> dict[str, Any]:
         """As it is kept."""
-        return {"kind": self.kind, "spots": [_spot_json(spot) for spot in self.spots]}
+        return {
+            "kind": self.kind,
+            "spots": [_spot_json(spot) for spot in self.spots],
+            "columns": [asdict(column) for column in self.columns],
+            "items_corrected": self.items_corrected,
+            "taxes": self.taxes,
+        }
 
 
 ANY = "any"  # a key that every example has: whether there is one at all
@@ -82,7 +101,10 @@ def key_of(name: str, value: str) -> str:
 
 def example_from(kept: Mapping[str, Any]) -> SupplierExample:
     """The example that was kept as `SupplierExample.as_json`."""
-    return SupplierExample(kept["kind"], tuple(_spot_from(spot) for spot in kept["spots"]))
+    columns = (ColumnSpot(**{**column, "label": tuple(column["label"])}) for column in kept.get("columns", ()))
+    spots = (_spot_from(spot) for spot in kept["spots"])
+    taxes = tuple((name, rate) for name, rate in kept.get("taxes", ()))
+    return SupplierExample(kept["kind"], tuple(spots), tuple(columns), kept.get("items_corrected", False), taxes)
 
 
 def _spot_json(spot: Spot) -> dict[str, Any]:
@@ -91,7 +113,8 @@ def _spot_json(spot: Spot) -> dict[str, Any]:
 
 def _spot_from(kept: Mapping[str, Any]) -> Spot:
     lists = {"before": tuple(kept["before"]), "above": tuple(kept["above"]), "place": Place(*kept["place"])}
-    return Spot(**{**kept, **lists})
+    known = {name: value for name, value in kept.items() if name in Spot.__dataclass_fields__}  # of other releases, too
+    return Spot(**{**known, **lists})
 
 
 def remember(
@@ -107,34 +130,67 @@ def remember(
         confirmed: its fields as they are right, with their places where those are known.
     """
     printed = printed_pages(pages)
-    items = find_items(pages, printed.mark)
-
-    def is_among_items(found: Printed) -> bool:
-        height = (found.place.top + found.place.bottom) / 2 * found.page.page.width
-        return items is not None and items.contains(found.page.page.number, height)
-
+    places = _places_of(printed, confirmed, find_items(pages, printed.mark))
     spots: list[Spot] = []
     for name in TAUGHT:
-        right, was = confirmed.get(name), read.get(name)
+        right, was, place = confirmed.get(name), read.get(name), places.get(name)
         wrong = right is not None and (was is None or was.value != right.value)
-        given = was is not None and any(reason["code"] in _AS_IN for reason in reasons_in(was.why)[:1])
-        corrected = wrong or given
+        corrected = wrong or (was is not None and _is_given(was))
         if right is not None and right.valid is False:
             continue
-        if right is not None and len(right.value) <= _LONGEST:
-            options = _places(printed, right)
-            options = [option for option in options if not is_among_items(option)] or options
-            place = (options[-1] if name in AMOUNTS else options[0]) if options else None
-            if place is not None or name in SAME_FOR_ALL:
-                spots.append(_spot(printed, right, place, corrected=corrected))
+        if right is not None and (place is not None or (name in _ANYWHERE and len(right.value) <= _LONGEST)):
+            spots.append(_spot(printed, right, place, corrected=corrected))
         if was is not None and was.places and (right is None or wrong):
             mistaken = _at_its_place(printed, was)
             if mistaken is not None and (
                 right is None or all(mistaken.words != s.words for s in _places(printed, right))
             ):
                 spots.append(_spot(printed, was, mistaken, wrong=True))
-    example = SupplierExample(kind, tuple(spots))
+    was, right = read.get("Items"), confirmed.get("Items")
+    columns = columns_of(printed.pages, printed.mark, right)
+    wrong = _values(was) != _values(right) or (was is not None and _is_given(was))
+    taxes = _values(confirmed.get("TaxDetails"))
+    known = read.get("TaxDetails")
+    given = [] if known is not None and not _is_given(known) else taxes
+    rates = tuple((row.get("Type", ""), row["Rate"]) for row in given if "Rate" in row)
+    example = SupplierExample(kind, tuple(spots), columns, wrong, rates[:_MOST_RATES])
     return example if example.keys() else None
+
+
+def _is_given(read: Field) -> bool:
+    """Whether examples gave a value: the reader alone did not."""
+    return any(reason["code"] in _AS_IN for reason in reasons_in(read.why)[:1])
+
+
+def _values(table: Field | None) -> list[dict[str, str]]:
+    return [] if table is None else [{cell.name: cell.value for cell in row.fields} for row in table.rows]
+
+
+def _places_of(printed: PrintedPages, confirmed: Mapping[str, Field], items: ItemLines | None) -> dict[str, Printed]:
+    """Where each value stands; words that are other ones on each paper do not count as words around it then."""
+
+    def is_goods(page: int, box: Box) -> bool:
+        return items is not None and items.contains(page, (box.top + box.bottom) / 2)
+
+    found: dict[str, Printed] = {}
+    for name in TAUGHT:
+        right = confirmed.get(name)
+        if right is None or right.valid is False or len(right.value) > _LONGEST:
+            continue
+        options = _places(printed, right)
+        options = [option for option in options if not is_goods(option.page.page.number, option.box)] or options
+        if name in DATES:  # of two fields with one value each has its own
+            options = [one for one in options if all(one.words != other.words for other in found.values())] or options
+        if options:
+            found[name] = options[-1] if name in AMOUNTS else options[0]
+    for place in (place for name, place in found.items() if name not in _ANYWHERE):
+        printed.without(place.words, place.page.page.number)
+    for page in printed.pages:
+        own = {word.start for place in found.values() if place.page is page for word in place.words}
+        for row in page.rows:
+            if is_goods(page.page.number, row.box) and own.isdisjoint(word.start for word in row.words):
+                printed.without(row.words, page.page.number)
+    return found
 
 
 def _spot(
@@ -142,23 +198,13 @@ def _spot(
 ) -> Spot:
     if found is None:
         return Spot(field.name, field.value, "", corrected=corrected)
+    found = pages.around(found)
     text = " ".join(word.text for word in found.words)[:_LONGEST]
-    order = _order_of(pages, field, found) if field.name in DATES else None
+    forms = [form for form in DATE_FORMS if date_of(text, form) == field.value] if field.name in DATES else []
     return Spot(
         field.name, field.value[:_LONGEST], text, found.before, found.above, found.after, found.place, corrected, wrong,
-        order,
+        forms[0] if len(forms) == 1 else "", found.rows, found.below,
     )  # fmt: skip
-
-
-def _order_of(pages: PrintedPages, field: Field, found: Printed) -> bool | None:
-    """Whether the month comes first, where a date has two readings."""
-    fitting = [
-        month_first
-        for month_first in (False, True)
-        for date in pages.dates(DateOrder(month_first, settled=True))
-        if date.words == found.words and date.value == field.value
-    ]
-    return fitting[0] if len(fitting) == 1 else None
 
 
 def _places(pages: PrintedPages, field: Field) -> list[Printed]:
@@ -169,8 +215,7 @@ def _places(pages: PrintedPages, field: Field) -> list[Printed]:
     if field.name in AMOUNTS:
         return [found for found in pages.amounts() if _same_amount(found.value, field.value)]
     if field.name in DATES:
-        orders = (DateOrder(month_first=False, settled=True), DateOrder(month_first=True, settled=True))
-        return [found for order in orders for found in pages.dates(order) if found.value == field.value]
+        return [found for form in ("", *DATE_FORMS) for found in pages.dates(form) if found.value == field.value]
     return pages.find(field.value)
 
 

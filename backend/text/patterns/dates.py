@@ -72,21 +72,21 @@ _MONTH_NAMES = (
     "noviembre nov november",
     "diciembre dic december dec",
 )
-# Catalan, French, German, Italian, Portuguese; without accents, as folded. Left out are abbreviations that are words
-# ("out", "gen", "mag").
+# Catalan, French, Galician, German, Italian, Portuguese; without accents, as folded. Left out are abbreviations that
+# are words ("out", "gen", "mag").
 _FOREIGN_NAMES = (
-    "gener janvier janv januar janner gennaio janeiro",
-    "febrer fevrier fevr fev februar febbraio fevereiro",
+    "gener janvier janv januar janner gennaio janeiro xaneiro",
+    "febrer fevrier fevr fev februar febbraio fevereiro febreiro",
     "marc mars marz maerz marco",
     "avril avr aprile",
     "maig mai maggio maio",
-    "juny juin juni giugno junho",
-    "juliol juillet juil juli luglio julho",
+    "juny juin juni giugno junho xuno",
+    "juliol juillet juil juli luglio julho xullo",
     "agost aout",
     "setembre septembre settembre setembro",
     "octubre octobre oktober okt ottobre outubro",
     "novembre november novembro",
-    "desembre decembre dezember dez dicembre dezembro",
+    "desembre decembre dezember dez dicembre dezembro decembro",
 )
 _MONTHS = {
     name: number
