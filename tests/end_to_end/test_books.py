@@ -29,6 +29,7 @@ def chrome(tmp_path: Path) -> Iterator[Chrome]:
     browser.close()
 
 
+@pytest.mark.timeout(600)  # three minutes beside seven other runs on two cores
 async def test_twenty_files_become_one_workbook(chrome: Chrome, state_dir: Path, tmp_path: Path) -> None:
     """Dropped, three corrected, all confirmed; another person and kill -9 come between; the cells are the truth."""
     files, truths = mixed_papers()
