@@ -609,7 +609,7 @@ async def test_a_count_that_is_newer_than_the_list(tab: Tab, url: str, library: 
     ("failure", "words"),
     [
         (("unsupported_file", "wrong_media_type"), "Ha fallado: esta clase de archivo no se puede leer."),
-        (("invalid_file", "password_required"), "Ha fallado: el archivo está protegido."),
+        (("invalid_file", "unreadable_file"), "Ha fallado: el archivo está vacío, roto o incompleto."),
         (("invalid_file", "a_new_one"), "Ha fallado: el archivo está roto, protegido o supera un límite."),
     ],
 )
