@@ -152,7 +152,7 @@ def remember(
     taxes = _values(confirmed.get("TaxDetails"))
     known = read.get("TaxDetails")
     given = [] if known is not None and not _is_given(known) else taxes
-    rates = tuple((row.get("Type", ""), row["Rate"]) for row in given if "Rate" in row)
+    rates = tuple((row.get("Type", "")[:_LONGEST], row["Rate"]) for row in given if "Rate" in row)
     example = SupplierExample(kind, tuple(spots), columns, wrong, rates[:_MOST_RATES])
     return example if example.keys() else None
 

@@ -20,6 +20,7 @@ _NUMBERS = ("Quantity", "UnitPrice", "Discount", "TaxRate", "Amount")
 _TEXTS = ("Description", "ProductCode", "Unit")
 _CODE = "ProductCode"
 _MOST_ROWS = 60  # of an example that are looked for
+_MOST_WORDS, _LONGEST = 8, 40  # of a label, and characters of each
 _HEAD_ROWS = 3  # above the first line
 _BESIDE = 1.0  # line heights between a label and its column
 _SAME_HEAD = 0.5  # share of a header's labels that are found again
@@ -73,7 +74,8 @@ def columns_of(pages: Sequence[PageRows], mark: str, items: Field | None) -> tup
     wide = page.page.width or 1.0
     return tuple(
         ColumnSpot(
-            kind, tuple(plain(word) for word, _ in named), min((left for _, left in named), default=0.0) / wide,
+            kind, tuple(plain(word)[:_LONGEST] for word, _ in named[:_MOST_WORDS]),
+            min((left for _, left in named), default=0.0) / wide,
             median(piece.left for piece in pieces) / wide, median(piece.right for piece in pieces) / wide,
         )
         for (kind, pieces), named in zip(spans, labels, strict=True)
