@@ -27,7 +27,7 @@ _QUEUES = (f"{PREFIX}:jobs:queue", f"{PREFIX}:jobs:kept", f"{PREFIX}:jobs:stops"
 _CLASSIFIERS = f"{PREFIX}:shared:classifiers"  # nor have these: the versions, and a key with the values of each
 _BOUNDED = ("resident_bytes", "files", "threads")
 # Over the count at the beginning: pools that grew to their limits, such as the connections to Redis.
-_EXTRA_FILES, _EXTRA_THREADS = 40, 12
+_EXTRA_FILES, _EXTRA_THREADS = 72, 12
 _EXTRA_BYTES = 96 * 2**20  # the cache's 16 MiB and what allocators keep
 
 
