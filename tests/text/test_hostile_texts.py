@@ -151,6 +151,7 @@ WINGS = frozenset(
 NO_READERS = frozenset(
     {
         "documents.text_fields.find_text_fields",  # "fields" on a thread
+        "invoices.taught.printed.date_of",  # of the few words of a value
         "files.text_layout.letters_apart",  # of the gaps between a PDF's characters, in a worker process
         "models.features.gram_scores",  # "grams" of each text, as the next three
         "models.features.wide_features",
