@@ -151,7 +151,7 @@ WINGS = frozenset(
 NO_READERS = frozenset(
     {
         "documents.text_fields.find_text_fields",  # "fields" on a thread
-        "invoices.taught.printed.date_of",  # of the few words of a value
+        "invoices.taught.printed.date_of",  # its figures once
         "files.text_layout.letters_apart",  # of the gaps between a PDF's characters, in a worker process
         "models.features.gram_scores",  # "grams" of each text, as the next three
         "models.features.wide_features",
@@ -161,6 +161,7 @@ NO_READERS = frozenset(
         "search.sqlite.rows.chunk_checksum",  # a sum over bytes
         "summaries.remarks.why_empty",  # looks for one letter
         "summaries.writing.reading_of",  # "sentences" on a thread
+        "text.late_interaction.read_tokens",  # embeds: texts are tokenised in slices, as everywhere
     }
 )
 

@@ -348,8 +348,8 @@ def date_of(text: str, form: str) -> str:
     if len(figures) != len(form) or any(map(str.isalpha, text)):
         return ""
     parts = dict(zip(form, figures, strict=True))
-    year = int(parts["y"]) + (_CENTURY if len(parts["y"]) == 2 else 0)
     try:
+        year = int(parts["y"]) + (_CENTURY if len(parts["y"]) == 2 else 0)
         return date(year, int(parts["m"]), int(parts["d"])).isoformat() if _YEARS[0] <= year < _YEARS[1] else ""
     except ValueError:
         return ""
