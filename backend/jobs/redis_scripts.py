@@ -232,7 +232,9 @@ FORGET = (
     _SHARED
     + """
 leave_queue(KEYS[3])
-if redis.call('ZREM', KEYS[1], args.size .. ' ' .. args.id) == 1 then redis.call('DECRBY', KEYS[2], args.size) end
+if redis.call('ZREM', KEYS[1], args.size .. ' ' .. args.id) == 1 and redis.call('DECRBY', KEYS[2], args.size) == 0 then
+  redis.call('UNLINK', KEYS[2])
+end
 for _, name in ipairs(redis.call('SMEMBERS', KEYS[4])) do
   if redis.call('GET', name) == args.id then redis.call('UNLINK', name) end
 end

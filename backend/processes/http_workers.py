@@ -29,6 +29,7 @@ from backend.telemetry import Snapshot, Telemetry, add_snapshots, log_event, wit
 _log = logging.getLogger(__name__)
 START_S = 120.0  # for all of them to listen: a vocabulary of 250,000 pieces takes seconds on a busy machine
 MODELS_S = START_S  # for a worker to take the models of a swap, also one that is starting
+_ON_THE_WAY_S = 5.0  # from a request's choice of a model to its items in the queue; for so long two models are held
 SAMPLES_S = 2.0  # for a worker to tell its metrics; its last ones count where it does not
 _BACKOFF_S = (0.1, 10.0)  # before a worker that died is started again; each pause is twice the one before
 _STABLE_S = 30.0  # a worker that lived so long starts again at once
@@ -173,7 +174,8 @@ class HttpWorkers:
             for worker in self._behind(models):  # its next one begins with these models
                 log_event(_log, logging.ERROR, "an HTTP worker was killed", pid=worker.pid, reason="took no models")
                 worker.kill()
-        self._table.forget_before(models.version)
+        # Requests that picked their model before may still tokenise, or ask the cache.
+        asyncio.get_running_loop().call_later(_ON_THE_WAY_S, self._table.forget_before, models.version)
 
     def _announce_keys(self, ring: KeyRing) -> None:
         """Have this process and all workers know the callers of a ring, before any of them has to."""

@@ -503,7 +503,7 @@ async def test_a_long_job_is_written_on_a_thread(api, monkeypatch):
         threads.append(threading.current_thread())
         return write(*arguments)
 
-    monkeypatch.setattr(documents, "_INLINE_WORDS", -1)
+    monkeypatch.setattr(documents, "_INLINE_CHARS", -1)
     monkeypatch.setattr(jobs, "document_bytes", recording_write)
     job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
     done = await api.ended(job_id)

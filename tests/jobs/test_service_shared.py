@@ -384,6 +384,7 @@ def dump(server) -> bytes:
             b"stream": client.xrange,
             b"string": client.get,
             b"set": client.smembers,
+            b"zset": lambda name: client.zrange(name, 0, -1),
             b"list": lambda name: client.lrange(name, 0, -1),
         }[kind]
         received += key + repr(read(key)).encode()

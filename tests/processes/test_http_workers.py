@@ -160,8 +160,9 @@ async def test_a_swap_while_a_worker_is_spawned_again(service):
     assert service.serves(service.processes[1])
 
 
-async def test_a_swap_waits_for_a_worker_that_does_not_listen_yet(service):
-    """Engines that it may name stay until it has taken the new models."""
+async def test_a_swap_waits_for_a_worker_that_does_not_listen_yet(service, monkeypatch):
+    """Engines that it may name stay until it has taken the new models, and its requests on the way are answered."""
+    monkeypatch.setattr(http_workers, "_ON_THE_WAY_S", 0.05)
     first, second = service.processes
     second.hangs = True
     old = second.models
@@ -178,7 +179,8 @@ async def test_a_swap_waits_for_a_worker_that_does_not_listen_yet(service):
 
     assert service.serves(first)
     assert service.serves(second)
-    assert first_engine not in service.workers._table.engines
+    assert first_engine in service.workers._table.engines
+    await turns(lambda: first_engine not in service.workers._table.engines)
 
 
 async def test_a_worker_that_takes_no_models_is_killed(service, monkeypatch):
