@@ -157,3 +157,65 @@ TOTAL                                   255,53 €
     assert [tax[:2] for tax in taxes_of(money)] == [
         ("IVA", "21"), ("RE", "5.2"), ("IVA", "10"), ("RE", "1.4"), ("IVA", "4"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "sums", "taxes"),
+    [
+        pytest.param(
+            """
+Concepto                 Facturado      Correcto     Diferencia
+Base imponible            1.000,00        900,00        -100,00
+IVA 21 %                    210,00        189,00         -21,00
+Total                     1.210,00      1.089,00        -121,00
+
+Importe a devolver                                      -121,00 €
+""",
+            ("-100.00", "-21.00", "-121.00"),
+            [("IVA", "21", "-100.00", "-21.00")],
+            id="less",
+        ),
+        pytest.param(
+            """
+                        Importe facturado   Importe correcto     Diferencia
+Base imponible            1.000,00 €        1.250,00 €        250,00 €
+Cuota IVA (21%)             210,00 €          262,50 €         52,50 €
+Total factura             1.210,00 €        1.512,50 €        302,50 €
+
+A pagar                                      302,50 €
+""",
+            ("250.00", "52.50", "302.50"),
+            [("IVA", "21", "250.00", "52.50")],
+            id="more",
+        ),
+        pytest.param(
+            """
+                     Difference      Invoiced       Correct
+Net amount              -100.00        500.00        400.00
+VAT 20%                  -20.00        100.00         80.00
+Total                   -120.00        600.00        480.00
+""",
+            ("-100.00", "-20.00", "-120.00"),
+            [("VAT", "20", "-100.00", "-20.00")],
+            id="difference-first",
+        ),
+        pytest.param(
+            """
+                    Base imponible     IVA 21 %       Total
+Facturado             1.000,00          210,00       1.210,00
+Correcto                900,00          189,00       1.089,00
+Diferencia             -100,00          -21,00        -121,00
+
+Importe a devolver                                   -121,00 €
+""",
+            ("-100.00", "-21.00", "-121.00"),
+            [("IVA", "21", "-100.00", "-21.00")],
+            id="in-rows",
+        ),
+    ],
+)
+def test_a_correction_invoices_the_difference(text: str, sums: tuple[str, str, str], taxes: list[tuple[str, ...]]):
+    """What was billed and what would have been right are only compared."""
+    money = money_of(text)
+
+    assert (sums, taxes, True) == (sums_of(money), taxes_of(money), money.validity.totals)

@@ -26,7 +26,21 @@ from backend.tables.numbers import Number, numbers_in
 _ON = frozenset(("s", "sobre", "sb", "on", "of", "sur", "su", "sulla", "auf"))  # "IRPF 19 % s/ base"
 
 _MOST_DECIMALS = 2  # of an amount: unit prices may have more
-_MOST_BELOW = 14  # rows of a table of totals
+_MOST_BELOW = 14  # rows
+_REACH = 4.0  # line heights from one row of a table of differences to the next
+_MOST_TABLES, _MOST_COLUMNS = 20, 8  # what is compared stays cheap whatever is on the page
+_CENTS = 2  # decimals
+_DIFFERENCE = frozenset((
+    "diferencia", "diferencias", "difference", "differences", "differenz", "differenza", "diferenca",
+))  # fmt: skip
+_COMPARED = frozenset((
+    "facturado", "facturada", "facturat", "correcto", "correcta", "correcte", "rectificado", "rectificada",
+    "rectificat", "original", "inicial", "anterior", "nuevo", "nueva", "debido", "billed", "invoiced", "charged",
+    "correct", "corrected", "revised", "right", "previous", "new", "facture", "corrige", "rectifie", "initial",
+    "berechnet", "korrekt", "richtig", "korrigiert", "fatturato", "corretto", "faturado", "correto",
+))  # fmt: skip
+
+_ON = frozenset(("s", "sobre", "sb", "on", "of", "sur", "su", "sulla", "auf"))  # "IRPF 19 % s/ base"
 _PROSE_WORDS = 9  # of a cell, beyond label and number: a sentence
 _HEADER_REACH = 3.5  # line heights from one row of a column to the next
 _ITEM_COLUMNS = 2  # so many headers of goods in a row begin the lines of an invoice
@@ -138,6 +152,67 @@ class _Row:
     open_labels: tuple[tuple[LabelMatch, tuple[Decimal, ...]], ...]  # without an amount to the right
 
 
+_Numbers = Sequence[tuple[VisualRow, Sequence[Number]]]  # of each row of a page, from top to bottom
+
+
+def compared_words(page: PageRows, mark: str) -> frozenset[int]:
+    """Where the amounts begin, in the page's text, that are only compared: they are no sums or taxes of this document.
+
+    Args:
+        mark: of `numbers.decimal_mark_of`.
+    """
+    marked = [(index, words) for index, row in enumerate(page.rows) if len(words := _words(row, _DIFFERENCE)) == 1]
+    if not marked:
+        return frozenset()
+    numbers = [(row, [number for cell in row.cells for number in numbers_in(cell, mark)]) for row in page.rows]
+    found: set[int] = set()
+    for index, differences in marked[:_MOST_TABLES]:
+        row, own = numbers[index]
+        compared = _words(row, _COMPARED)
+        if compared and not own:
+            boxes = [page.level(word.box) for word in (*differences, *compared[:_MOST_COLUMNS])]
+            found.update(number.words[0].start for number in _in_other_columns(page, boxes, numbers, index))
+        elif not compared and sum(map(_is_amount, own)) > 1:
+            found.update(number.words[0].start for number in _in_rows_above(page, numbers, index))
+    return frozenset(found)
+
+
+def _words(row: VisualRow, words: frozenset[str]) -> list[Word]:
+    return [word for word in row.words if any(token in words for token in tokens_of(word.text))]
+
+
+def _is_amount(number: Number) -> bool:
+    return not number.percent and (number.decimals == _CENTS or number.currency is not None)
+
+
+def _in_other_columns(page: PageRows, boxes: Sequence[Box], numbers: _Numbers, header: int) -> Iterator[Number]:
+    """The amounts below headers that are nearer to another header than to the first one, of the difference."""
+    bottom = numbers[header][0].box.bottom
+    for row, own in numbers[header + 1 : header + 1 + _MOST_BELOW]:
+        if row.box.top - bottom > _REACH * page.line_height:
+            return
+        bottom = row.box.bottom
+        amounts = [number for number in own if _is_amount(number)]
+        if len(amounts) > 1:
+            yield from (number for number in amounts if _nearest(page, number, boxes) != 0)
+
+
+def _nearest(page: PageRows, number: Number, boxes: Sequence[Box]) -> int:
+    own = bounding_box(page.level(word.box) for word in number.words)
+    return min(range(len(boxes)), key=lambda index: max(boxes[index].left - own.right, own.left - boxes[index].right))
+
+
+def _in_rows_above(page: PageRows, numbers: _Numbers, difference: int) -> Iterator[Number]:
+    """The amounts in the rows "billed" and "right" right above the row of the differences."""
+    top = numbers[difference][0].box.top
+    for row, own in reversed(numbers[:difference]):
+        near = top - row.box.bottom <= _REACH * page.line_height
+        if not near or not _words(row, _COMPARED) or sum(map(_is_amount, own)) < 2:
+            return
+        top = row.box.top
+        yield from own
+
+
 def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -> MoneyLines:
     """The labelled amounts of all pages.
 
@@ -147,7 +222,8 @@ def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -
     """
     lines = MoneyLines()
     for page in pages:
-        rows = [_read_row(page, row, mark) for row in page.rows]
+        compared = compared_words(page, mark)
+        rows = [_read_row(page, row, mark, compared) for row in page.rows]
         among = _among_items(page, rows, items)
         second: set[int] = set()  # lines of headers that belong to the row above
         for index, row in enumerate(rows):
@@ -185,12 +261,12 @@ def _among_items(page: PageRows, rows: Sequence[_Row], items: ItemLines | None) 
     return [items.contains(page.page.number, (row.row.box.top + row.row.box.bottom) / 2) for row in rows]
 
 
-def _read_row(page: PageRows, row: VisualRow, mark: str) -> _Row:
+def _read_row(page: PageRows, row: VisualRow, mark: str, compared: frozenset[int]) -> _Row:
     labels: list[LabelMatch] = []
     numbers: list[Number] = []
     labelled: list[Labelled] = []
     open_labels: list[tuple[LabelMatch, tuple[Decimal, ...]]] = []
-    for label, amounts, rates in _groups(_events(row, mark), labels, numbers):
+    for label, amounts, rates in _groups(_events(row, mark, compared), labels, numbers):
         kept, all_rates = _split_rates(label, amounts, rates)
         if kept:
             readings = readings_of(label, _between(label, kept[0]))
@@ -230,8 +306,8 @@ def _groups(
         yield current, amounts, [rate.value for rate in rates or later]
 
 
-def _events(row: VisualRow, mark: str) -> Iterator[LabelMatch | Number]:
-    """Labels and numbers from left to right."""
+def _events(row: VisualRow, mark: str, compared: frozenset[int]) -> Iterator[LabelMatch | Number]:
+    """Labels and numbers from left to right, without those that are only compared."""
     for cell in row.cells:
         index_of = {id(word): index for index, word in enumerate(cell.words)}
         citations = (index for index, (word, after) in enumerate(pairwise(cell.words)) if _cites_law(word, after))
@@ -243,6 +319,8 @@ def _events(row: VisualRow, mark: str) -> Iterator[LabelMatch | Number]:
             first = index_of[id(number.words[0])]
             after = cell.words[index_of[id(number.words[-1])] + 1 :][:1]
             if after and after[0].text.lower().strip(".,()") in _UNITS:
+                continue
+            if number.words[0].start in compared:
                 continue
             if first > law and not number.decimals and not number.percent and number.currency is None:
                 continue
