@@ -128,7 +128,7 @@ class HttpBenchmark:
         served = reference_vectors(self._texts)
         for peer in accuracy_peers if self._has_ours else self._peers:
             source = OTHER_ENCODERS.get(peer.name)
-            reference = reference_vectors(self._texts, model_folder(source)) if source else served
+            reference = _reference_of(self._texts, model_folder(source)) if source else served
             self._with_server(peer, partial(self._measure_accuracy, reference=reference))
         for index in range(self._effort.rounds):
             for peer in self._peers:
@@ -150,10 +150,11 @@ class HttpBenchmark:
             self.results.failed[peer.name] = f"{error}: {last}"
             print(f"{peer.name} is left out: {error}\n{log[-2000:]}", file=sys.stderr)
 
-    def _measure_accuracy(self, server: Server, reference: Vectors) -> None:
+    def _measure_accuracy(self, server: Server, reference: Vectors | None) -> None:
         name, url = server.peer.name, server.url("/v1/embeddings")
         self.results.starts.append(Start(name, -1, server.ready_s, resident_bytes(server.pid)))
-        self.results.accuracy[name] = accuracy(url, self._texts, reference)
+        if reference is not None:
+            self.results.accuracy[name] = accuracy(url, self._texts, reference)
         if name == OURS:
             self._body.write_bytes(response_body(url, self._texts[0]))
             with urllib.request.urlopen(server.url("/v1/system"), timeout=10) as response:
@@ -216,6 +217,12 @@ def chosen_peers(names: Sequence[str], venv: Path, work: Path) -> list[Peer]:
         makers[name] = partial(ours, work / "state", name=name, EMBEDDING_MODEL=source)
     makers |= {name: partial(infinity, name, venv, work) for name in INFINITY_SETTINGS}
     return [makers[name]() for name in names]
+
+
+def _reference_of(texts: Sequence[str], folder: Path) -> Vectors | None:
+    """The vectors of an encoder in float32; None for a table of vectors, which is served as it is."""
+    is_static = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type") == "model2vec"
+    return None if is_static else reference_vectors(texts, folder)
 
 
 def result_path() -> Path:
