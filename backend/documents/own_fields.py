@@ -20,7 +20,7 @@ from backend.documents.printed_names import PrintedName, Segment, content_of, pr
 from backend.documents.records import OwnField, OwnValue
 from backend.files.pages import Document, Page, Word, locate
 from backend.lanes.inference import Urgency
-from backend.lanes.text_work import ON_THREAD, TextWork
+from backend.lanes.text_work import TextWork
 from backend.models.encoder import Vectors
 from backend.models.vectors import normalized
 from backend.reasons import because
@@ -95,11 +95,11 @@ class OwnFields:
         rest = [label for label in labels if label.path not in found]
         taken = [value for values in found.values() for value in values]
         for page, first in zip(document.pages, document.page_starts, strict=True) if rest else ():
-            names = await self.text_work.run_long(partial(_names, page, rest), ON_THREAD + len(page.text))
+            names = await self.text_work.run_long(partial(_names, page, rest), len(page.text))
             meant, spent = await self._meant(names, rest, urgency)
             tokens += spent
             read = partial(_values, document, first, names, rest, [*names.spelt, *meant])
-            for path, values in (await self.text_work.run_long(read, ON_THREAD + len(page.text))).items():
+            for path, values in (await self.text_work.run_long(read, len(page.text))).items():
                 fitting = [
                     value
                     for value in values
@@ -130,7 +130,7 @@ class OwnFields:
     ) -> tuple[dict[Path, list[OwnValue]], int]:
         after = {seen.after for label in labels for seen in lessons[label.path]} - {""}
         page = document.pages[at]
-        on_page = await self.text_work.run_long(partial(page_runs, page, after), ON_THREAD + len(page.text))
+        on_page = await self.text_work.run_long(partial(page_runs, page, after), len(page.text))
         printed = dict.fromkeys(
             beside.name.text for run in on_page.runs for beside in run.names if beside.name.is_likely
         )
@@ -151,7 +151,7 @@ class OwnFields:
             for label, one, alike in zip(labels, known, meant, strict=True)
         ]
         read = partial(_taught_values, document, at, labels, taught, on_page)
-        values = await self.text_work.run_long(read, ON_THREAD + len(page.text))
+        values = await self.text_work.run_long(read, len(page.text))
         return values, sum(embedded.tokens)
 
     async def _meant(self, names: _PageNames, labels: Sequence[OwnLabel], urgency: Urgency) -> tuple[list[_Told], int]:

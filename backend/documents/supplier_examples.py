@@ -12,7 +12,7 @@ from backend.files.pages import Document
 from backend.files.visual_rows import rows_of
 from backend.invoices.taught.apply import keys_on
 from backend.invoices.taught.examples import ANY, SupplierExample, example_from
-from backend.lanes.text_work import ON_THREAD, TextWork
+from backend.lanes.text_work import TextWork
 from backend.telemetry import log_event
 
 _MOST = 20  # examples of all suppliers that a document names
@@ -44,7 +44,7 @@ class SupplierExamples:
         try:
             if not await self.lessons_of(owner, [ANY], 1):
                 return ()
-            keys = await self._text_work.run_long(partial(_keys, document), ON_THREAD + document.characters)
+            keys = await self._text_work.run_long(partial(_keys, document), document.characters)
             return tuple(example_from(kept.lesson) for kept in await self.lessons_of(owner, keys, _MOST))
         except FinanciaError as error:  # the document is read without them
             log_event(_log, logging.WARNING, "confirmed documents could not be looked up", fault=type(error).__name__)

@@ -19,7 +19,7 @@ from backend.files.text_files import document_of_text, read_text_file
 from backend.invoices.structure import MOST_PAGE_WORDS, fields_of
 from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
-from backend.lanes.text_work import ON_THREAD, TextWork
+from backend.lanes.text_work import TextWork
 
 
 def plain_text_of(stored: StoredFile, limits: FileLimits) -> str | None:
@@ -53,7 +53,7 @@ async def find_text_fields(text_work: TextWork, text: str, examples: SupplierExa
 
     Raises: InferenceFailed for a fault of ours.
     """
-    characters = ON_THREAD + len(text)
+    characters = len(text)
     document = await text_work.run_long(partial(document_of_text, text, MOST_PAGE_WORDS + 1), characters)
     known = await examples.of(owner, document)
     return await text_work.run_long(partial(_answer, text, document, known), characters)

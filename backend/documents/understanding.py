@@ -31,7 +31,7 @@ from backend.invoices.records import ExtractedFields, Validity
 from backend.invoices.structure import fields_of, tables_of
 from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
-from backend.lanes.text_work import ON_THREAD, TextWork
+from backend.lanes.text_work import TextWork
 from backend.reasons import because
 from backend.serving.catalog import Catalog
 from backend.speech.pages import KIND as RECORDING
@@ -102,7 +102,7 @@ class Understanding:
             self._look(document),
         )
         summary = await self._summary(text, analysis)
-        entities = await self._services.text_work.run_long(partial(_placed, document, by_page), ON_THREAD + len(text))
+        entities = await self._services.text_work.run_long(partial(_placed, document, by_page), len(text))
         custom, own_tokens = await self._custom(document)
         understood = Understood(
             entities=entities,
@@ -145,7 +145,7 @@ class Understanding:
         if page.source != "ocr":  # a wrong number in a text layer is not a confusion of OCR
             return row, ()
         repairs = partial(suggest_repairs, page.text, row.entities)
-        return row, await self._services.text_work.run_long(repairs, ON_THREAD + len(page.text))
+        return row, await self._services.text_work.run_long(repairs, len(page.text))
 
     async def _page_entities(self) -> dict[int, tuple[TextEntities, Sequence[SuggestedRepair]]]:
         results = await asyncio.gather(*self._entity_tasks.values())
@@ -207,7 +207,7 @@ class Understanding:
         Raises: InferenceFailed for a fault in reading what alone was asked for; else the answer lacks it, and says so.
         """
         features, kind = self._options.features, self._document_type(analysis)
-        characters = ON_THREAD + document.characters
+        characters = document.characters
         tables: tuple[Table, ...] = ()
         fields: ExtractedFields | None = None
         if "tables" in features:
@@ -242,7 +242,7 @@ class Understanding:
         model, token_starts = await self._services.embeddings.token_starts(text)
         max_tokens = min(model.spec.max_tokens, CHUNK_TOKENS) - SPECIAL_TOKENS
         cut = partial(text_chunks, text, token_starts, max_tokens)
-        spans = await self._services.text_work.run_long(cut, ON_THREAD + len(text))
+        spans = await self._services.text_work.run_long(cut, len(text))
         priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
         embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)

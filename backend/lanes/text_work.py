@@ -26,11 +26,10 @@ from backend.telemetry import Telemetry
 
 # Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
 INLINE_CHARS = 4_000
-ON_THREAD = INLINE_CHARS + 1  # characters to add where work belongs on a thread however short the text is
 _THREADS = 2  # for slices, unless said; the tokenizer works outside the interpreter lock
 # Threads for work in one piece on texts of at most so many characters. All share the interpreter's lock: a thread more
 # makes none faster, and the event loop wait for one more (eight took 0.3 to 1.4 s). A page passes by megabytes.
-_LONG_THREADS = {8_000: 2, 30_000: 1, 200_000: 1, sys.maxsize: 1}
+_LONG_THREADS = {4_000: 2, 26_000: 1, 196_000: 1, sys.maxsize: 1}
 _TRIM_CHARS = 50_000  # of one request; what more of them leave behind is worth a trim: 10 MB and more
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -112,12 +111,15 @@ class TextWork:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def run_long(self, work: Callable[[], _Result], characters: int = ON_THREAD) -> _Result:
-        """The same for work in one piece that may take seconds: once its caller is gone, `require_wanted` ends it.
+    async def run_long(self, work: Callable[[], _Result], characters: int = 0, *, inline: bool = False) -> _Result:
+        """Work in one piece that may take seconds, on a thread: once its caller is gone, `require_wanted` ends it.
 
         Texts of about the same length take turns; short ones pass long ones by.
+
+        Args:
+            inline: process short texts at once, as `run` does.
         """
-        if characters <= INLINE_CHARS:
+        if inline and characters <= INLINE_CHARS:
             return work()
         abandoned = Abandoned()
         threads = next(threads for most, threads in self._long_threads.items() if characters <= most)
@@ -153,7 +155,7 @@ class TextWork:
     ) -> Windows:
         """A text in windows that fit the model, as ``TextTokenizer.windows`` makes them; ``budget`` as for ``read``."""
         tokens = await self.read(tokenizer, text, budget)
-        return await self.run_long(partial(tokenizer.cut, text, tokens, overlap), len(text))
+        return await self.run_long(partial(tokenizer.cut, text, tokens, overlap), len(text), inline=True)
 
     def close(self) -> None:
         """End the threads."""

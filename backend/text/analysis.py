@@ -17,7 +17,6 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload
-from backend.lanes.text_work import ON_THREAD
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import Tokens
@@ -184,7 +183,7 @@ class AnalysisService:
                 classes, class_tokens = await self._classes(text, vectors, labels, classifier, urgency)
             select = partial(_selected, structure, sums, vectors.vectors[0], summary)
             phrases, sentences, extract = await self._inference.text_work.run_long(
-                partial(select, phrases=top_phrases, sentences=top_sentences), ON_THREAD + len(text)
+                partial(select, phrases=top_phrases, sentences=top_sentences), len(text)
             )
             found = await entities
         finally:
@@ -211,12 +210,12 @@ class AnalysisService:
         """Some milliseconds a page, on threads. The first call reads the language model."""
         model, text_work = self._catalog.embedding(), self._inference.text_work
         with_language = with_summary or "key_phrases" in wanted or "language" in wanted
-        language = await text_work.run_long(partial(detect, text), ON_THREAD + len(text)) if with_language else None
+        language = await text_work.run_long(partial(detect, text), len(text)) if with_language else None
         with_vectors = with_summary or _FROM_VECTORS & wanted
         tokenized = await text_work.windows(model.tokenizer, text, 0) if with_vectors else None
         features = wanted | {_SUMMARY} if with_summary else wanted
         found = partial(_structure_of, text, model, wanted=features, language=language, tokenized=tokenized)
-        return await text_work.run_long(found, ON_THREAD + len(text))
+        return await text_work.run_long(found, len(text))
 
     async def _find_entities(self, text: str, wanted: frozenset[str], urgency: Urgency) -> EntityResult | None:
         if "entities" not in wanted:

@@ -201,9 +201,7 @@ class EmbeddingService:
         Raises: UnknownModel, InvalidField, TooLarge, TokenIdsOutOfRange for the request; Overloaded,
             Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
-        loaded = self._catalog.embedding(model)
-        if not isinstance(inputs[0], str):
-            loaded.tokenizer.check(cast("Sequence[Sequence[int]]", inputs))
+        loaded = self._picked(model, inputs)
         embedded = await self.embed_with_model(loaded, inputs, options or EmbedOptions(), Urgency(priority, deadline_s))
         self._usage.count(len(inputs), sum(embedded.tokens), sum(embedded.truncated))
         return embedded
@@ -325,9 +323,7 @@ class EmbeddingService:
 
         Raises: as ``embed``; TooLarge for more than MOST_TOKEN_VECTORS together.
         """
-        loaded = self._catalog.embedding(model)
-        if not isinstance(inputs[0], str):
-            loaded.tokenizer.check(cast("Sequence[Sequence[int]]", inputs))
+        loaded = self._picked(model, inputs)
         read = await self.token_vectors_with_model(loaded, inputs, options, Urgency(deadline_s=deadline_s))
         _vectors_budget().add(sum(read.tokens))  # equal inputs were read once
         self._usage.count(len(inputs), sum(read.tokens), sum(read.truncated))
@@ -405,6 +401,13 @@ class EmbeddingService:
         vectors = embedded.vectors
         scores: Vectors = vectors[1:] @ vectors[0]
         return scores.tolist(), embedded
+
+    def _picked(self, name: str | None, inputs: Inputs) -> LoadedModel:
+        """The model of a request, whose token ids are its own. Raises: as `embed` for the request."""
+        model = self._catalog.embedding(name)
+        if not isinstance(inputs[0], str):
+            model.tokenizer.check(cast("Sequence[Sequence[int]]", inputs))
+        return model
 
     def _result(self, model: LoadedModel, result: InferenceResult) -> EmbeddingResult:
         return EmbeddingResult(result.rows, result.timing, model, result.keys, result.computed, self._cache)

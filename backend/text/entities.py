@@ -194,7 +194,7 @@ class EntityService:
         merged: list[_Merged] = []
         for start, stop in slices_of(sizes):
             work = partial(merge_all, texts[start:stop])
-            merged += await self._inference.text_work.run_long(work, sum(sizes[start:stop]))
+            merged += await self._inference.text_work.run_long(work, sum(sizes[start:stop]), inline=True)
         return merged
 
 

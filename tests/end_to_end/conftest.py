@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.browser.chrome import Chrome
 from tests.clients.server import QUICK, LiveServer, run_server
 
 
@@ -22,3 +23,11 @@ def served(state_dir: Path) -> Iterator[LiveServer]:
 def client(served: LiveServer) -> Iterator[httpx.Client]:
     with served.client() as client:
         yield client
+
+
+@pytest.fixture
+def chrome(tmp_path: Path) -> Iterator[Chrome]:
+    """A browser of its own: what one test stores another does not see."""
+    browser = Chrome(tmp_path / "profile")
+    yield browser
+    browser.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,13 +19,6 @@ pytestmark = [*MARKS, pytest.mark.chromium, pytest.mark.libreoffice, pytest.mark
 COLUMNS = ("Fecha", "Proveedor", "NIF", "Base imponible", "Cuota de IVA", "Total factura")
 BEFORE_THE_KILL = 8
 NOTICE = "document.querySelector('#ledger-notices [role=alert]')"
-
-
-@pytest.fixture
-def chrome(tmp_path: Path) -> Iterator[Chrome]:
-    browser = Chrome(tmp_path / "browser")
-    yield browser
-    browser.close()
 
 
 @pytest.mark.timeout(600)  # three minutes beside seven other runs on two cores

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,13 +19,6 @@ pytestmark = [*MARKS, pytest.mark.chromium, pytest.mark.slow]
 DONE = "!document.querySelector('#forget').hidden"
 CLIP = DATA_DIR / "speech" / "en_LJ001-0004.flac"
 ENDED = "[data-status=completed], [data-status=failed]"
-
-
-@pytest.fixture
-def chrome(tmp_path: Path) -> Iterator[Chrome]:
-    browser = Chrome(tmp_path / "profile")
-    yield browser
-    browser.close()
 
 
 async def test_a_dropped_scan(served: LiveServer, chrome: Chrome, tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ from backend.files.page_ranges import check_page_ranges, check_split
 from backend.files.pages import Document
 from backend.files.text_source import RequestedSource
 from backend.lanes.inference import Urgency, offload
-from backend.lanes.text_work import ON_THREAD
 from backend.ocr.engine_choice import OcrEngineName
 from backend.reasons import reasons_in
 from backend.search.stored_documents import StoredDocuments, keyed_id
@@ -341,7 +340,7 @@ async def formatted_document(
         body = await call_service(request, searchable_pdf)
     else:
         text_work = services_of(request).text_work  # finding tables takes milliseconds a page
-        work = text_work.run_long(lambda: b"".join(stream(document)), ON_THREAD + document.characters)
+        work = text_work.run_long(lambda: b"".join(stream(document)), document.characters)
         body = await call_within_limit(request, work)
     disposition = {"Content-Disposition": f'inline; filename="document.{document_format.extension}"'}
     return Response(body, media_type=document_format.content_type, headers={**disposition, **headers})

@@ -32,7 +32,6 @@ from backend.documents.own_examples import MOST_EXAMPLES, learn, lessons_from, l
 from backend.errors import InvalidField, NotFound, TooLarge
 from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.text_files import document_of_text
-from backend.lanes.text_work import ON_THREAD
 from backend.search.lessons import page_of
 from backend.search.stored_documents import StoredDocuments
 from backend.text.own_labels import OwnLabel, Path, labels_json, read_labels
@@ -139,7 +138,7 @@ async def _learnt(request: Request, schema: str, examples: Sequence[OwnExample])
     _require_known(labels, told)
     lessons = await services_of(request).text_work.run_long(
         partial(learn, labels, list(zip(papers, told, strict=True))),
-        ON_THREAD + sum(paper.characters for paper in papers),
+        sum(paper.characters for paper in papers),
     )
     return schema, orjson.dumps(lessons_json(lessons)).decode()
 
@@ -149,7 +148,7 @@ async def _paper(request: Request, example: OwnExample, place: str) -> Document:
     if example.input is not None:
         check_chars([example.input], limits_of(request), f"{place}.input")
         read = partial(document_of_text, example.input)
-        return await services_of(request).text_work.run_long(read, ON_THREAD + len(example.input))
+        return await services_of(request).text_work.run_long(read, len(example.input))
     if example.pages is not None:
         return _document(_wire_pages(example.pages, f"{place}.pages"))
     assert example.document is not None

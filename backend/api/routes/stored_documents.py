@@ -45,7 +45,6 @@ from backend.errors import InvalidField
 from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, PATTERNS, TEXT_CHARS, type_of
 from backend.invoices.records import FIELD_NAMES
 from backend.invoices.structure import fields_of_parts
-from backend.lanes.text_work import ON_THREAD
 from backend.reasons import reasons_in
 from backend.search.corrected_answer import KIND
 from backend.search.lessons import document_of
@@ -466,7 +465,7 @@ async def split_document(request: Request) -> Response:
         document = document_of(stored, content)
         known = await examples.of(caller.owner, document)
         read_parts = partial(fields_of_parts, document, parts, known)
-        found = await text_work.run_long(read_parts, ON_THREAD + document.characters)
+        found = await text_work.run_long(read_parts, document.characters)
         return documents_answer(found, None, ())
 
     cut = [document.pages for document in body.documents]
