@@ -159,7 +159,7 @@ def test_a_measurement_ends_when_the_service_is_gone(tmp_path):
     )
 
     assert 1 == process.returncode
-    assert b"wait\n" == process.stdout
+    assert process.stdout in (b"", b"wait\n")  # the end of its input may be read before it asks
     assert [] == list(tmp_path.iterdir())
 
 
