@@ -41,8 +41,8 @@ READ_ROUTES = frozenset(
         *("/v1/classify", "/classify", "/predict", "/v1/entities", "/v1/fields", "/v1/analyze", "/v1/summarize"),
         *("/v1/ocr", "/v1/documents", "/v1/audio/transcriptions", "/v1/audio/translations"),
         *("/v1/convert/file", "/v1/convert/source", "/v1/chunk/{chunker}/file", "/v1/chunk/{chunker}/source"),
-        *("/tika", "/tika/text", "/rmeta/text", "/meta", "/detect/stream", "/process"),
-        *("/tika/form", "/tika/form/text", "/rmeta/form/text", "/meta/form"),
+        *("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", "/detect/stream", "/process"),
+        *("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form"),
         "/v1/vector_stores/{id}/search",
     )
 )

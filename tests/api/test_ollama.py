@@ -40,4 +40,10 @@ async def test_models(client: httpx.AsyncClient) -> None:
     [model] = (await client.get("/api/tags")).json()["models"]
 
     assert model["name"] == model["model"]
-    problem(await client.post("/api/embed", json={"model": "llama3", "input": "a"}), 404, "model_not_found", "bundled")
+
+
+async def test_errors(client: httpx.AsyncClient) -> None:
+    """`error` is text, which its clients show."""
+    answer = await client.post("/api/embed", json={"model": "llama3", "input": "a"})
+
+    assert problem(answer, 404, "model_not_found", "bundled")["detail"] == answer.json()["error"]

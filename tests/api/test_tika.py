@@ -34,6 +34,8 @@ async def test_open_webui_tika_loader(client: httpx.AsyncClient) -> None:
         ("/tika", "text/html", "text/html; charset=utf-8", "&lt;b&gt; &amp;"),
         ("/tika", "application/json", "application/json", "&lt;b&gt;"),
         ("/rmeta/text", "application/json", "application/json", '[{"Content-Type":'),
+        ("/rmeta", "application/json", "application/json", "&lt;b&gt;"),
+        ("/rmeta/xml", "application/json", "application/json", "&lt;b&gt;"),
         ("/meta", "application/json", "application/json", '{"Content-Type":'),
         ("/detect/stream", "text/plain", "text/plain; charset=utf-8", "application/pdf"),
     ],
@@ -48,7 +50,9 @@ async def test_bodies(client: httpx.AsyncClient, path: str, accept: str, media_t
     assert expected in answer.text
 
 
-@pytest.mark.parametrize("path", ["/tika/form", "/tika/form/text", "/rmeta/form/text", "/meta/form"])
+@pytest.mark.parametrize(
+    "path", ["/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form"]
+)
 async def test_forms(client: httpx.AsyncClient, services: FakeServices, path: str) -> None:
     """As tika-client, and so Paperless-ngx, posts them, in a field of any name."""
     files = {"upload-file": ("factura ñ.pdf", PDF, "application/pdf")}

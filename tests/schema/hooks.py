@@ -27,8 +27,8 @@ _DOCLING = tuple(
     for source in ("file", "source")
     for later in ("", "/async")
 )
-_TIKA = ("/tika", "/tika/text", "/rmeta/text", "/meta", "/detect/stream", "/process")
-_TIKA_FORMS = ("/tika/form", "/tika/form/text", "/rmeta/form/text", "/meta/form")
+_TIKA = ("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", "/detect/stream", "/process")
+_TIKA_FORMS = ("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form")
 UPLOADS = (
     *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA, *_TIKA_FORMS),
     "/documentintelligence/documentModels/{model}:analyze",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -76,22 +76,23 @@ class RerankRequest(WireRequest):
         WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]})),
     ] = Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
     model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
-    top_n: Count | None = Field(
-        None,
-        validation_alias=AliasChoices("top_n", "top_k"),
-        description="How many results to answer with, best first; unset: all. Voyage's top_k.",
-    )
+    top_n: Count | None = Field(None, description="How many results to answer with, best first; unset: all.")
+    top_k: Count | None = Field(None, description="Voyage's word for top_n.")
     return_documents: Annotated[bool | None, BeforeValidator(_said_in_words)] = Field(
         None, description="Whether results carry their documents; unset: true as Jina's, on /v2 false as Cohere's."
     )
     truncation: bool | None = Field(
-        None, description="Voyage's word for truncate; its answer has `data` beside `results`."
+        None, description="Voyage's word for truncate; with its words the answer has `data` beside `results`."
     )
     rank_fields: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="Fields of the documents that are read, in this order, where they are objects; unset: text."
     )
     truncate: Truncate | None = Field("end", description=TRUNCATE)
     max_tokens_per_doc: Any = Field(None, description="Accepted and ignored: documents are read to the model's length.")
+
+    def is_voyage(self) -> bool:
+        """Whether the request has words of Voyage's clients."""
+        return self.truncation is not None or self.top_k is not None
 
     def truncation_side(self) -> Truncate:
         """Where a long document is cut, by either word."""
@@ -249,7 +250,7 @@ async def _rerank(request: Request, *, version: str, documents_by_default: bool)
             _reranking_of(request).rerank,
             body.query,
             texts,
-            top_n=body.top_n,
+            top_n=body.top_k if body.top_n is None else body.top_n,
             model=body.model,
             truncate=body.truncation_side(),
         ),
@@ -260,7 +261,7 @@ async def _rerank(request: Request, *, version: str, documents_by_default: bool)
 
     def answer() -> dict[str, Any]:
         cohere = rerank_answer(request_id, reranked, documents, meta)
-        return {**cohere, "data": _of_voyage(cohere["results"])} if body.truncation is not None else {**cohere}
+        return {**cohere, "data": _of_voyage(cohere["results"])} if body.is_voyage() else {**cohere}
 
     return await written_json(answer, characters // CHARS_PER_ITEM if with_documents else len(reranked.results))
 

@@ -106,6 +106,12 @@ async def parse_recursively(request: Request, *, field: str = "file") -> Respons
     return json_response([{**metadata, _CONTENT: content}])
 
 
+async def parse_recursively_as_html(request: Request, *, field: str = "file") -> Response:
+    """`PUT /rmeta/text` with the content as HTML."""
+    metadata, content = await _read(request, "html", field=field)
+    return json_response([{**metadata, _CONTENT: content}])
+
+
 async def read_metadata(request: Request, *, field: str = "file") -> Response:
     """A file's metadata."""
     metadata, _ = await _read(request, "none", field=field)
@@ -125,6 +131,11 @@ async def parse_text_form(request: Request) -> Response:
 async def parse_recursively_form(request: Request) -> Response:
     """`PUT /rmeta/text` for a form."""
     return await parse_recursively(request, field=_FORM)
+
+
+async def parse_recursively_as_html_form(request: Request) -> Response:
+    """`PUT /rmeta` for a form."""
+    return await parse_recursively_as_html(request, field=_FORM)
 
 
 async def read_metadata_form(request: Request) -> Response:
@@ -199,11 +210,14 @@ ROUTES = (
     _put("/tika", parse, {**_TEXT, **_HTML, **_json(_PARSED)}),
     _put("/tika/text", parse_text, {**_json(_PARSED), **_TEXT}),
     _put("/rmeta/text", parse_recursively, _json([_PARSED], "array")),
+    _put("/rmeta", parse_recursively_as_html, _json([_PARSED], "array")),
+    _put("/rmeta/xml", parse_recursively_as_html, _json([_PARSED], "array")),
     _put("/meta", read_metadata, _json(_METADATA)),
     _put("/detect/stream", detect, _TEXT),
     _form("/tika/form", parse_form, {**_TEXT, **_HTML, **_json(_PARSED)}),
     _form("/tika/form/text", parse_text_form, {**_json(_PARSED), **_TEXT}),
     _form("/rmeta/form/text", parse_recursively_form, _json([_PARSED], "array")),
+    _form("/rmeta/form/html", parse_recursively_as_html_form, _json([_PARSED], "array")),
     _form("/meta/form", read_metadata_form, _json(_METADATA)),
     get("/tika", greet, tag=_TAG, example="This is …", media_type="text/plain"),
     _put(
