@@ -39,6 +39,7 @@ from backend.api.routes import (
     classify,
     cohere,
     docling,
+    document_events,
     documents,
     embeddings,
     entities,
@@ -87,6 +88,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *documents.ROUTES,
     *books.ROUTES,  # before a document whose id would be "ledger"
     *stored_documents.ROUTES,
+    *document_events.ROUTES,
     *ocr.ROUTES,
     *audio.ROUTES,
     *jobs.ROUTES,

@@ -16,11 +16,11 @@ from typing import Any, cast
 from redis.exceptions import ResponseError
 
 from backend.callers.callers import ANYBODY
+from backend.callers.event_watch import WATCHERS_MAX
 from backend.errors import JobOfAnotherRelease, TooLarge, Unavailable
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
-from backend.jobs.event_watch import WATCHERS_MAX
 from backend.jobs.records import EventKind, Job, JobClaim, JobEvent, JobQuota, PageRecord, Progress
 from backend.jobs.redis_chunks import RedisChunks, dropped
 from backend.jobs.redis_connections import RedisConnections, stream_entry

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import orjson
 
 from backend.callers.callers import owner_digest
+from backend.callers.event_watch import EventWatch, Watchers
 from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentAnswer, DocumentOptions
 from backend.errors import NotFound, QuotaExceeded, Unavailable
@@ -20,8 +21,7 @@ from backend.files.page_codec import unpack_page
 from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
-from backend.jobs.event_watch import EventWatch, Watchers
-from backend.jobs.records import DOCUMENT, Job, JobFile, JobQuota, KeepAs
+from backend.jobs.records import DOCUMENT, Job, JobEvent, JobFile, JobQuota, KeepAs
 from backend.jobs.runner import JobPolicy, JobRunner, Keep, Process, Work
 from backend.jobs.states import move
 from backend.jobs.store import JobStore
@@ -55,7 +55,8 @@ class JobRequest:
     key: str | None = None  # its Idempotency-Key
     quota: JobQuota | None = None  # of its owner
     answer: Mapping[str, Any] = field(default_factory=dict)  # how another service's dialect answers with it, as JSON
-    keep_as: KeepAs | None = None  # None: it is not stored
+    stores: bool = False  # its document is kept
+    expires_after_s: float | None = None  # of the stored document
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,13 @@ class JobService:
             )
         return job
 
+    async def storing(self, document_id: str, owner: str) -> Job | None:
+        """The job that makes this stored document, or was to make it; None where there is none."""
+        job = await self._store.find(document_id.removeprefix(_document_id("")))
+        if job is None or job.owner != owner or job.keep_as is None or job.keep_as.file_id != document_id:
+            return None
+        return job
+
     async def result(self, job: Job) -> JobResult | None:
         """What an ended job produced; None for a live one and for one without any page. Unpacked on a thread."""
         if job.status == "succeeded":
@@ -278,7 +286,7 @@ class JobService:
                 await self._store.forget(job)
                 self._passwords.pop(job_id, None)
 
-    def events(self, job: Job, after: str) -> EventWatch:
+    def events(self, job: Job, after: str) -> EventWatch[JobEvent]:
         """What happened to the job after this event id, then what happens, up to its end; to be closed by the caller.
 
         Args:
@@ -317,12 +325,13 @@ class JobService:
         return {**self._store.report(), **limits, "running": self._runner.running}
 
     def _new_job(self, request: JobRequest) -> Job:
-        stored, now_s = request.stored, self._now()
-        owner = request.owner
+        stored, now_s, owner = request.stored, self._now(), request.owner
+        job_id = secrets.token_hex(16)
+        keep_as = KeepAs(_document_id(job_id), request.expires_after_s) if request.stores else None
         kind = sniff(stored.head)
         self._check_kind(kind)
         return Job(
-            id=secrets.token_hex(16),
+            id=job_id,
             owner=owner,
             file=JobFile(request.name, stored.size_bytes, stored.sha256, kind.value),
             options={
@@ -331,9 +340,9 @@ class JobService:
                 "format": request.format,
                 "models": self._models(),
                 "answer": dict(request.answer),
-                "store": None if request.keep_as is None else asdict(request.keep_as),
+                "store": None if keep_as is None else asdict(keep_as),
             },
-            same=owner_digest(owner, *_sameness(request)),
+            same=owner_digest(owner, *_sameness(request, job_id)),
             limit_s=min(request.limit_s or self._policy.limit_s, self._policy.limit_s),
             ttl_s=self._policy.ttl_s,
             created_s=now_s,
@@ -363,9 +372,14 @@ class JobService:
         return ", and without REDIS_URL only the process that took them knows them, until it ends"
 
 
-def _sameness(request: JobRequest) -> list[str]:
+def _document_id(job_id: str) -> str:
+    """The id of the document that a job stores: known before there is one, so that it can be watched."""
+    return f"file-{job_id}"
+
+
+def _sameness(request: JobRequest, job_id: str) -> list[str]:
     """What two requests of an owner have in common where one job does for both."""
     same = [request.stored.sha256, request.options.key(), request.encoding_format, request.format]
-    if request.keep_as is not None:  # each stores a document of its own, but for those with the same key
-        same += ["store", str(request.keep_as.expires_after_s), request.key or request.keep_as.file_id]
+    if request.stores:  # each stores a document of its own, but for those with the same key
+        same += ["store", str(request.expires_after_s), request.key or job_id]
     return [*same, orjson.dumps(request.answer).decode()] if request.answer else same

@@ -17,6 +17,7 @@ from backend.invoices.structure import example_of
 from backend.invoices.taught.examples import ANY
 from backend.reasons import reasons_in
 from backend.search.records import ConfirmedDocument, StoredDocument, WireFields
+from backend.speech.pages import TIME_HEIGHT
 
 
 def lesson_of(confirmed: ConfirmedDocument) -> tuple[Sequence[str], Mapping[str, Any]] | None:
@@ -55,13 +56,25 @@ def _code(stored: StoredDocument) -> EInvoice | None:
 
 
 def page_of(wire: Mapping[str, Any]) -> Page:
-    """A page as it was read, from its answer."""
+    """A page as it was read, or a minute as it was heard, from its answer."""
     words = tuple(
-        Word(w["text"], Box(*w["box"]), w["confidence"], w["start"], w["end"], w["line"], w["block"])
-        for w in wire["words"]
+        Word(w["text"], _box(w), w["confidence"], w["start"], w["end"], w["line"], w["block"]) for w in wire["words"]
     )
-    plain = {name: wire[name] for name in ("number", "width", "height", "units_per_inch", "rotation", "text")}
-    return Page(**plain, words=words, source=wire["source"], why=wire["why"], engine=wire["engine"])
+    of_minute = {"width": wire.get("end_s"), "height": TIME_HEIGHT, "units_per_inch": 1.0, "rotation": 0}
+    plain = {name: wire.get(name, value) for name, value in of_minute.items()}
+    return Page(
+        wire["number"],
+        **plain,
+        text=wire["text"],
+        words=words,
+        source=wire["source"],
+        why=wire["why"],
+        engine=wire["engine"],
+    )
+
+
+def _box(word: Mapping[str, Any]) -> Box:
+    return Box(*word["box"]) if "box" in word else Box(word["start_s"], 0.0, word["end_s"], 1.0)
 
 
 def _confirmed(fields: WireFields, read: WireFields) -> dict[str, Field]:

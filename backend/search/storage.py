@@ -222,6 +222,11 @@ class SearchStorage(ABC):
         row = await self._row(document_sql.FIND, owner, file_id)
         return None if row is None else await self._driver.unpack(lambda: document_sql.stored_document(row))
 
+    async def document_revision(self, owner: str, file_id: str) -> int | None:
+        """The revision alone, for whoever waits for the next one; None where the document is gone."""
+        row = await self._row("SELECT revision FROM documents WHERE owner = $1 AND file_id = $2", owner, file_id)
+        return None if row is None else row[0]
+
     async def document_content(self, file_id: str) -> dict[str, Any] | None:
         """The answer's `DOCUMENT_CONTENT` as it was read."""
         row = await self._row(document_sql.CONTENT, file_id)

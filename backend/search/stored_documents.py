@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from backend.callers.callers import owner_digest
+from backend.callers.event_watch import EventWatch, Watchers
 from backend.errors import Conflict, InvalidField, NotFound, TooLarge
 from backend.files.limits import FileLimits
 from backend.files.page_ranges import select_pages
@@ -32,6 +34,7 @@ from backend.search.records import (
     StoredDocument,
 )
 from backend.search.storage import SearchStorage, list_range
+from backend.search.waker import Waker
 from backend.speech.pages import KIND as RECORDING
 
 PURPOSE = "documents"
@@ -41,6 +44,7 @@ _AT_ONCE = 100  # documents in memory while all are walked through
 # Vectors are those of vector stores; what is said of the file is that of its first document.
 _NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "fields_reasons", "valid", *DOCUMENT_CONTENT)
 _TRIES = 5  # of a confirmation beside changes of others
+_LOOK_S = 2.0  # until a watched document is looked at again: what this process did not change wakes nobody
 _MOST_SPLITS = 100  # of one file: each keeps what it read anew
 
 Pages = tuple[int, ...]  # numbers of the pages of a document
@@ -51,6 +55,13 @@ LessonOf = Callable[[ConfirmedDocument], tuple[Sequence[str], Mapping[str, Any]]
 
 # Reads documents that somebody has cut out of a file: what is stored, its content, the pages of each of them.
 ReadParts = Callable[[StoredDocument, Mapping[str, Any], Sequence[Pages]], Awaitable[Sequence[Mapping[str, Any]]]]
+
+
+class DocumentEvent(NamedTuple):
+    """A watched document as it is now, after a change or as it was found; None where it is deleted."""
+
+    stored: StoredDocument | None
+    seen: int | None  # the revision that was told before it; None: none
 
 
 class CheckedDocument(NamedTuple):
@@ -78,6 +89,8 @@ class StoredDocuments:
     ) -> None:
         self._storage, self._files, self._lesson_of = storage, files, lesson_of
         self._adding = asyncio.Lock()
+        self._watchers = Watchers()
+        self._waiting: set[tuple[str, Waker]] = set()  # who waits for changes of which document
 
     async def add(
         self,
@@ -230,6 +243,46 @@ class StoredDocuments:
         """Delete a document with its file, also from all vector stores. Raises: NotFound."""
         await self.get(owner, file_id)
         await self._files.delete(owner, file_id)
+        self._wake(file_id)
+
+    def watch(
+        self, owner: str, file_id: str, seen: int | None = None, *, limit_s: float = math.inf
+    ) -> EventWatch[DocumentEvent]:
+        """A document that is stored, at each change until it is deleted; to be closed by the caller.
+
+        Changes of this process are told at once, those of others within seconds.
+
+        Args:
+            seen: the revision after which to tell; None: it is told as it is, too.
+            limit_s: from the first event that is asked for.
+
+        Raises: Overloaded at once, where too many clients wait for events.
+        """
+        return self._watchers.watch(self._events(owner, file_id, seen, limit_s), owner)
+
+    async def _events(
+        self, owner: str, file_id: str, seen: int | None, limit_s: float
+    ) -> AsyncGenerator[DocumentEvent, None]:
+        now = asyncio.get_running_loop().time
+        until, waiting = now() + limit_s, (file_id, Waker())
+        self._waiting.add(waiting)
+        try:
+            while now() < until:
+                revision = await self._storage.document_revision(owner, file_id)
+                if revision is None or seen is None or revision > seen:
+                    stored = None if revision is None else await self._storage.document(owner, file_id)
+                    yield DocumentEvent(stored, seen)
+                    if stored is None:
+                        return
+                    seen = stored.revision
+                await waiting[1].wait(min(_LOOK_S, until - now()))
+        finally:
+            self._waiting.discard(waiting)
+
+    def _wake(self, file_id: str) -> None:
+        for watched_id, waker in self._waiting:
+            if watched_id == file_id:
+                waker.wake()
 
     async def lessons(self, owner: str, keys: Sequence[str], limit: int = 20) -> Sequence[Lesson]:
         """What confirmed documents with any of these keys taught, the newest first."""
@@ -277,6 +330,7 @@ class StoredDocuments:
             answer = corrected_answer(new)
             row = DocumentRow(new, values_of(answer), await self._all_lessons(new, answer["documents"]))
             if await self._storage.replace_document(row, limits=self._files.limits_of(owner)):
+                self._wake(file_id)
                 return new
         raise Conflict(f"document '{file_id}': others change it at the same time; read it again, then send your change")
 

@@ -20,9 +20,9 @@ from backend.api.http_protocol import GuardedProtocol
 from backend.api.routes import documents, jobs
 from backend.api.sse import EventStream, OpenStreams, ServerEvent
 from backend.callers.callers import ANYBODY
+from backend.callers.event_watch import Watchers
 from backend.errors import Unavailable, UnreadableFile
 from backend.invoices.records import ExtractedFields, Field, FieldRow, Validity
-from backend.jobs.event_watch import Watchers
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.runner import JobPolicy
 from tests.api.asgi import Call

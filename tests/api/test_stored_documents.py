@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from backend.api.dependencies import ApiOptions
@@ -22,15 +23,16 @@ from backend.api.routes.stored_documents import (
 )
 from backend.bootstrap.search import keep_document
 from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_digest, owner_digest
+from backend.callers.event_watch import Watchers
 from backend.documents.formats.plain_json import pages_fields
 from backend.documents.records import DocumentAnswer, DocumentOptions
 from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.text_fields import find_text_fields
+from backend.errors import UnreadableFile
 from backend.files.limits import FileLimits
 from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.stored_file import StoredFile
 from backend.jobs.memory_store import MemoryJobStore
-from backend.jobs.records import KeepAs
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
 from backend.reasons import reasons_in
@@ -227,12 +229,122 @@ async def test_a_job_whose_process_died_after_storing(services: FakeServices, jo
     process = FakeProcess()
     with stored(PDF) as content:
         answer = await process(content, DocumentOptions(), Urgency(), lambda _event: None, owner=owner)
-        job = await jobs.submit(PDF, owner=owner, keep_as=KeepAs("file-of-a-job"))
+        job = await jobs.submit(PDF, owner=owner, stores=True)
         await jobs.ended(job, owner)
         await keep_document(services.stored_documents, job, content, answer)
 
     listed, _ = await services.stored_documents.list_documents(owner, DocumentQuery(), ListPage())
-    assert ["file-of-a-job"] == [one.id for one in listed]
+    assert [f"file-{job.id}"] == [one.id for one in listed]
+
+
+def _told(stream: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """The events of a stream: id, name, data."""
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in stream.split("\n\n") if block]
+    return [(one.get("id", ""), one["event"], orjson.loads(one["data"])) for one in blocks if "event" in one]
+
+
+async def test_events_of_a_document(client: httpx.AsyncClient, jobs: JobReplica, services: FakeServices, owner: str):
+    """From its first page, over what people do to it, to its deletion; a client goes on where it broke."""
+    jobs.process.stops_at = 2
+    data = {"store": "true", "features": "fields"}
+    sent = await client.post("/v1/jobs", files={"file": ("a.pdf", io.BytesIO(PDF))}, data=data)
+    path = f"/v1/documents/file-{sent.json()['id']}"
+    stream = asyncio.create_task(client.get(f"{path}/events"))
+    await jobs.process.started.get()
+    problem(await client.get(path), 404, "not_found")
+    jobs.process.gate.set()
+    await client.get(f"/v1/jobs/{sent.json()['id']}/events")
+    await client.patch(f"{path}/fields", json={"fields": {"InvoiceId": "17"}})
+    await client.post(f"{path}/confirm")
+    later = asyncio.create_task(client.get(f"{path}/events", headers={"Last-Event-ID": "r2"}))
+    await _watched(services, 2)
+    await client.delete(path)
+
+    told, after = _told((await stream).text), _told((await later).text)
+    names = [name for _, name, _ in told]
+    assert ["page", "page"] == [name for name in names if name == "page"]
+    assert ("end", {"id": path.rpartition("/")[2], "object": "document.deleted", "deleted": True}) == told[-1][1:]
+    assert {"state", "confirmed"} <= {"state", told[-2][2]["state"]}
+    assert ["change", "state", "end"] == [name for _, name, _ in after]
+    assert ("r3", "confirmed", 3) == (after[1][0], after[1][2]["state"], after[1][2]["revision"])
+    assert {"action": "confirm", "document": 0}.items() <= after[0][2].items()
+    problem(await client.get(f"{path}/events"), 404, "not_found", "was deleted")
+
+
+async def test_formats_of_a_stored_document(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """What was read of it, as of a job, and of a recording its subtitles; JSON is the document itself."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
+    minute = {"number": 1, "start_s": 0.0, "end_s": 2.5, "text": "hola", "source": "speech", "why": "", "engine": "w"}
+    word = {
+        "text": "hola",
+        "start_s": 0.5,
+        "end_s": 1.0,
+        "confidence": 0.9,
+        "start": 0,
+        "end": 4,
+        "line": 0,
+        "block": 0,
+    }
+    heard = {**wire_answer(wire_document()), "kind": "audio", "pages": [{**minute, "words": [word]}]}
+    with stored(PDF) as content:
+        recording = (await services.stored_documents.add(owner, content, "a.mp3", heard)).id
+
+    text = await client.get(f"{path}/result?format=text")
+    json = await client.get(f"{path}/result")
+    subtitles = await client.get(f"/v1/documents/{recording}/result?format=srt")
+    refused = await client.get(f"/v1/documents/{recording}/result?format=alto")
+
+    pages = (await client.get(path)).json()["pages"]
+    assert "\n\f".join(page["text"] for page in pages) == text.text
+    assert ("text/plain; charset=utf-8", (await client.get(path)).json()) == (text.headers["Content-Type"], json.json())
+    assert ["1", "00:00:00,500 --> 00:00:01,500", "hola"] == subtitles.text.split("\n")[:3]
+    problem(refused, 422, "invalid_field", "which a recording has not")
+
+
+async def _watched(services: FakeServices, count: int) -> None:
+    """Return when so many clients wait for a document's changes."""
+    async with asyncio.timeout(30):
+        while len(services.stored_documents._waiting) < count:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+
+
+async def test_events_of_a_file_that_cannot_be_read(client: httpx.AsyncClient, jobs: JobReplica):
+    """The last one is the job with its error; after that nothing comes."""
+    jobs.process.error = UnreadableFile("file: it is broken")
+    job = (await client.post("/v1/jobs", files={"file": io.BytesIO(PDF)}, data={"store": "true"})).json()
+    path = f"/v1/documents/file-{job['id']}/events"
+
+    told = _told((await client.get(path)).text)
+    after = await client.get(path, headers={"Last-Event-ID": told[-1][0]})
+
+    assert ("end", "failed", "file: it is broken") == (
+        told[-1][1], told[-1][2]["status"], told[-1][2]["error"]["message"]
+    )  # fmt: skip
+    assert 204 == after.status_code
+
+
+@pytest.mark.parametrize("event_id", ["r", "r-1", "r1234567890", "x"])
+async def test_what_is_no_event_id(client: httpx.AsyncClient, services: FakeServices, owner: str, event_id: str):
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}/events"
+
+    problem(await client.get(path, headers={"Last-Event-ID": event_id}), 422, "invalid_field", "Last-Event-ID")
+
+
+@pytest.mark.usefixtures("jobs")
+async def test_events_are_bounded_a_caller_and_in_time(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """A stream that ends gives its place to the next one; those of others are not found."""
+    path = f"/v1/documents/{await _kept_invoice(services, owner)}/events"
+    services.stored_documents._watchers = Watchers(1)
+    stream = asyncio.create_task(client.get(path, headers={"X-Request-Timeout-S": "0.2"}))
+    await _watched(services, 1)
+
+    refused = await client.get(path)
+    told = _told((await stream).text)
+
+    problem(refused, 429, "overloaded", "2 clients", "limit of 1")
+    assert [("r1", "state")] == [event[:2] for event in told]
+    assert 200 == (await client.get(path, headers={"X-Request-Timeout-S": "0.01"})).status_code
+    problem(await client.get("/v1/documents/file-0/events"), 404, "not_found")
 
 
 @pytest.mark.usefixtures("jobs")

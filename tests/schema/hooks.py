@@ -33,6 +33,7 @@ UPLOADS = (
     *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA, *_TIKA_FORMS),
     "/documentintelligence/documentModels/{model}:analyze",
 )
+_ENDLESS = "/v1/documents/{id}/events"  # until the document is deleted
 _EVERY = 4  # upload keeps the bytes that were drawn for it; the others get a file that can be read
 
 # Refusals of requests that their schema allows, because they depend on what JSON Schema cannot see: (code, parameter
@@ -210,6 +211,10 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
     with suppress(KeyError, TypeError, ValueError):
         if 0 < float(case.headers[TIMEOUT]) < math.inf:
             case.headers[TIMEOUT] = "60"
+    if case.path == _ENDLESS:
+        case.headers.setdefault(TIMEOUT, "1")
+        if case.headers[TIMEOUT] == "60":
+            case.headers[TIMEOUT] = "1"
     if case.path not in UPLOADS or case.meta is None or not case.meta.generation.mode.is_positive:
         return
     files = (SOUND,) if case.path in AUDIO else FILES

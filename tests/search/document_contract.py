@@ -548,3 +548,39 @@ class TestLists:
         assert [{"code": "duplicate", "document": 0, "other": second.id, "others": 1}] == found[first.id]
         assert {"code": "same_file", "other": third.id, "others": 1} in found[second.id]
         assert [{"code": "same_file", "other": second.id, "others": 1}] == found[third.id]
+
+
+async def test_events_of_changes_here_and_elsewhere(storage: SearchStorage):
+    """As it is, then each change of this process and of another one, with what was seen before; last its deletion."""
+    here, elsewhere = Documents(storage), Documents(storage)
+    document = await here.add(wire_document(**INVOICE))
+    watch = here.service.watch("ana", document.id)
+    foreign = here.service.watch("eve", document.id, 7)
+
+    async with asyncio.timeout(30):
+        told = [await anext(watch)]
+        document = await here.correct(document, InvoiceId="one")
+        told.append(await anext(watch))
+        await elsewhere.correct(document, InvoiceId="two")
+        told.append(await anext(watch))
+        await elsewhere.service.confirm("ana", "ana", document.id)
+        told.append(await anext(here.service.watch("ana", document.id, 2)))
+        await here.service.delete("ana", document.id)
+        told += [event async for event in watch]
+        gone = [event async for event in foreign]
+
+    seen = [(event.stored and event.stored.revision, event.seen) for event in told]
+    assert [(1, None), (2, 1), (3, 2), (4, 2)] == seen[:4]
+    assert (None, 3) == seen[-1] or (None, 4) == seen[-1]
+    assert [(None, 7)] == gone
+
+
+async def test_events_end_at_their_limit(storage: SearchStorage):
+    """Nothing changed meanwhile."""
+    documents = Documents(storage)
+    document = await documents.add(wire_document(**INVOICE))
+
+    async with asyncio.timeout(30):
+        told = [event async for event in documents.service.watch("ana", document.id, limit_s=0.05)]
+
+    assert [document] == [event.stored for event in told]

@@ -50,16 +50,15 @@ from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, u
 from backend.api.service_call import call_service
 from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
 from backend.api.upload import receive_upload
+from backend.callers.event_watch import EventWatch
 from backend.documents.formats.plain_json import document_fields, pages_fields
 from backend.documents.formats.registry import FORMAT_NAMES, Format, negotiate
 from backend.documents.service import DocumentService
 from backend.errors import InvalidField, NotFound
 from backend.files.pages import Document
 from backend.jobs.document_codec import fields_of_event
-from backend.jobs.event_watch import EventWatch
-from backend.jobs.records import Failure, Job, JobEvent, JobQuota, KeepAs
+from backend.jobs.records import Failure, Job, JobEvent, JobQuota
 from backend.jobs.service import JobRequest, JobResult, JobService
-from backend.search.files import new_file_id
 
 _jobs_of: Handle[JobService] = Handle("jobs")
 _documents_of: Handle[DocumentService] = Handle("documents")
@@ -236,9 +235,9 @@ async def create_job(request: Request) -> Response:
 
     The fields are those of `POST /v1/documents`, and `deadline_s`. The same file with the same options is the same job
     while it lives or was answered (200 and `Idempotent-Replay: true`); so is a request with an `Idempotency-Key` that
-    came before. With `store=true` the document is kept, too: `document_id` is that of the stored document, see
-    `GET /v1/documents/{id}`; only an `Idempotency-Key` makes two such requests the same. Jobs are seen with the API key
-    they were sent with.
+    came before. With `store=true` the document is kept, too, as `file-` and the job's id, and can be watched from now
+    on (`GET /v1/documents/{id}/events`); `document_id` has the id once it is stored. Only an `Idempotency-Key` makes
+    two such requests the same. Jobs are seen with the API key they were sent with.
     """
     async with receive_upload(request) as upload:
         form = validate_fields(JobForm, upload.fields)
@@ -258,7 +257,8 @@ async def create_job(request: Request) -> Response:
             format=document_format.name,
             limit_s=form.deadline_s,
             key=idempotency_key(request),
-            keep_as=KeepAs(new_file_id(), form.seconds) if form.store else None,
+            stores=form.store,
+            expires_after_s=form.seconds,
         )
         job, replayed = await submit_job(request, job_request)
     headers = {"Location": f"/v1/jobs/{job.id}"}
@@ -290,7 +290,7 @@ async def watch_job(request: Request) -> Response:
     entities and the summary are ready, `fields` comes with `kind`, `fields` (without lines) and `valid` of the first
     document. After a broken connection `Last-Event-ID` goes on where it broke; 204 says that nothing more will come.
     """
-    after = _last_event_id(request)
+    after = last_event_id(request)
     job = await job_of(request)
     async with AsyncExitStack() as stack:
         watch = _jobs_of(request).events(job, after)
@@ -299,22 +299,23 @@ async def watch_job(request: Request) -> Response:
         if job.ended and first is None:
             return Response(status_code=204)
         close = stack.pop_all().aclose  # from here on the stream closes it
-    return EventStream(_server_events(request, watch, first), request.app.state.streams, on_end=close)
+    return EventStream(job_events(request, job, watch, first), request.app.state.streams, on_end=close)
 
 
-async def _server_events(
-    request: Request, watch: EventWatch, first: JobEvent | None
+async def job_events(
+    request: Request, job: Job, watch: EventWatch[JobEvent], first: JobEvent | None
 ) -> AsyncGenerator[ServerEvent, None]:
+    """The events of a job as they are sent, ``first`` before those of ``watch``."""
     if first is not None:
-        yield await _server_event(request, first)
+        yield await _server_event(request, job, first)
     async for event in watch:
-        yield await _server_event(request, event)
+        yield await _server_event(request, job, event)
 
 
-async def _server_event(request: Request, event: JobEvent) -> ServerEvent:
+async def _server_event(request: Request, job: Job, event: JobEvent) -> ServerEvent:
     data = event.data
     if event.kind == "end":
-        data = orjson.dumps(job_fields(await job_of(request)))
+        data = orjson.dumps(job_fields(await _jobs_of(request).find(job.id, job.owner)))
     elif event.kind == "fields":
         data = orjson.dumps(_early_fields(data))
     return ServerEvent(event.id, event.kind, data)
@@ -327,7 +328,7 @@ def _early_fields(data: bytes) -> dict[str, Any] | None:
     return {"kind": found.kind, "fields": fields_answer(found), "valid": validity_answer(found.validity)}
 
 
-def _last_event_id(request: Request) -> str:
+def last_event_id(request: Request) -> str:
     """The event id to continue after, "" without one. Raises: InvalidField for what cannot be the id of an event."""
     header = context_of(request).headers.get(b"last-event-id", b"").strip()
     parts = header.split(b"-") if _EVENT_ID.fullmatch(header) else []
@@ -380,7 +381,7 @@ _RESULT_PARAMETER = {
     "schema": {"type": "boolean", "default": True},
     "description": "false leaves the document out.",
 }
-_LAST_EVENT = {
+LAST_EVENT = {
     "name": "Last-Event-ID",
     "in": "header",
     "schema": {"type": "string", "pattern": "^([0-9]{1,18}(-[0-9]{1,18})?)?$"},
@@ -440,7 +441,7 @@ ROUTES = (
         media_type=MEDIA_TYPE,
         more={204: described(None, description="The job has ended and nothing came after Last-Event-ID.")},
         errors=(404, 422, 429),
-        parameters=(ID_PARAMETER, _LAST_EVENT),
+        parameters=(ID_PARAMETER, LAST_EVENT),
     ),
 )
 
@@ -505,7 +506,7 @@ def _no_result(job: Job) -> NotFound:
     )
 
 
-_FORMAT = {
+FORMAT_PARAMETER = {
     "name": "format",
     "in": "query",
     "schema": {"enum": ["", *FORMAT_NAMES]},
@@ -520,7 +521,7 @@ RESULT_ROUTES = (
         example=DOCUMENT_EXAMPLE,
         more={200: described(answers_of(DOCUMENT_EXAMPLE, PartialDocument), ("X-Partial", "Content-Disposition"))},
         errors=(404, 406, 413, 422, 504),
-        parameters=(ID_PARAMETER, _FORMAT),
+        parameters=(ID_PARAMETER, FORMAT_PARAMETER),
     ),
     get(
         "/v1/jobs/{id}/pages/{number}",

@@ -170,7 +170,7 @@ def revision_headers(stored: StoredDocument) -> dict[str, str]:
     return {"ETag": f'"{stored.revision}"'}
 
 
-def _change_answers(stored: StoredDocument) -> list[ChangeAnswer]:
+def change_answers(stored: StoredDocument) -> list[ChangeAnswer]:
     """The history of a document, the oldest first."""
     cut = [list(document["pages"]) for document in stored.answer["documents"]]
     answers: list[ChangeAnswer] = []
@@ -212,7 +212,7 @@ _LISTED_PARTS = ("kind", "page_count", "sha256", "documents")
 async def _answered(request: Request, stored: StoredDocument) -> Response:
     """The document without its pages, as changes are answered."""
     [checked] = await _documents_of(request).checked(stored.owner, [stored])
-    changes = _change_answers(stored)
+    changes = change_answers(stored)
     answer = {**_listed(checked), "changes": changes}
     return json_response(answer, headers=revision_headers(stored))
 
@@ -321,7 +321,7 @@ async def whole_document(
     service, owner = _documents_of(request), owner_of(request)
     content = await call_within_limit(request, service.content(stored))
     [checked] = await call_within_limit(request, service.checked(owner, [stored]))
-    changes = _change_answers(stored)
+    changes = change_answers(stored)
     head = {**stored_head(stored, checked.problems), "changes": changes}
     written = await asyncio.to_thread(lambda: orjson.dumps({**_whole(checked.answer, content), **head}))
     return JsonBytes(written, headers={**revision_headers(stored), **(headers or {})})

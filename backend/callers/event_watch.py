@@ -1,15 +1,18 @@
-"""Clients that wait for what happens to jobs: how many there may be, and the place that each of them has."""
+"""Clients that wait for what happens to jobs and documents: how many there may be, and the place that each has."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from typing import Generic, TypeVar
 
 from backend.callers.callers import ANYBODY
-from backend.jobs.records import JobEvent
-from backend.jobs.states import too_many
+from backend.errors import Overloaded
+
+Event = TypeVar("Event")
 
 WATCHERS_MAX = 64  # of one process; each holds a connection, and one to Redis too where jobs are kept there
+_RETRY_AFTER_S = 5.0
 _SHARE = 4  # of these one key may have a quarter
 
 
@@ -28,16 +31,16 @@ class Watchers:
     def count(self) -> int:
         return self._of_owner.total()
 
-    def watch(self, events: AsyncGenerator[JobEvent, None], owner: str = ANYBODY.owner) -> EventWatch:
+    def watch(self, events: AsyncGenerator[Event, None], owner: str = ANYBODY.owner) -> EventWatch[Event]:
         """A place for a client of these events, to be closed by the caller.
 
         Raises: Overloaded at once, before anything was answered, where all places are taken.
         """
         if self.count >= self._limit:
-            raise too_many("clients of this process that wait for events", self.count + 1, self._limit, "fixed")
+            raise _too_many("clients", self.count + 1, self._limit)
         share, own = max(1, self._limit // _SHARE), self._of_owner[owner]
         if owner != ANYBODY.owner and own >= share:
-            raise too_many("clients with this key that wait for events of this process", own + 1, share, "fixed")
+            raise _too_many("clients with this key", own + 1, share)
         self._of_owner[owner] += 1
         return EventWatch(events, lambda: self._leave(owner))
 
@@ -46,20 +49,20 @@ class Watchers:
         self._of_owner += Counter()  # drops owners without clients
 
 
-class EventWatch:
-    """The events of a job for one client, whose place is free again once they have ended or this is closed.
+class EventWatch(Generic[Event]):
+    """Events for one client, whose place is free again once they have ended or this is closed.
 
     No generator: one that is closed before its first event was asked for would not run its ``finally``.
     """
 
-    def __init__(self, events: AsyncGenerator[JobEvent, None], leave: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncGenerator[Event, None], leave: Callable[[], None]) -> None:
         self._events, self._leave = events, leave
         self._has_place = True
 
-    def __aiter__(self) -> EventWatch:
+    def __aiter__(self) -> EventWatch[Event]:
         return self
 
-    async def __anext__(self) -> JobEvent:
+    async def __anext__(self) -> Event:
         try:
             return await anext(self._events)
         except StopAsyncIteration:
@@ -77,3 +80,11 @@ class EventWatch:
         if self._has_place:
             self._has_place = False
             self._leave()
+
+
+def _too_many(who: str, value: int, limit: int) -> Overloaded:
+    message = (
+        f"{value} {who} that wait for events of this process are over the limit of {limit} (fixed); "
+        "try again when some have left"
+    )
+    return Overloaded(value, limit, _RETRY_AFTER_S, message)

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from backend.callers.event_watch import Watchers
 from backend.errors import Overloaded, Unavailable
-from backend.jobs.event_watch import Watchers
 from backend.jobs.records import JobEvent
 
 EVENT = JobEvent("1", "progress", b"{}")
