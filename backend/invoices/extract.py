@@ -19,6 +19,7 @@ from backend.invoices.documents_in_file import documents_by, documents_of
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned
+from backend.invoices.learned.items import settled_items
 from backend.invoices.learned.read import PageReader
 from backend.invoices.money.find import Money, find_money
 from backend.invoices.parties.find import find_parties
@@ -216,7 +217,8 @@ def _printed_fields(
     if kind == "bank_statement":
         statement = find_statement(pages, mark)
         return replace(_with_ids(statement, Validity()), why=why, kind=kind)
-    items, learned = find_items(pages, mark), read_learned(reader, pages, mark, document.text)
+    learned = read_learned(reader, pages, mark, document.text)
+    items = settled_items(find_items(pages, mark), reader.ends(pages), pages, mark)
     money = _settled(pages, mark, items, learned, taught)
     own = taught.items(pages, mark) if taught is not None else None
     if taught is not None and own is not None and taught.prefers(own, items, money.fields):

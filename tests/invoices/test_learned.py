@@ -72,6 +72,67 @@ total de 733,26 euros, que se cargará el día 10/02/2025 en su cuenta.
 """
 
 
+TOTALS_ABOVE = """Factura F26/118
+Talleres Ibarra, S.L.
+C/ Mayor 3, 28001 Madrid
+NIF B29338878
+
+Cliente: Bodegas Roncal, S.A.
+Fecha 12/03/2026
+
+Base      IVA      Cuota     Total factura
+430,00    21 %     90,30     520,30
+
+Cant.   Descripción               Importe
+2       Silla de roble            180,00
+1       Mesa plegable             250,00
+
+Gracias por su confianza
+"""
+SUBTOTAL_BETWEEN = """Factura F26/118
+Talleres Ibarra, S.L.
+C/ Mayor 3, 28001 Madrid
+NIF B29338878
+
+Cliente: Bodegas Roncal, S.A.
+Fecha 12/03/2026
+
+A12  Silla de roble   2   90,00   180,00
+B07  Mesa plegable    1   250,00  250,00
+
+Total bruto   430,00
+C03  Portes  1  30,00  30,00
+
+Base 460,00
+IVA 21 %  96,60
+Total factura 556,60
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "amounts", "by_rules"),
+    [
+        pytest.param(TOTALS_ABOVE, ["180.00", "250.00"], [], id="totals-above-the-lines"),
+        pytest.param(
+            SUBTOTAL_BETWEEN, ["180.00", "250.00", "30.00"], ["180.00", "250.00"], id="a-subtotal-between-lines"
+        ),
+    ],
+)
+def test_lines_whose_sum_is_printed(
+    text: str, amounts: list[str], by_rules: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that rules lose or cut short are the network's: their sum stands on the page."""
+
+    def read() -> list[str]:
+        fields = {field.name: field for field in extract_fields(document_of_text(text)).fields}
+        rows = fields["Items"].rows if "Items" in fields else ()
+        return [cell.value for row in rows for cell in row.fields if cell.name == "Amount"]
+
+    assert amounts == read()
+    monkeypatch.setattr(extract, "bundled_network", lambda: None)
+    assert by_rules == read()
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "without"), [(SENTENCES, "invoice", None), (TILL, "receipt", None), (ORDER, None, "invoice")]
 )

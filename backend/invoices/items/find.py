@@ -63,18 +63,21 @@ def _named(lines: Sequence[Line]) -> int:
     return sum(bool(line.description) for line in lines)
 
 
-def item_lines(lines: Sequence[Line], tops: Mapping[int, float], why: str) -> ItemLines:
+def item_lines(
+    lines: Sequence[Line], tops: Mapping[int, float], why: str, why_number: str = because("in_column")
+) -> ItemLines:
     """Lines as the field that they are.
 
     Args:
         tops: page number -> top of the header.
+        why_number: of a number that no arithmetic proves.
     """
     regions: dict[int, tuple[float, float]] = {}
     for line in lines:
         number = line.page.page.number
         top, bottom = regions.get(number, (tops.get(number, line.top), line.bottom))
         regions[number] = (min(top, line.top), max(bottom, line.bottom))
-    rows = tuple(FieldRow(tuple(_fields(line))) for line in lines)
+    rows = tuple(FieldRow(tuple(_fields(line, why_number))) for line in lines)
     score = sum(_score(line) for line in lines) / len(lines)
     field = Field("Items", "", "", round(score, 4), "text", why, rows=rows)
     return ItemLines(field, regions, sum(line.holds is True for line in lines))
@@ -84,7 +87,7 @@ def _score(line: Line) -> float:
     return _SURE if line.holds else _LIKELY
 
 
-def _fields(line: Line) -> Iterator[Field]:
+def _fields(line: Line, why_number: str) -> Iterator[Field]:
     if line.description:
         yield _text("Description", line.description, line)
     if line.code:
@@ -94,8 +97,8 @@ def _fields(line: Line) -> Iterator[Field]:
     for name in ("Quantity", "UnitPrice", "Discount", "TaxRate"):
         value = line.values.get(name)
         if value is not None:
-            yield _number(name, value, line)
-    yield _number("Amount", line.amount, line)
+            yield _number(name, value, line, why_number)
+    yield _number("Amount", line.amount, line, why_number)
 
 
 def _text(name: str, words: Sequence[Word], line: Line, dropped: re.Pattern[str] = _LEADERS) -> Field:
@@ -103,9 +106,9 @@ def _text(name: str, words: Sequence[Word], line: Line, dropped: re.Pattern[str]
     return printed_field(name, text, words, line.page, score=_score(line), why=because("beside_amount"))
 
 
-def _number(name: str, value: Value, line: Line) -> Field:
+def _number(name: str, value: Value, line: Line, why: str) -> Field:
     if not value.words:
         why = f"{because('amount_by_price')}; {because('not_read')}"
         return Field(name, format_decimal(value.number), "", _COMPUTED, "computed", why)
-    why = because("quantity_by_price") if line.holds else because("in_column")
+    why = because("quantity_by_price") if line.holds else why
     return printed_field(name, format_decimal(value.number), value.words, line.page, score=_score(line), why=why)

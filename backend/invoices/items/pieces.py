@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from backend.files.pages import Word
+from backend.files.pages import Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows, VisualRow
 from backend.tables.numbers import Number, numbers_in
 
@@ -86,6 +86,13 @@ def make_piece(page: PageRows, words: Sequence[Word], number: Number | None = No
         number,
         joined,
     )
+
+
+def piece_of(page: PageRows, words: Sequence[Word], mark: str) -> Piece:
+    """Some words as a number, where they print one."""
+    cell = Cell(page.page.number, tuple(words), bounding_box(word.box for word in words), 0)
+    lone = _lone_number(cell, mark).values() if len(words) == 1 else ()
+    return make_piece(page, words, next(iter((*numbers_in(cell, mark)[-1:], *lone)), None))
 
 
 def _pieces(page: PageRows, cell: Cell, mark: str) -> Iterator[Piece]:

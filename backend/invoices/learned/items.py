@@ -1,0 +1,128 @@
+"""Lines of goods and services from the words that the network labels, and the choice between them and the rules'."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import groupby
+
+from backend.files.pages import Word
+from backend.files.visual_rows import PageRows
+from backend.invoices.items.descriptions import with_descriptions
+from backend.invoices.items.find import ItemLines, item_lines
+from backend.invoices.items.lines import Line, Value, piece_value, settled, with_product
+from backend.invoices.items.pieces import Piece, PieceRow, make_piece, piece_of
+from backend.invoices.learned.read import ReadPage
+from backend.models.fields_network import LABELS
+from backend.reasons import because
+from backend.tables.numbers import numbers_in
+
+_COLUMNS = {"ItemQuantity": "Quantity", "ItemPrice": "UnitPrice", "ItemDiscount": "Discount", "ItemTaxRate": "TaxRate"}
+_TEXTS = ("ItemDescription", "ItemCode", "ItemUnit")
+_FIRST = LABELS.index("ItemCode")  # of a line's labels, which end the list
+_LEAST = 0.5  # probability that a word is of a line
+_CENTS = 2  # decimals of a printed sum
+
+Labelled = tuple[Word, str]  # with its label; "" where it is of no line
+
+
+def settled_items(
+    rules: ItemLines | None, parts: Sequence[ReadPage], pages: Sequence[PageRows], mark: str
+) -> ItemLines | None:
+    """The lines of rules or of the network: whose sum is printed, then whose amounts follow from quantity and price.
+
+    Args:
+        parts: of these pages, as the network reads them; lines of more pages than it reads are the rules'.
+        mark: the document's decimal separator.
+    """
+    lines = learned_lines(parts, mark)
+    if not lines or len({part.page.page.number for part in parts}) < len(pages):
+        return rules
+    tops = {number: top for number, (top, _) in rules.regions.items()} if rules is not None else {}
+    learned = item_lines(lines, tops, because("network"), because("network"))
+    if rules is None:
+        return learned
+    printed = Counter(
+        abs(number.value)
+        for page in pages
+        for cell in page.cells
+        for number in numbers_in(cell, mark)
+        if number.decimals == _CENTS and not number.percent
+    )
+    return max(rules, learned, key=lambda items: _worth(items, printed))
+
+
+def _worth(items: ItemLines, printed: Counter[Decimal]) -> tuple[bool, int, int, int]:
+    """How sure lines are: their sum stands beside them, their arithmetic holds, and how much of each is told.
+
+    Args:
+        printed: how often each amount is, those of lines too.
+    """
+    values = [{field.name: field.value for field in row.fields} for row in items.field.rows]
+    others = printed - Counter(abs(Decimal(value["Amount"])) for value in values)
+    named = sum("Description" in value for value in values)
+    return abs(items.total) in others, items.reckoned, named, sum(map(len, values))
+
+
+def learned_lines(parts: Sequence[ReadPage], mark: str) -> list[Line]:
+    """The lines of a document, top to bottom.
+
+    Args:
+        mark: the document's decimal separator.
+    """
+    return [
+        with_product(line)
+        for part in parts
+        for line in with_descriptions(list(_entries(part, mark)), max(part.page.line_height, 1e-6))
+    ]
+
+
+def _entries(part: ReadPage, mark: str) -> Iterator[Line | PieceRow | None]:
+    """Each row of a part: a line where it has an amount, text where it has other words of lines, else None."""
+    labels = part.reading.labels[:, _FIRST:]
+    names = [
+        LABELS[_FIRST + best] if sure else ""
+        for best, sure in zip(labels.argmax(1), labels.sum(1) > _LEAST, strict=True)
+    ]
+    rows = {row.index: row for row in part.page.rows}
+    for index, printed in groupby(zip(part.rows, part.words, names, strict=True), key=lambda entry: entry[0]):
+        pieces = _pieces(part, [(word, name) for _, word, name in printed], mark)
+        if not pieces:
+            yield None
+            continue
+        row = PieceRow(part.page, rows[index], tuple(piece for _, piece in pieces))
+        yield _line(row, pieces) or row
+
+
+def _pieces(part: ReadPage, words: Sequence[Labelled], mark: str) -> list[tuple[str, Piece]]:
+    """The words of a row from the first to the last that are of a line, parted by their labels."""
+    own = [place for place, (_, name) in enumerate(words) if name]
+    if not own:
+        return []
+    pieces = []
+    for name, group in groupby(words[own[0] : own[-1] + 1], key=lambda entry: entry[1]):
+        run = [word for word, _ in group]
+        is_text = name in _TEXTS
+        pieces.append((name, make_piece(part.page, run) if is_text else piece_of(part.page, run, mark)))
+    return pieces
+
+
+def _line(row: PieceRow, pieces: Sequence[tuple[str, Piece]]) -> Line | None:
+    """The line of a row; None where it has no amount."""
+    values: dict[str, Value] = {}
+    texts: dict[str, tuple[Word, ...]] = {}
+    amount: Value | None = None
+    for name, piece in pieces:
+        if name in _TEXTS:
+            texts[name] = (*texts.get(name, ()), *piece.words)
+        elif piece.number is None:
+            continue
+        elif name == "ItemAmount":
+            amount = piece_value(piece)
+        elif name in _COLUMNS:
+            values[_COLUMNS[name]] = piece_value(piece)
+    if amount is None or amount.percent:
+        return None
+    description, code, unit = (texts.get(name, ()) for name in _TEXTS)
+    return settled(Line(row.page, row.top, row.bottom, amount, values, description=description, code=code, unit=unit))
