@@ -235,3 +235,5 @@ class Channel:
                 self._loop.remove_reader(self._socket.fileno())
                 self._wait_for_socket(wait=False)
         self._socket.close()
+        self._writer.close()  # 64 MiB and two open files that the collector, which leaves old objects alone, would keep
+        self._reader.close()

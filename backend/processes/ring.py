@@ -65,6 +65,10 @@ class RingWriter:
         """The reader is done with everything before ``position``."""
         self._freed = max(self._freed, position)
 
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._memory = memoryview(b"")
+
 
 class RingReader:
     """The reading side."""
@@ -81,6 +85,10 @@ class RingReader:
     def done(self, position: int, size: int) -> None:
         """The block was copied or used, and may be overwritten."""
         self.read_to = position + _aligned(size)
+
+    def close(self) -> None:
+        """Let go of the memory; a view that still lives keeps it."""
+        self._memory = memoryview(b"")
 
 
 def _aligned(size: int) -> int:

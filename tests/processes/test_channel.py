@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -132,6 +134,23 @@ async def test_the_death_of_the_other_side_is_told_once(pair: Pair) -> None:
 
     assert here.channel.is_closed
     assert not there.closed.is_set()
+
+
+@pytest.mark.parametrize("lets_go", ["close", "its-death"])
+async def test_an_end_that_was_closed_holds_no_memory(lets_go: str) -> None:
+    """Each HTTP worker that was replaced left two open files and 64 MiB: the collector leaves frozen objects alone."""
+    here, there = socket.socketpair()
+    memories = [mmap.mmap(-1, RING) for _ in range(2)]
+    alive = [weakref.ref(memory) for memory in memories]
+    end = side(here, memoryview(memories.pop()), memoryview(memories.pop()))
+    there.close()
+    if lets_go == "close":
+        end.channel.close()
+    else:
+        async with asyncio.timeout(10):
+            await end.closed.wait()
+
+    assert [None, None] == [memory() for memory in alive]
 
 
 async def test_a_message_that_cannot_be_taken_closes_the_channel(pair: Pair) -> None:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 Command: TypeAlias = tuple[str | bytes | float, ...]
 _NO_MASTER = frozenset(("READONLY", "MASTERDOWN", "UNBLOCKED", "NOREPLICAS"))
 _IN_SCRIPT = re.compile(r"@user_script: ?\d+: -?([A-Z]+) ")  # how Redis 6 quotes the error of a command in a script
+IDLE_S = 10.0
 _CLOSE_S = 1.0  # an aborted connection is gone in the next turn of the loop; this bounds what should not happen
 
 
@@ -35,11 +36,14 @@ class RedisPool:
         connections: at once; further commands wait for one.
         connect_s: deadline of getting a connection, be it free or new.
         answer_s: deadline of sending the commands on it and reading all their replies.
+        idle_s: for which an unused connection is kept at least, and at most twice as long.
 
     Raises: ValueError for a bad URL, whose message may quote the password.
     """
 
-    def __init__(self, url: str, *, connections: int, connect_s: float, answer_s: float) -> None:
+    def __init__(
+        self, url: str, *, connections: int, connect_s: float, answer_s: float, idle_s: float = IDLE_S
+    ) -> None:
         self._pool = BlockingConnectionPool.from_url(
             url,
             max_connections=connections,
@@ -48,7 +52,9 @@ class RedisPool:
             protocol=2,  # one round trip less to connect than 3, and every server supports it
         )
         self._pool.update_connection_kwargs(socket_timeout=None, socket_connect_timeout=None)
-        self._connect_s, self._answer_s = connect_s, answer_s
+        self._connect_s, self._answer_s, self._idle_s = connect_s, answer_s, idle_s
+        self._idle_since_s: dict[AbstractConnection, float] = {}
+        self._looking: asyncio.TimerHandle | None = None
         self._deadlines: set[asyncio.Timeout] = set()  # of the commands in progress
         self._closed = False
 
@@ -88,11 +94,15 @@ class RedisPool:
                 await _abort(connection)
                 raise
             finally:
+                self._idle_since_s[connection] = asyncio.get_running_loop().time()
+                self._look_later()
                 await self._pool.release(connection)
 
     async def close(self) -> None:
         """Close every connection at once. Commands in progress raise `TimeoutError`, later ones `RedisError`."""
         self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
         for deadline in self._deadlines:
             if not deadline.expired():
                 deadline.reschedule(asyncio.get_running_loop().time())
@@ -101,6 +111,23 @@ class RedisPool:
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+    def _look_later(self) -> None:
+        if self._looking is None and not self._closed:
+            self._looking = asyncio.get_running_loop().call_later(self._idle_s, self._close_unused)
+
+    def _close_unused(self) -> None:
+        """Close those that a busy second opened: the pool gives the last used one first, so others rest."""
+        self._looking, free = None, self._pool._available_connections  # noqa: SLF001 - not offered
+        before_s = asyncio.get_running_loop().time() - self._idle_s
+        unused = [connection for connection in free if self._idle_since_s.get(connection, 0.0) <= before_s]
+        for connection in unused:
+            free.remove(connection)
+            self._idle_since_s.pop(connection, None)
+            # Without waiting, as redis-py does it where no task runs.
+            connection._close()  # type: ignore[no-untyped-call]  # noqa: SLF001
+        if free:
+            self._look_later()
 
     @asynccontextmanager
     async def _deadline(self) -> AsyncIterator[asyncio.Timeout]:

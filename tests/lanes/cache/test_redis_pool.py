@@ -29,8 +29,8 @@ async def open_pool():
     """Open a pool; all are closed after the test."""
     pools: list[RedisPool] = []
 
-    def start(url: str, *, connections: int = 4, connect_s: float = NEVER_S, answer_s: float = NEVER_S) -> RedisPool:
-        pools.append(RedisPool(url, connections=connections, connect_s=connect_s, answer_s=answer_s))
+    def start(url: str, *, connections: int = 4, connect_s: float = NEVER_S, answer_s: float = NEVER_S, **options):
+        pools.append(RedisPool(url, connections=connections, connect_s=connect_s, answer_s=answer_s, **options))
         return pools[-1]
 
     yield start
@@ -77,6 +77,18 @@ async def test_what_no_master_answers_ends_the_connection(open_pool, redis_proxy
 
     assert [None] == await pool.ask(("MGET", "a"))
     assert 2 == redis_proxy.connections
+
+
+async def test_unused_connections_are_closed(open_pool, redis_server):
+    """Each is an open file here and there: those of the busiest second stayed for ever. The next command opens one."""
+    pool = open_pool(redis_server.url, connections=8, idle_s=0.05)
+    for _ in range(2):
+        await asyncio.gather(*(pool.ask(("BLPOP", "absent", 0.1)) for _ in range(8)))
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            while len(redis_server.client.client_list()) > 1:  # noqa: ASYNC110 - a process of its own; one is the test's
+                await asyncio.sleep(0.02)
+
+    assert b"PONG" == await pool.ask(("PING",))
 
 
 async def test_replies_that_cannot_be_read(open_pool, redis_proxy):
