@@ -63,16 +63,16 @@ class OwnLabel:
         return ".".join(self.path)
 
 
-def labels_json(value: Any) -> str:
+def labels_json(value: Any, param: str = "schema") -> str:
     """What a request asks for as it is kept, once it is understood; empty for null. Raises: as `read_labels`."""
     if value is None:
         return ""
-    read_labels(value)
+    read_labels(value, param)
     try:
         return orjson.dumps(value).decode()
     except TypeError as error:
         raise InvalidField(
-            "schema: a whole number in it takes more than 64 bits; leave it out", param="schema"
+            f"{param}: a whole number in it takes more than 64 bits; leave it out", param=param
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import httpx
@@ -19,6 +20,11 @@ URL = f"data:application/pdf;base64,{base64.b64encode(PDF).decode()}"
 
 def asked(document: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"model": "mistral-ocr-latest", "document": document, **more}
+
+
+def wanted(schema: Any) -> dict[str, Any]:
+    """A schema as Mistral's clients wrap it."""
+    return {"type": "json_schema", "json_schema": {"name": "paper", "schema": schema, "strict": True}}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +49,19 @@ async def test_a_data_url(client: httpx.AsyncClient, services: FakeServices, doc
     assert ("mistral-ocr-latest", {"pages_processed": 2, "doc_size_bytes": len(PDF)}) == (
         answer["model"], answer["usage_info"],
     )  # fmt: skip
+
+
+async def test_annotation(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Every property is in it, with null or an empty list for what the file does not say."""
+    schema = {"properties": {"car": {"properties": {"km": {"type": "integer"}}}, "damages": {"type": "array"}}}
+    body = asked({"document_url": URL}, document_annotation_format=wanted(schema))
+
+    answer = (await client.post("/v1/ocr", json=body)).json()
+    plain = (await client.post("/v1/ocr", json=asked({"document_url": URL}))).json()
+
+    assert {"car": {"km": None}, "damages": []} == json.loads(answer["document_annotation"])
+    assert plain["document_annotation"] is None
+    assert schema == json.loads(services.documents.calls[0][1].schema)
 
 
 async def test_blocks_and_confidence(client: httpx.AsyncClient) -> None:
@@ -90,7 +109,16 @@ async def test_a_kept_file(client: httpx.AsyncClient, services: FakeServices) ->
         (asked({"document_url": "https://a/v1/files/file-none/content"}), 404, "file-none"),
         (asked({"document_url": URL}, pages=[-1]), 422, "pages"),
         (asked({"document_url": URL}, pages="5-1"), 422, "pages"),
-        (asked({"document_url": URL}, document_annotation_format={"type": "json_schema"}), 422, "not served"),
+        (asked({"document_url": URL}, document_annotation_format={"type": "json_object"}), 422, "JSON Schema"),
+        (asked({"document_url": URL}, document_annotation_format=wanted(None)), 422, "JSON Schema"),
+        (asked({"document_url": URL}, document_annotation_format=wanted({"type": "object"})), 422, "JSON Schema"),
+        (
+            asked({"document_url": URL}, document_annotation_format=wanted({"properties": {"km": {"type": "x"}}})),
+            422,
+            "document_annotation_format km: type 'x'",
+        ),
+        (asked({"document_url": URL}, bbox_annotation_format=wanted({"properties": {"a": {}}})), 422, "no pictures"),
+        (asked({"document_url": URL}, document_annotation_prompt="Be brief."), 422, "not served"),
         (asked({"document_url": URL}, table_format="html"), 422, "table_format"),
         ({"model": "mistral-large", "document": {"document_url": URL}}, 404, "mistral-ocr-latest"),
         ({"model": "mistral-ocr-latest"}, 422, "document"),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import JsonBytes
 from backend.api.json_body import is_json, validate_fields
-from backend.api.request_fields import NotServed, WireRequest
+from backend.api.request_fields import WireRequest
 from backend.api.routes.document_answers import document_bytes
 from backend.api.routes.documents import (
     HEADERS,
@@ -40,6 +40,7 @@ from backend.files.file_types import IMAGES
 from backend.files.page_ranges import check_page_ranges
 from backend.files.pages import Page
 from backend.search.files import FileService
+from backend.text.own_labels import labels_json, read_labels
 
 _files_of: Handle[FileService] = Handle("files")
 
@@ -68,6 +69,60 @@ def _check_pages(value: Any) -> Any:
     ranges = ",".join("-".join(str(int(number) + 1) for number in part.split("-")) for part in text.split(","))
     check_page_ranges(ranges)
     return ranges
+
+
+_ANNOTATION = "document_annotation_format"
+_WITH_PROPERTIES = {
+    "type": "object",
+    "properties": {"properties": {"type": "object", "minProperties": 1}},
+    "required": ["properties"],
+}
+_ANNOTATION_SCHEMA = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "json_schema"},
+                "json_schema": {"type": "object", "properties": {"schema": _WITH_PROPERTIES}, "required": ["schema"]},
+            },
+            "required": ["type", "json_schema"],
+        },
+        {"type": "null"},
+    ]
+}
+
+
+def _check_annotation(value: Any) -> str:
+    """The JSON Schema of what to find, as text; empty for null."""
+    if value is None:
+        return ""
+    wrapped = value.get("json_schema") if isinstance(value, dict) and value.get("type") == "json_schema" else None
+    schema = wrapped.get("schema") if isinstance(wrapped, dict) else None
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        raise InvalidField(
+            f'{_ANNOTATION}: must be {{"type": "json_schema", "json_schema": {{"schema": …}}}} with the JSON Schema of '
+            "an object with properties: what the paper says is found, no text is written freely",
+            param=_ANNOTATION,
+        )
+    return labels_json(schema, _ANNOTATION)
+
+
+_WHY_NOT = {
+    "document_annotation_prompt": "names and descriptions of document_annotation_format say what to find",
+    "bbox_annotation_format": "no pictures are cut out of pages to be annotated",
+    "table_format": "tables stand in the Markdown",
+    "extract_header": "headers stand in the Markdown",
+    "extract_footer": "footers stand in the Markdown",
+}
+
+
+def _refuse(value: Any, info: ValidationInfo) -> None:
+    if value is not None and value is not False:
+        name = info.field_name or ""
+        raise InvalidField(f"{name}: is not served, as {_WHY_NOT[name]}; leave it out", param=name)
+
+
+_NotServed = Annotated[None, PlainValidator(_refuse), WithJsonSchema({"enum": [False, None]})]
 
 
 class _Url(BaseModel):
@@ -111,11 +166,14 @@ class MistralOcrRequest(WireRequest):
     include_blocks: bool | None = Field(False, description="Whether pages have their blocks with boxes in pixels.")
     include_image_base64: Any = Field(None, description="Accepted: pages have no pictures cut out of them.")
     confidence_scores_granularity: Literal["page"] | None = Field(None, description="page alone is served.")
-    document_annotation_format: NotServed = None
-    bbox_annotation_format: NotServed = None
-    table_format: NotServed = Field(None, description="Tables stand in the Markdown.")
-    extract_header: NotServed = None
-    extract_footer: NotServed = None
+    document_annotation_format: Annotated[
+        Any, PlainValidator(_check_annotation), WithJsonSchema(_ANNOTATION_SCHEMA)
+    ] = Field("", description="A JSON Schema of what to find: document_annotation has its values, null for none.")
+    document_annotation_prompt: _NotServed = None
+    bbox_annotation_format: _NotServed = None
+    table_format: _NotServed = None
+    extract_header: _NotServed = None
+    extract_footer: _NotServed = None
 
     def check_model(self) -> None:
         """Raise UnknownModel (404) for a name that is no OCR model's."""
@@ -145,7 +203,9 @@ async def _mistral(request: Request) -> Response:
     body.check_model()
     async with _file_of(request, body.document) as upload:
         upload.require_pages()
-        options = DocumentOptions(features=frozenset((*PAGE_FEATURES, "tables")), pages=body.pages)
+        options = DocumentOptions(
+            features=frozenset((*PAGE_FEATURES, "tables")), pages=body.pages, schema=body.document_annotation_format
+        )
         answer = await process_upload(request, upload, options)
         write = partial(_written, answer, body, upload.stored.size_bytes)
         return JsonBytes(await run_off_loop(answer.document, write))
@@ -180,9 +240,22 @@ def _written(answer: DocumentAnswer, body: MistralOcrRequest, size_bytes: int) -
         for page, blocks in zip(document.pages, pages_blocks(document), strict=True)
     ]
     usage = {"pages_processed": len(pages), "doc_size_bytes": size_bytes}
+    annotation = _annotation(answer) if answer.options.schema else None
     return orjson.dumps(
-        {"pages": pages, "model": body.model or MODEL, "usage_info": usage, "document_annotation": None}
+        {"pages": pages, "model": body.model or MODEL, "usage_info": usage, "document_annotation": annotation}
     )
+
+
+def _annotation(answer: DocumentAnswer) -> str:
+    """Every property of the schema as JSON: what the file says of it, else null or an empty list."""
+    found = {field.path: [orjson.loads(value.value) for value in field.values] for field in answer.understood.custom}
+    annotation: dict[str, Any] = {}
+    for label in read_labels(orjson.loads(answer.options.schema)):
+        inner, values = annotation, found.get(label.path, [])
+        for name in label.path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[label.path[-1]] = values if label.many else next(iter(values), None)
+    return orjson.dumps(annotation).decode()
 
 
 class _Scale(NamedTuple):
@@ -236,7 +309,7 @@ class MistralPages(TypedDict):
     pages: list[dict[str, Any]]
     model: str
     usage_info: dict[str, int]
-    document_annotation: None
+    document_annotation: Annotated[str | None, Field(description="JSON of what document_annotation_format asks for.")]
 
 
 ROUTES = (
