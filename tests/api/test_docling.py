@@ -12,6 +12,8 @@ import orjson
 import pytest
 
 from backend.errors import UnreadableFile
+from backend.files.pages import Box, Document, RawWord, make_page
+from tests.api import document_fakes
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 from tests.api.test_jobs import PDF, JobsApi, opened
@@ -49,6 +51,23 @@ async def test_markdown_is_the_default(client: httpx.AsyncClient, source: dict[s
     document = answer.json()["document"]
     assert {"filename", "md_content"} == {name for name, value in document.items() if value is not None}
     assert "Total 1.284,50 €" in document["md_content"]
+
+
+async def test_headings(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A section header of level 1 has two marks, as docling-core writes it."""
+    title = [[RawWord("IBAN:ES91", Box(50, 20, 250, 50), 0.9)]]
+    body = [[RawWord("palabra", Box(50 * place, 80, 50 * place + 45, 92), 0.9) for place in range(8)]]
+    page = make_page(
+        [title, body], number=1, width=595.0, height=842.0, source="ocr", why="", engine="", confidence=0.9
+    )
+    monkeypatch.setattr(document_fakes, "document", lambda: Document("pdf", (page,), 1, "ab" * 32, {}))
+
+    answer = await client.post("/v1/convert/file", files=FILES, data={"to_formats": ["md", "json"]})
+
+    document = answer.json()["document"]
+    [header, _] = document["json_content"]["texts"]
+    assert ("section_header", 1) == (header["label"], header["level"])
+    assert document["md_content"].startswith("## IBAN:ES91\n")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ _jobs_of: Handle[JobService] = Handle("jobs")
 
 FORMATS = ("md", "json", "html", "text")
 _NOT_SERVED = "is not served: it has tokens for places that only docling's own models are trained on"
+_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)  # docling writes a section_header of level 1 with two marks
 _HTML_HEAD = re.compile(r"\A<!doctype html>\n<html[^>]*>")
 _LAST_PAGE = 999_999  # page_range ends with 2^63 - 1 where it has no end
 _MOST_FILES = 64
@@ -513,7 +514,7 @@ def _contents(name: str, answer: DocumentAnswer, asked: Asked) -> dict[str, Any]
     )
     if "md" in asked.formats:
         page_break = f"\n\n{asked.page_break}\n\n" if asked.page_break else "\n\n"
-        contents["md_content"] = page_break.join(pages_markdown(document))
+        contents["md_content"] = _HEADING.sub(r"#\g<0>", page_break.join(pages_markdown(document)))
     if "json" in asked.formats:
         media_type = media_type_of(document.kind, name)
         contents["json_content"] = docling_document(document, answer.understood.tables, name, media_type)
