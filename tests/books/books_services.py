@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from backend.documents.records import DocumentAnswer, DocumentOptions
+from backend.bootstrap.search import keep_document
+from backend.documents.records import DocumentAnswer, DocumentOptions, EventCallback
 from backend.documents.text_fields import find_text_fields
+from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
+from backend.jobs.memory_store import MemoryJobStore
+from backend.jobs.runner import JobPolicy
+from backend.jobs.service import JobService
+from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
 from backend.search.files import FileService
 from backend.search.limits import SearchLimits
@@ -68,7 +75,24 @@ async def books_services(folder: Path) -> AsyncIterator[FakeServices]:
     services.documents = TextDocuments()
     files = FileService(storage, SearchLimits(), render_page=draw_page, now=itertools.count(_NOW_S).__next__)
     services.stored_documents = StoredDocuments(storage, files)
+    services.jobs = await _jobs(services)
     try:
         yield services
     finally:
+        await services.jobs.close()
         await storage.close()
+
+
+async def _jobs(services: Any) -> JobService:
+    """Jobs that read files and keep them."""
+
+    def process(
+        upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback, *, owner: str
+    ) -> Awaitable[DocumentAnswer]:
+        return services.documents.process(upload, options, urgency, on_event, owner=owner)  # type: ignore[no-any-return]
+
+    store = MemoryJobStore(100, 1_000_000, FileLimits(), ManualClock(_NOW_S))
+    jobs = JobService(store, services.telemetry, JobPolicy(), process=process, render_page=draw_page)
+    jobs.keep_with(partial(keep_document, services.stored_documents))
+    await jobs.start()
+    return jobs

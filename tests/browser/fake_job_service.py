@@ -40,6 +40,7 @@ class FakeJobService:
     resumed_from: list[str | None] = field(default_factory=list)  # Last-Event-ID of every stream
     pictures: list[str] = field(default_factory=list)  # "number?dpi=…" of every requested picture
     deleted_ids: list[str] = field(default_factory=list)
+    deleted_documents: list[str] = field(default_factory=list)
     confidence: float | None = None  # of every scanned page, instead of the drawn pages' own
     entities: bool = True  # False: none is found
     data: dict[str, Any] = field(default_factory=dict)  # more of the document: fields, tables
@@ -63,6 +64,9 @@ class FakeJobService:
             Route("/v1/models", self._models),
             Route("/v1/system", self._system),
             Route("/v1/audio/transcriptions", self.hearing.transcribe, methods=["POST"]),
+            Route("/v1/documents/{id}", self._stored),
+            Route("/v1/documents/{id}", self._delete_stored, methods=["DELETE"]),
+            Route("/v1/documents/{id}/pages/{number:int}.png", self._picture),
             Route("/v1/jobs", self._post, methods=["POST"]),
             Route("/v1/jobs/{id}", self._get),
             Route("/v1/jobs/{id}", self._delete, methods=["DELETE"]),
@@ -162,7 +166,9 @@ class FakeJobService:
             return self.refusals.pop(0)
         self._events, self._status, self._error, self._done = [], "running", None, 0
         self._document_json = None
-        if self.password is not None and fields.get("password") != self.password:
+        locked = self.library.documents.get(fields["name"])
+        password = locked.password if locked and locked.password else self.password
+        if password is not None and fields.get("password") != password:
             code = "wrong_password" if "password" in fields else "password_required"
             await self.finish("failed", {"message": "the file is encrypted", "code": code, "status": 422})
         elif not self.step_by_step:
@@ -171,6 +177,8 @@ class FakeJobService:
                     self._done += 1
                 else:
                     await self.read_page()
+            if locked and locked.password:
+                self.library.keep(fields["name"], f"file-{self._id()}")
             await self.finish()
         return JSONResponse(self._job(with_result=False), 202)
 
@@ -188,12 +196,25 @@ class FakeJobService:
             self._job(with_result=request.query_params.get("result") != "false")
         )
 
+    async def _stored(self, request: Request) -> Response:
+        if request.path_params["id"] != f"file-{self._id()}" or self._status != "succeeded":
+            return problem(404, "not_found", "there is no such document")
+        if refused := self._without_key(request):
+            return refused
+        name = self.forms[-1]["name"] if self.forms else self.earlier
+        head = {"id": request.path_params["id"], "filename": name, "bytes": 1, "state": "to_review", "revision": 1}
+        return JSONResponse({**self._document(), **head})
+
     async def _delete(self, request: Request) -> Response:
         self.deleted_ids.append(request.path_params["id"])
         if request.path_params["id"] != self._id() or self._status != "running":
             return Response(status_code=204)
         await self.finish("cancelled")
         return JSONResponse(self._job(with_result=False))
+
+    async def _delete_stored(self, request: Request) -> Response:
+        self.deleted_documents.append(request.path_params["id"])
+        return JSONResponse({"id": request.path_params["id"], "object": "document.deleted", "deleted": True})
 
     async def _result(self, request: Request) -> Response:
         return self._refused(request) or Response(f"as {request.query_params['format']}")

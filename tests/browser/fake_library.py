@@ -74,7 +74,6 @@ class FakeLibrary:
         stores, store = "/v1/vector_stores", "/v1/vector_stores/{id}"
         return [
             Route("/v1/files", self._upload, methods=["POST"]),
-            Route("/v1/documents", self._store_document, methods=["POST"]),
             Route("/v1/files/{file}", self._delete_file, methods=["DELETE"]),
             Route("/v1/files/{file}/content", self._content),
             Route("/v1/files/{file}/pages/{number:int}", self._picture),
@@ -177,15 +176,10 @@ class FakeLibrary:
             return self.refusals.pop(0)
         return JSONResponse({"id": self._keep(name), "object": "file", "filename": name, "purpose": purpose})
 
-    async def _store_document(self, request: Request) -> Response:
-        """Keep a locked file that was sent with its password."""
-        async with request.form() as form:
-            name, password = getattr(form["file"], "filename", ""), form.get("password")
-        if password != self.documents[name].password:
-            code = "password_required" if password is None else "wrong_password"
-            return self._refused(request) or _problem(422, code, "the file is encrypted")
+    def keep(self, name: str, file_id: str) -> None:
+        """What a job of a locked file does, once it was sent with its password."""
         self.documents[name].failure = None
-        return self._refused(request) or JSONResponse({"id": self._keep(name), "object": "document"})
+        self.files[file_id] = name
 
     async def _delete_file(self, request: Request) -> Response:
         file_id = request.path_params["file"]

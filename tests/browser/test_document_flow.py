@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.chrome import Chrome, Tab, open_tab
 from tests.browser.drawn_documents import invoice, letter
-from tests.browser.fake_job_service import JOB, FakeJobService
+from tests.browser.fake_job_service import JOB, FakeJobService, problem
 
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
@@ -28,7 +28,7 @@ async def test_a_chosen_file_shows_what_the_service_found(tab: Tab, service: Fak
     assert "PDF · 1 page" == await tab.text("#file-facts")
     [form] = service.forms
     features = "text,words,language,classes,entities,fields,tables,key_phrases,key_sentences"
-    assert {"name": "factura.pdf", "features": features, "source": "auto", "engine": "auto"} == form
+    assert {"name": "factura.pdf", "features": features, "source": "auto", "engine": "auto", "store": "true"} == form
 
 
 async def test_a_dropped_file(tab: Tab, service: FakeJobService, file: File) -> None:
@@ -246,33 +246,45 @@ async def test_two_hundred_pages_stay_light(tab: Tab, service: FakeJobService, f
     await tab.wait_for("document.querySelectorAll('#page-1 img[src]').length === 0")
 
 
-async def test_the_address_keeps_the_job(chrome: Chrome, url: str, service: FakeJobService, file: File) -> None:
-    """After a reload, or in another window, the address alone brings everything back."""
+async def test_the_address_keeps_the_document(chrome: Chrome, url: str, service: FakeJobService, file: File) -> None:
+    """After a reload, or in another window, the address alone brings everything back: of the stored document alone."""
     async with open_tab(chrome) as tab:
         await tab.open(url)
         await tab.choose_file(file("a.pdf"))
         await tab.wait_for(DONE)
         address = await tab.run("location.href")
+    service.forgotten = True
     async with open_tab(chrome) as tab:
         await tab.open(address)
         await tab.wait_for(DONE)
 
-        assert f"{url}#job={JOB}" == address
+        assert f"{url}#document=file-{JOB}" == address
         assert "Invoice" in await tab.text("#panel-overview")
         assert 1 == len(service.forms)
         assert [] == tab.faults
 
 
 async def test_a_document_can_be_deleted_from_the_service(tab: Tab, service: FakeJobService, file: File) -> None:
-    """Deleting forgets the job there and here; the page is ready for the next document."""
+    """Deleting forgets the document and its job there and here; the page is ready for the next document."""
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     await tab.click("#forget")
     await tab.wait_for("!document.querySelector('#intake').hidden")
 
-    assert [JOB] == service.deleted_ids
+    assert ([JOB], [f"file-{JOB}"]) == (service.deleted_ids, service.deleted_documents)
     assert "" == await tab.run("location.hash")
     assert "The document was deleted from the server." == await tab.run("document.querySelector('#status').textContent")
+
+
+async def test_a_key_that_may_not_store(tab: Tab, service: FakeJobService, file: File) -> None:
+    """Its document is read all the same, and lives as long as its job."""
+    service.refusals.append(problem(403, "forbidden", "this key may not write"))
+    await tab.choose_file(file("a.pdf"))
+    await tab.wait_for(DONE)
+
+    assert ["true", None] == [form.get("store") for form in service.forms]
+    assert "#job=job-2" == await tab.run("location.hash")
+    assert await tab.run("document.querySelector('#check').hidden")
 
 
 async def test_one_click_reads_the_example(tab: Tab, service: FakeJobService) -> None:

@@ -15,7 +15,10 @@ import pytest
 import uvicorn
 
 from backend.api.app import create_app
-from tests.books.books_services import books_services, invoice_text
+from backend.callers.callers import ANYBODY
+from backend.callers.event_watch import Watchers
+from backend.errors import PasswordRequired, WrongPassword
+from tests.books.books_services import books_services, draw_page, invoice_text
 from tests.browser.chrome import Chrome, Tab, open_tab
 from tests.browser.test_access import require_legible, require_names
 
@@ -270,8 +273,55 @@ async def test_lines_are_added_split_merged_and_deleted_by_keyboard(page: Tab, t
     await page.wait_for(f"{texts}.join() === 'Tornillo M8,Portes'")
 
 
-async def test_the_second_of_two_people_is_told(page: Tab, tmp_path: Path) -> None:
+async def test_what_others_do_is_shown_at_once(page: Tab, services: Any, tmp_path: Path) -> None:
+    """Who did it, and the value; what is being typed stays. A deletion is told, too."""
+    await opened(page, tmp_path)
+    document_id = await page.run("location.hash.slice(10, -2)")
+    stored, owner = services.stored_documents, ANYBODY.owner
+    await page.run("document.querySelector('#field-InvoiceId').focus()")
+    await Keyboard(page).type("mio")
+    await stored.correct(owner, "ana", document_id, 0, {"InvoiceTotal": "700"}, revision=None)
+    await page.wait_for("document.querySelector('[data-kind=others]')")
+
+    assert "Cambiado mientras tanto por ana" in await page.text("#ledger-notices")
+    values = "['InvoiceTotal', 'InvoiceId'].map((name) => document.querySelector(`#field-${name}`).value)"
+    assert ["700,00", "mio"] == await page.run(values)
+    await page.press("Enter")
+    await page.wait_for(f"{STATUS}.includes('no cuadra')")
+    assert "mio" == (await stored.get(owner, document_id)).changes[-1].fields["InvoiceId"]["value"]
+    await stored.delete(owner, document_id)
+    await page.wait_for("document.querySelector('#ledger-notices [role=alert]')")
+    assert "Alguien ha borrado este documento" in await page.text("#ledger-notices")
+
+
+async def test_the_pages_of_a_locked_file(page: Tab, services: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Its password is asked for where it is not known, once; who does not give it can do so later."""
+
+    async def locked(*_: Any, password: str | None = None) -> bytes:
+        if password != "ábrete":
+            raise PasswordRequired if password is None else WrongPassword
+        return await draw_page()
+
+    monkeypatch.setattr(services.stored_documents, "page_image", locked)
+    await opened(page, tmp_path)
+    await page.wait_for("document.querySelector('#secret').open")
+    await page.click("#secret-cancel")
+    await page.wait_for("document.querySelector('.failed-picture button')")
+    await page.click(".failed-picture button")
+    for password, told in (("no", "Esa contraseña no lo abre"), ("ábrete", "")):
+        await page.wait_for("document.querySelector('#secret').open")
+        await page.run(f"document.querySelector('#secret-value').value = '{password}'")
+        await page.click("#secret button.primary")
+        if told:
+            await page.wait_for(f"document.querySelector('#secret-why').innerText.includes('{told}')")
+    await page.wait_for("document.querySelector('#validation-pages img[src]')")
+
+    assert await page.run("document.querySelector('.failed-picture') === null")
+
+
+async def test_the_second_of_two_people_is_told(page: Tab, services: Any, tmp_path: Path) -> None:
     """A change on an older state is refused: what is there now is shown, with what to do."""
+    services.stored_documents._watchers = Watchers(0)  # nothing tells the page before
     await opened(page, tmp_path)
     path = "`v1/documents/${location.hash.slice(10, -2)}/fields`"
     sent = "method: 'PATCH', headers: {'Content-Type': 'application/json'}"
@@ -287,6 +337,20 @@ async def test_the_second_of_two_people_is_told(page: Tab, tmp_path: Path) -> No
     await Keyboard(page).type("605")
     await page.press("Enter")
     await page.wait_for("document.querySelector('#ledger-notices [role=alert]') === null")
+
+
+async def test_other_papers_are_kept_beside_the_book(page: Tab, tmp_path: Path) -> None:
+    """What is no invoice is no row, unless it is asked for; it leads to what was read."""
+    letter = tmp_path / "carta.txt"
+    letter.write_text("Estimada Ana: nos vemos el lunes en la oficina.")
+    await drop(page, *written(tmp_path, 1), letter, rows=1)
+    await page.wait_for("!document.querySelector('#filter-others').hidden")
+
+    assert "Con otros papeles (1)" == await page.text("#filter-others")
+    await page.click("#filter-others")
+    await page.wait_for(f"{ROWS} === 2")
+    links = "[...document.querySelectorAll('#ledger-rows a')].map((one) => /:0$/.test(one.hash)).sort()"
+    assert [False, True] == await page.run(links)
 
 
 async def test_chosen_documents_are_deleted_and_come_back(page: Tab, tmp_path: Path) -> None:

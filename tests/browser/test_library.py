@@ -476,7 +476,7 @@ async def test_from_the_library_to_the_document_and_back(tab: Tab, url: str, sto
     assert "page" == await tab.run("document.querySelector('#to-library').getAttribute('aria-current')")
     await tab.click("#to-document")
     await tab.wait_for("document.querySelector('#work').checkVisibility()")
-    assert "#job=job-1" == await tab.run("location.hash")
+    assert "#document=file-job-1" == await tab.run("location.hash")
     assert "a.pdf · FinancIA" == await tab.run("document.title")
     await tab.run("history.back()")
     await tab.wait_for("document.querySelector('#library-view').checkVisibility()")

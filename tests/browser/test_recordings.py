@@ -20,10 +20,10 @@ ENDED = "document.querySelector('#heard-facts')?.hidden === false"
 TEXT = "[...document.querySelectorAll('#segments p')].map(one => one.textContent)"
 
 
-async def test_a_recording_is_transcribed(tab: Tab, hearing: FakeHearing, sound: Path) -> None:
-    """Text, language, length and model are shown; the request asks for the seconds of words, as a stream."""
+async def test_a_recording_is_transcribed(tab: Tab, hearing: FakeHearing, service: FakeJobService, sound: Path) -> None:
+    """Text, language, length and model are shown; the seconds of words are asked for, as a stream; it is kept."""
     await tab.choose_file(sound)
-    await tab.wait_for(ENDED)
+    await tab.wait_for(f"{ENDED} && location.hash === '#document=file-job-1'")
 
     assert [text for _, _, text in SPOKEN] == await tab.run(TEXT)
     facts = await tab.text("#heard-facts")
@@ -35,6 +35,8 @@ async def test_a_recording_is_transcribed(tab: Tab, hearing: FakeHearing, sound:
     assert tone() == form.pop("content")
     asked = {"stream": "true", "response_format": "verbose_json", "timestamp_granularities[]": "word"}
     assert {**asked, "name": "llamada.wav"} == form
+    [kept] = service.forms
+    assert ("llamada.wav", "true") == (kept["name"], kept["store"])
     assert "Done: 0:08 transcribed." == await tab.run("document.querySelector('#status').textContent")
 
 
@@ -198,7 +200,7 @@ async def test_a_long_recording_is_a_job(
     assert [] == hearing.forms
     [form] = service.forms
     assert ("hearing.wav", False) == (form["name"], "engine" in form)
-    assert "#job=job-1" == await tab.run("location.hash")
+    assert "#document=file-job-1" == await tab.run("location.hash")
     assert [text for _, _, text in SPOKEN] == await tab.run(TEXT)
     assert not await tab.run("document.querySelector('audio').hidden")
 

@@ -55,10 +55,10 @@ async def test_the_wishes_are_for_one_document(tab: Tab, service: FakeJobService
     await _read(tab, file("scan.png"))
     await tab.wait_for(OFFER)
     await tab.click("#reread")
-    await tab.wait_for("location.hash === '#job=job-2'")
+    await tab.wait_for("location.hash === '#document=file-job-2'")
     await tab.wait_for(OFFER)
     await _read(tab, file("next.png"))
-    await tab.wait_for("location.hash === '#job=job-3'")
+    await tab.wait_for("location.hash === '#document=file-job-3'")
 
     assert ["auto", "rapidocr", "auto"] == [form["engine"] for form in service.forms]
     assert [JOB] == service.deleted_ids
@@ -99,7 +99,7 @@ async def test_a_text_layer_that_says_nothing_is_read_as_a_picture(
     await _read(tab, file("a.pdf"))
     await tab.wait_for(OFFER)
     await tab.click("#reread")
-    await tab.wait_for("location.hash === '#job=job-2'")
+    await tab.wait_for("location.hash === '#document=file-job-2'")
 
     assert ["auto", "ocr"] == [form["source"] for form in service.forms]
 
@@ -176,4 +176,4 @@ async def test_the_offer_is_accessible(tab: Tab, service: FakeJobService, file: 
     )
     await tab.run("document.querySelector('#reread').focus()")
     await tab.press("Enter")
-    await tab.wait_for("location.hash === '#job=job-2'")
+    await tab.wait_for("location.hash === '#document=file-job-2'")

@@ -2,6 +2,7 @@
 
 import { GivenUp, Lost, Problem, call, keysFrom, persist, problemFrom, upload } from "./connection.js";
 import { find } from "./dom.js";
+import { deleteDocument, documentOf, jobOf, readDocument, readOriginal } from "./document_calls.js";
 import { showDownloads, waitForDownloads } from "./downloads.js";
 import { goBack, showEntities, waitForEntities } from "./entities.js";
 import { showFields, waitForFields } from "./fields.js";
@@ -18,7 +19,7 @@ import { dropRecording, startRecorder } from "./recorder.js";
 import { putText, resetText, setWholeText } from "./reading.js";
 import { showRecent } from "./recent.js";
 import { offerRereading } from "./reread.js";
-import { askSecret } from "./secret.js";
+import { askSecret, isLocked, keepPassword } from "./secret.js";
 import "./speech_strings.js";
 import { showTables, waitForTables } from "./tables.js";
 import { select, startTabs } from "./tabs.js";
@@ -27,15 +28,16 @@ import { addToView, nameDocument, startViews } from "./views.js";
 
 const LIVE = ["queued", "running"];
 const LARGE_BYTES = 64 * 1024; // smaller ones are sent before an answer can come
-const LOCKED = ["password_required", "wrong_password"];
+const PLAYED_BYTES = 100 * 1024 * 1024; // of a stored recording that is fetched to be played
 const OF_PRINT = { pages: "", source: "", engine: "" }; // wishes that a recording has no use for
 
 // What is shown now. A new document gets a new one; what still runs for the old is stopped by its control.
 let now = reading(null);
 
-/** A document that is read: with `wishes` instead of the options, and in place of the job `replaced`. */
+/** A document that is read: with `wishes` instead of the options, and in place of the one `replaced`. */
 function reading(file, { password = null, wishes = {}, replaced = null } = {}) {
-  return { file, password, wishes, replaced, hears: Boolean(file && isRecording(file)), job: null, control: new AbortController() };
+  const hears = Boolean(file && isRecording(file));
+  return { file, password, wishes, replaced, hears, job: null, id: null, control: new AbortController() }; // id: as it is stored
 }
 
 const path = (job, rest = "") => `jobs/${encodeURIComponent(job.id)}${rest}`;
@@ -60,7 +62,7 @@ function begin(mine, name) {
   startClock();
   dropRecording();
   closeTranscript();
-  show({ intake: false, wishes: false, work: true });
+  show({ intake: false, wishes: false, work: true, check: false });
   find("result").hidden = true;
   quote(find("file-name"), name);
   nameDocument({ title: `${name} · FinancIA` });
@@ -79,29 +81,62 @@ async function read(mine) {
   });
 }
 
-/** Delete a job that another replaces. It would be forgotten anyway, so a failure is none to tell. */
-async function drop(job) {
+/** Delete a document with its job. What is gone already is as it should be. */
+async function drop({ job, id }) {
+  if (job) await call(path(job), { method: "DELETE" }).catch(absent);
+  if (id) await deleteDocument(id).catch(absent);
+}
+
+/** Delete one that another replaces: a failure is none to tell. */
+async function dropQuietly(mine) {
   try {
-    await call(path(job), { method: "DELETE" });
+    await drop(mine);
   } catch (error) {
     if (!(error instanceof Problem || error instanceof Lost || error instanceof GivenUp)) throw error;
   }
 }
 
 async function send(mine) {
-  const form = formOf(mine.file, mine.password, mine.hears ? OF_PRINT : mine.wishes);
   const onSent = (part) => showProgress(mine.hears ? "uploading_recording" : "uploading", { part }, part);
   onSent(0);
   buttons(["cancel"]);
   // A refusal in the middle of a long upload reaches browsers as a broken line, so the key is proved first.
   if (mine.file.size > LARGE_BYTES) await persist(() => call("models", { signal: mine.control.signal }), waits());
-  const attempt = () => upload("jobs", form, { onSent, signal: mine.control.signal });
-  const job = await persist(attempt, waits());
-  if (mine.replaced) await drop(mine.replaced);
+  const job = await newJob(mine, onSent);
+  if (mine.replaced) await dropQuietly(mine.replaced);
   await watch(mine, job);
 }
 
-/** Send a recording, whose transcript grows while it is made. It is no job: the recording is here, to be played. */
+/** The job of a file, which is kept with what is read; a key that may not store anything has it read alone. */
+async function newJob(mine, onSent) {
+  const form = formOf(mine.file, mine.password, mine.hears ? OF_PRINT : mine.wishes);
+  const attempt = () => upload("jobs", form, { onSent, signal: mine.control.signal });
+  form.set("store", "true");
+  const job = await persist(attempt, waits()).catch((error) => {
+    if (error.code !== "forbidden") throw error;
+    form.delete("store");
+    return persist(attempt, waits());
+  });
+  if (form.has("store")) mine.id = documentOf(job);
+  if (mine.id && mine.password) keepPassword(mine.id, mine.password);
+  return job;
+}
+
+/** Keep a recording that was heard: what the service has heard is in its cache. */
+async function keepHeard(mine) {
+  try {
+    mine.job = await newJob(mine, () => {});
+    nameDocument({ hash: addressOf(mine) });
+    buttons(["forget"]);
+  } catch (error) {
+    if (!(error instanceof Problem || error instanceof Lost)) throw error;
+    if (mine === now) showProblem(error, { title: "not_kept" });
+  }
+}
+
+const addressOf = ({ id, job }) => (id ? `#document=${id}` : `#job=${encodeURIComponent(job.id)}`);
+
+/** Send a recording, whose transcript grows while it is made; then it is kept. */
 async function listen(mine) {
   nameDocument({ hash: "" });
   buttons(["cancel"]);
@@ -120,14 +155,15 @@ async function listen(mine) {
   say(find("file-facts"), "facts_heard", { length: lengthOf(done), bytes: mine.file.size });
   buttons([]);
   announce("heard", { length: lengthOf(done) });
+  await keepHeard(mine);
 }
 
 /** Go on with a job that the service has: one just sent, or the one in the address after a reload. */
 async function watch(mine, job) {
   mine.job = job;
-  nameDocument({ hash: `#job=${encodeURIComponent(job.id)}` });
+  nameDocument({ hash: addressOf(mine) });
   quote(find("file-name"), job.file?.name ?? find("file-name").textContent);
-  prepare(job);
+  prepare((number) => path(job, `/pages/${number}`));
   hears(mine, mine.hears || soundsSpoken(job));
   buttons(LIVE.includes(job.status) ? ["cancel"] : []);
   tell(mine, job.progress);
@@ -142,8 +178,8 @@ async function watch(mine, job) {
   await end(mine, await persist(get, waits()));
 }
 
-function prepare(job) {
-  reset(job.id, goBack);
+function prepare(pictureOf) {
+  reset(pictureOf, goBack);
   resetText();
   waitForOverview();
   waitForFields();
@@ -155,7 +191,7 @@ function prepare(job) {
 
 /** Show a transcript instead of pages, or no longer: what a file is its pages tell, and before them its name. */
 function hears(mine, spoken) {
-  if (spoken) openMinutes(mine.file, mine.job.file?.name ?? mine.file?.name ?? "");
+  if (spoken) openMinutes(mine.file, mine.job?.file?.name ?? mine.file?.name ?? "");
   else if (mine.hears) closeTranscript();
   mine.hears = spoken;
 }
@@ -187,7 +223,7 @@ function tell(mine, progress) {
 async function end(mine, job) {
   mine.job = job;
   hideProgress();
-  if (job.result) showResult(mine, job);
+  if (job.result) showResult(mine, job.result, { name: job.file?.name, path: path(job), isWhole: job.status === "succeeded" });
   buttons(["forget", ...(mine.file && job.status !== "succeeded" ? ["again"] : [])]);
   if (job.status === "failed") throw problemFrom(job.error);
   if (job.status === "cancelled") {
@@ -196,17 +232,17 @@ async function end(mine, job) {
     return;
   }
   if (mine.hears) return;
-  const reread = (wishes) => read(reading(mine.file, { password: mine.password, wishes, replaced: job }));
+  const reread = (wishes) => read(reading(mine.file, { password: mine.password, wishes, replaced: mine }));
   await offerRereading(job.result, { signal: mine.control.signal, reread: mine.file && reread });
 }
 
-function showResult(mine, job) {
-  const result = job.result;
+/** Show what was read; `path` is where it is in other formats. */
+function showResult(mine, result, { name = "document", path, isWhole }) {
   if (result.kind === "audio") {
     if (!mine.hears) hears(mine, true);
     const known = endMinutes(result);
     say(find("file-facts"), "{length}", { length: lengthOf(known) });
-    if (job.status === "succeeded") announce("heard", { length: lengthOf(known) });
+    if (isWhole) announce("heard", { length: lengthOf(known) });
     return;
   }
   const failed = result.failed_pages ?? [];
@@ -220,8 +256,10 @@ function showResult(mine, job) {
   showTables(result.tables);
   showEntities(result.entities, result.coverage ?? 1);
   markEntities(result.entities ?? []);
-  showDownloads(job.id, job.file?.name ?? "document");
-  if (job.status !== "succeeded") return;
+  showDownloads(path, name);
+  find("check").hidden = !(mine.id && isWhole);
+  find("check").href = `#document=${mine.id}:0`;
+  if (!isWhole) return;
   const pages = result.pages.length;
   announce(failed.length ? "done_partly" : "done", { pages, failed: failed.length });
 }
@@ -238,7 +276,7 @@ async function guarded(mine, act) {
     if (mine !== now) return;
     clear("wait");
     hideProgress();
-    if (LOCKED.includes(error.code)) await unlock(mine, error);
+    if (isLocked(error)) await unlock(mine, error);
     else if (error instanceof GivenUp) settle(mine);
     else if (error instanceof Problem || error instanceof Lost) fail(mine, error);
     else {
@@ -271,7 +309,8 @@ function fail(mine, error) {
 function settle(mine) {
   hideProgress();
   if (heardSome()) endTranscript(null);
-  buttons([...(mine.file ? ["again"] : []), ...(mine.job && !LIVE.includes(mine.job.status) ? ["forget"] : [])]);
+  const isOver = mine.job ? !LIVE.includes(mine.job.status) : mine.id;
+  buttons([...(mine.file ? ["again"] : []), ...(isOver ? ["forget"] : [])]);
 }
 
 async function cancel() {
@@ -288,7 +327,7 @@ async function cancel() {
 async function forget() {
   const mine = now;
   await guarded(mine, async () => {
-    await persist(() => call(path(mine.job), { method: "DELETE" }), waits());
+    await persist(() => drop(mine), waits());
     startAnew();
     announce("forgotten");
   });
@@ -301,15 +340,15 @@ function startAnew() {
   nameDocument({ hash: "", title: "FinancIA" });
   clear();
   closeTranscript();
-  reset("", goBack);
+  reset(() => "", goBack);
   show({ intake: true, wishes: true, work: false });
   showRecent();
   find("choose").focus();
 }
 
-/** After a reload the address still names the job: nothing is lost. */
+/** After a reload the address still names the document, or the job of one that is not kept: nothing is lost. */
 async function resume() {
-  const id = /^#job=([\w.%-]{1,200})$/.exec(location.hash)?.[1];
+  const [, kind, id] = /^#(job|document)=([\w.%-]{1,200})$/.exec(location.hash) ?? [];
   if (!id) {
     show({ intake: true, wishes: true });
     showRecent();
@@ -318,12 +357,36 @@ async function resume() {
   const mine = reading(null);
   begin(mine, "…");
   await guarded(mine, async () => {
-    const job = { id: decodeURIComponent(id) };
-    const get = async () => (await call(path(job, "?result=false"), { signal: mine.control.signal })).json();
-    const known = await persist(get, waits());
-    startClock(known.created_at);
-    await watch(mine, known);
+    if (kind === "document") await reopen(mine, decodeURIComponent(id));
+    else await goOn(mine, decodeURIComponent(id));
   });
+}
+
+async function goOn(mine, id) {
+  const get = async () => (await call(path({ id }, "?result=false"), { signal: mine.control.signal })).json();
+  const known = await persist(get, waits());
+  startClock(known.created_at);
+  await watch(mine, known);
+}
+
+/** Show a stored document, or what is read of it so far. */
+async function reopen(mine, id) {
+  const { signal } = mine.control;
+  const answer = await persist(() => readDocument(id, signal).catch(absent), waits());
+  mine.id = id;
+  if (!answer) return goOn(mine, jobOf(id));
+  const { filename: name, kind, bytes } = answer;
+  quote(find("file-name"), name);
+  nameDocument({ title: `${name} · FinancIA` });
+  prepare((number) => `documents/${id}/pages/${number}.png`);
+  if (kind === "audio" && bytes <= PLAYED_BYTES) mine.file = await persist(() => readOriginal(id, name, signal), waits());
+  buttons(["forget"]);
+  showResult(mine, answer, { name, path: `documents/${id}`, isWhole: true });
+}
+
+function absent(error) {
+  if (error.status !== 404) throw error;
+  return null;
 }
 
 /** Read the invoice that comes with the page. */

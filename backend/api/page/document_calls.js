@@ -1,6 +1,7 @@
 // The calls of stored documents that the ledger and the validation screen need. Knows nothing of what is shown.
 
-import { callFor, upload } from "./connection.js";
+import { GivenUp, call, callFor, persist, problemFrom, upload } from "./connection.js";
+import { follow } from "./events.js";
 
 const path = (id, rest = "") => `documents/${encodeURIComponent(id)}${rest}`;
 const json = (response) => response.json();
@@ -9,15 +10,40 @@ const read = (where, signal) => callFor(json, where, { signal });
 /** The ledger of the documents that a query names, such as {state: "to_review"}. */
 export const readLedger = (query, signal) => read(`documents/ledger?${new URLSearchParams(query)}`, signal);
 
-/** Send a file to be read and kept; `onSent(part)` tells how much of it is out. */
-export function storeDocument(file, password, wishes) {
+/** The id of the document that a job with store=true makes. */
+export const documentOf = (job) => `file-${job.id}`;
+
+/** The job that makes a stored document, from the document's id. */
+export const jobOf = (id) => id.replace(/^file-/, "");
+
+/**
+ * Send a file to be read and kept, and wait until it is; `onSent(part)` tells how much of it is out, `onProgress` how far
+ * the reading is. It goes on when the page is closed.
+ */
+export async function storeDocument(file, password, { onSent, onProgress, signal, onWait, onBack }) {
   const form = new FormData();
   form.set("store", "true");
   form.set("features", "fields,tables,classes,language"); // pages with their words are kept, too
   if (password) form.set("password", password);
   form.set("file", file, file.name || "clipboard.png");
-  return upload("documents", form, wishes);
+  const job = await persist(() => upload("jobs", form, { onSent, signal }), { signal, onWait, onBack });
+  let ended = null;
+  const onEvent = (name, data) => {
+    if (name === "progress") onProgress(data);
+    else if (name === "end") ended = data;
+  };
+  try {
+    await follow(`jobs/${job.id}/events`, { signal, onEvent, onWait, onBack });
+  } catch (error) {
+    if (error instanceof GivenUp) call(`jobs/${job.id}`, { method: "DELETE", keepalive: true }).catch(() => {}); // nobody wants it any more
+    throw error;
+  }
+  if (ended?.status !== "succeeded") throw problemFrom(ended?.error ?? { code: "cancelled" });
+  return { id: documentOf(job) };
 }
+
+/** The file of a document as it was sent. */
+export const readOriginal = async (id, name, signal) => new File([await callFor((response) => response.blob(), path(id, "/content"), { signal })], name);
 
 /** A document with its pages; what `correct` and `confirm` answer has none. */
 export const readDocument = (id, signal) => read(path(id), signal);

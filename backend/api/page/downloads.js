@@ -4,6 +4,7 @@ import { GivenUp, call } from "./connection.js";
 import { find, icon, make } from "./dom.js";
 import { say } from "./language.js";
 import { announce, clear, showNotice, showProblem } from "./notices.js";
+import { opened } from "./secret.js";
 
 const FORMATS = [
   ["pdf", "download_pdf", "about_pdf", ".searchable.pdf"],
@@ -21,9 +22,10 @@ export function waitForDownloads() {
   find("panel-downloads").replaceChildren(say(make("p", { class: "quiet" }), "wait_downloads"));
 }
 
-export function showDownloads(jobId, fileName) {
+/** Offer what `path` has in other formats: that of a job or of a stored document. */
+export function showDownloads(path, fileName) {
   const items = FORMATS.map(([format, key, about, ending]) => {
-    const get = () => download(jobId, format, base(fileName) + ending);
+    const get = () => download(path, format, base(fileName) + ending);
     const button = make("button", { type: "button", class: "download", onclick: get }, icon("download"));
     button.append(make("span", {}, say(make("strong"), key), say(make("span", { class: "quiet" }), about)));
     return make("li", {}, button);
@@ -31,9 +33,10 @@ export function showDownloads(jobId, fileName) {
   find("panel-downloads").replaceChildren(make("ul", { class: "downloads" }, ...items));
 }
 
-async function download(jobId, format, name) {
+async function download(path, format, name) {
   try {
-    const response = await call(`jobs/${encodeURIComponent(jobId)}/result?format=${format}`);
+    const where = `${path}/result?format=${format}`;
+    const response = await opened(where, (headers) => call(where, { headers }), { name });
     save(await response.blob(), name);
     announce("download_done", { name });
     clear("download");

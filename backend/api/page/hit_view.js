@@ -112,8 +112,7 @@ function sheet(hit, number) {
   const surface = make("div", { class: "surface" }, image);
   const size = (hit.page_sizes ?? []).find(({ page }) => page === number);
   surface.style.aspectRatio = size?.width > 0 && size?.height > 0 ? `${size.width} / ${size.height}` : "1 / 1.4142";
-  const fail = () => surface.append(say(make("p", { class: "failed-picture" }), "picture_failed"));
-  pictures.push(new LazyPicture(image, `${picturePath(hit.file_id, number)}?dpi=130`, fail));
+  pictures.push(new LazyPicture(image, `${picturePath(hit.file_id, number)}?dpi=130`));
   if (size?.width > 0 && size?.height > 0) {
     const on = (places) => (places ?? []).filter((place) => place.page === number).map((place) => place.box);
     const words = (hit.highlights ?? []).flatMap((one) => on(one.boxes));

@@ -8,7 +8,7 @@ import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
 import { dropRead, putSending } from "./ledger_queue.js";
 import "./ledger_strings.js";
-import { drawRows, drawSums, markSorted } from "./ledger_table.js";
+import { drawRows, drawSums, isPaper, markSorted } from "./ledger_table.js";
 import { centsOf } from "./local_values.js";
 import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
 import { unlocked } from "./secret.js";
@@ -18,11 +18,13 @@ import { closeDocument, openDocument } from "./validation.js";
 
 const INTO = { into: "ledger-notices" };
 const LISTED = 5000; // rows that are loaded; exports have all
+const LOOKED_AT = 20; // rows at once for the next one to check
 const SHOWN = 500; // rows that are drawn until more are asked for
 const MOST_IDS = 50_000; // characters of an address
 const DOCUMENT = /^#document=([\w-]{1,80})(?::(\d{1,4}))?$/;
 
-let rows = []; // as the service tells them
+let all = []; // rows as the service tells them
+let rows = []; // those of papers to book, and of all others where that is wished
 let shown = []; // after filters and sorting
 let chosen = new Set(); // keys of rows
 let gone = new Set(); // ids of files that are being deleted
@@ -51,7 +53,7 @@ export async function enter() {
   find("validation").hidden = !id;
   control.abort();
   control = new AbortController();
-  if (id) return guarded(() => openDocument(id, Number(index ?? 0), { next: openNext, others: () => rows }));
+  if (id) return guarded(() => openDocument(id, Number(index ?? 0), { next: openNext, others: () => all }));
   closeDocument();
   await guarded(load);
 }
@@ -70,8 +72,9 @@ export function add(files) {
   announce("documents_adding", { n: files.length });
 }
 
-async function deliver(item, { onSent, signal }) {
-  const store = (password) => persist(() => storeDocument(item.file, password, { onSent, signal }), { ...waits, signal });
+async function deliver(item, { onSent, signal, change }) {
+  const onProgress = (reading) => change({ reading });
+  const store = (password) => storeDocument(item.file, password, { onSent, onProgress, signal, ...waits });
   item.id = (await unlocked(item.file.name, store)).id;
 }
 
@@ -127,18 +130,23 @@ async function guarded(act) {
 async function load() {
   const { signal } = control;
   const answer = await persist(() => readLedger({ limit: LISTED }, signal), { ...waits, signal });
-  rows = answer.data.filter((row) => !gone.has(row.document_id));
-  const known = new Set(rows.map(keyOf));
+  all = answer.data.filter((row) => !gone.has(row.document_id));
+  const known = new Set(all.map(keyOf));
   chosen = new Set([...chosen].filter((key) => known.has(key)));
   dropRead();
   drawMissing(answer.missing_numbers);
-  if (answer.has_more) showNotice("many", "ledger_many", { n: rows.length, total: answer.total }, INTO);
+  if (answer.has_more) showNotice("many", "ledger_many", { n: all.length, total: answer.total }, INTO);
   else clear("many", INTO);
   refresh();
 }
 
 /** Filter, sort and draw anew. */
 function refresh() {
+  const { others } = find("ledger-filters").elements;
+  const n = all.filter((row) => !isPaper(row)).length;
+  rows = others.checked || n === all.length ? all : all.filter(isPaper);
+  find("filter-others").hidden = !n || n === all.length;
+  say(find("filter-others").lastChild, "filter_others", { n });
   shown = rows.filter(matcher());
   if (sort.by) shown = sorted(shown);
   drawn = SHOWN;
@@ -212,9 +220,9 @@ function drawMissing(runs) {
 /** Delete the files of the rows that are chosen, with all of their documents, unless it is taken back. */
 function deleteChosen() {
   const ids = new Set(shown.filter((row) => chosen.has(keyOf(row))).map((row) => row.document_id));
-  const before = rows;
+  const before = all;
   gone = gone.union(ids);
-  rows = rows.filter((row) => !ids.has(row.document_id));
+  all = all.filter((row) => !ids.has(row.document_id));
   chosen = new Set();
   refresh();
   find("ledger-title").focus();
@@ -226,7 +234,7 @@ function deleteChosen() {
     gone = gone.difference(ids);
     guarded(load);
   };
-  deleteLater(["documents_deleted", { n: before.length - rows.length }], { ...INTO, act, restore });
+  deleteLater(["documents_deleted", { n: before.length - all.length }], { ...INTO, act, restore });
 }
 
 /** What somebody else has deleted meanwhile is as it should be. */
@@ -238,7 +246,7 @@ async function exportShown() {
   const mine = shown.filter((row) => chosen.has(keyOf(row)));
   const meant = mine.length ? mine : shown;
   const query = { format: find("export-format").value, locale: language() };
-  if (meant.length < rows.length) query.ids = meant.map(keyOf).join();
+  if (meant.length < all.length) query.ids = meant.map(keyOf).join();
   if ((query.ids?.length ?? 0) > MOST_IDS) return showNotice("many", "export_too_many", { n: meant.length }, INTO);
   const { signal } = control;
   const { blob, name } = await persist(() => exportDocuments(query, signal), { ...waits, signal });
@@ -251,9 +259,13 @@ async function exportShown() {
 /** Open the next document that nobody has confirmed, the oldest first; the table where there is none. */
 async function openNext(id, index) {
   const { signal } = control;
-  const query = { state: "to_review", order: "asc", limit: 2 };
-  const { data } = await persist(() => readLedger(query, signal), { ...waits, signal });
-  const next = data.find((row) => keyOf(row) !== `${id}:${index}`);
+  const isNext = (row) => isPaper(row) && keyOf(row) !== `${id}:${index}`;
+  let next = null;
+  for (let offset = 0, isOver = false; !next && !isOver; offset += LOOKED_AT) {
+    const query = { state: "to_review", order: "asc", limit: LOOKED_AT, offset };
+    const { data, has_more: more } = await persist(() => readLedger(query, signal), { ...waits, signal });
+    [next, isOver] = [data.find(isNext), !more];
+  }
   if (!next) announce("all_confirmed");
   location.hash = next ? `#document=${keyOf(next)}` : "#ledger";
 }

@@ -63,6 +63,7 @@ function filters() {
     ...["", "to_review", "confirmed"].map((value) => say(make("option", { value }), value ? `state_${value}` : "filter_any")),
   );
   const text = make("input", { type: "search", id: "filter-text", name: "text", autocomplete: "off" });
+  const others = make("input", { type: "checkbox", name: "others" });
   const doubles = make("input", { type: "checkbox", name: "doubles" });
   const form = make(
     "form",
@@ -72,6 +73,7 @@ function filters() {
     field("filter-from", "filter_from", make("input", { type: "date", id: "filter-from", name: "from" })),
     field("filter-until", "filter_until", make("input", { type: "date", id: "filter-until", name: "until" })),
     make("label", { class: "toggle" }, doubles, say(make("span"), "filter_doubles")),
+    make("label", { class: "toggle", id: "filter-others", hidden: true }, others, make("span")),
   );
   return say(form, "filters", {}, "aria-label");
 }

@@ -15,16 +15,19 @@ export function putSending(item, uploads) {
   const failed = item.state === "failed";
   line.node.classList.toggle("failed", failed);
   line.isRead = item.state === "added";
-  const key = item.state === "sending" && item.part >= 1 ? "document_reading" : STATES[item.state];
-  say(line.told, failed ? reason(item.problem) : key, { part: item.part });
+  const { pages_done: done = 0, pages_total: total = null } = item.reading ?? {};
+  const reads = item.state === "sending" && item.part >= 1;
+  const key = reads ? (total > 1 ? "reading" : "document_reading") : STATES[item.state];
+  say(line.told, failed ? reason(item.problem) : key, { part: item.part, done, total });
   line.said.hidden = !(failed && item.problem.detail);
   if (failed && item.problem.detail) say(line.said, "what_it_said", { detail: item.problem.detail });
   line.bar.hidden = failed || item.state === "added";
-  if (item.state === "sending" && item.part < 1) line.bar.value = item.part;
+  const part = reads ? (total > 1 ? done / total : null) : item.part;
+  if (item.state === "sending" && part !== null) line.bar.value = part;
   else line.bar.removeAttribute("value");
   line.retry.hidden = !failed;
   if (failed) announce("upload_failed", { name: item.file.name });
-  if (item.state === "added" && item.id) line.name.replaceChildren(quote(make("a", { href: `#document=${item.id}` }), item.file.name));
+  if (item.state === "added" && item.id) line.name.replaceChildren(quote(make("a", { href: `#document=${item.id}:0` }), item.file.name));
 }
 
 function reason(problem) {

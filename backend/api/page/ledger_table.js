@@ -7,6 +7,9 @@ import { centsOf, localAmount, localDate } from "./local_values.js";
 
 const SUMMED = ["base", "tax", "withholding", "total"];
 
+/** Whether a row is of an invoice, a receipt or a statement, and no other document that is kept. */
+export const isPaper = (row) => row.kind !== null;
+
 /** Draw rows; `choose(row, isChosen)` is called when one is ticked. */
 export function drawRows(rows, chosen, choose) {
   find("ledger-rows").replaceChildren(...rows.map((row) => line(row, chosen.has(`${row.document_id}:${row.index}`), choose)));
@@ -35,7 +38,8 @@ const local = (form, value) => say(make("span"), "{value}", { value: later(form,
 
 function opening(row) {
   const place = row.number ?? row.filename;
-  return quote(make("a", { href: `#document=${row.document_id}:${row.index}`, title: row.filename }), place);
+  const where = isPaper(row) ? `${row.document_id}:${row.index}` : row.document_id; // there is nothing to check
+  return quote(make("a", { href: `#document=${where}`, title: row.filename }), place);
 }
 
 /** The taxes by rate where there are several, else the one. */

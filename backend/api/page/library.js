@@ -323,7 +323,7 @@ async function unlockFile(file) {
   await guarded(async () => {
     const { signal, store } = { signal: now.control.signal, store: now.id };
     const content = dropped.get(file.id) ?? new File([await downloadFile(file.id, signal)], file.filename);
-    const keep = (password) => persist(() => storeDocument(content, password, { onSent: () => {}, signal }), { ...waits, signal });
+    const keep = (password) => storeDocument(content, password, { onSent: () => {}, onProgress: () => {}, signal, ...waits });
     const { id } = await unlocked(file.filename, keep);
     await absentIsFine(() => deleteFile(file.id));
     hide(now, file.id);

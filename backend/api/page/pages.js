@@ -9,7 +9,7 @@ const ZOOMS = [0.5, 0.75, 1, 1.25, 1.5, 2, 3];
 
 let sheets = new Map(); // page number -> Sheet
 let small = new Map(); // page number -> LazyPicture
-let job = "";
+let pictureOf = () => "";
 let zoom = ZOOMS.indexOf(1);
 let onBack = () => {};
 
@@ -32,13 +32,13 @@ function watch(root, rootMargin, of) {
   return new IntersectionObserver(told, { root, rootMargin });
 }
 
-/** Begin with no pages; `back(index)` is called when the reader leaves the mark of an entity. */
-export function reset(jobId, back) {
+/** Begin with no pages, whose pictures are at `pathOf(number)`; `back(index)` is called when the reader leaves the mark of an entity. */
+export function reset(pathOf, back) {
   for (const observer of [near, nearSmall, middle]) observer.disconnect();
   for (const lazy of [...sheets.values(), ...small.values()]) lazy.leave();
   sheets = new Map();
   small = new Map();
-  job = jobId;
+  pictureOf = pathOf;
   onBack = back;
   find("pages-list").replaceChildren();
   find("thumbnails").querySelector("ol").replaceChildren();
@@ -48,7 +48,7 @@ export function reset(jobId, back) {
 /** Show a page, or what became known of it since. Pages may come in any order. */
 export function putPage(info) {
   if (sheets.has(info.number)) return sheets.get(info.number).update(info);
-  const path = `jobs/${encodeURIComponent(job)}/pages/${info.number}`;
+  const path = pictureOf(info.number);
   const sheet = new Sheet(path, info, onBack);
   sheets.set(info.number, sheet);
   insert(find("pages-list"), sheet.node);
@@ -123,7 +123,7 @@ function insertSmall(path, { number, width, height }) {
   const button = make("button", { type: "button", onclick: () => goToPage(number) }, surface, make("span", {}, String(number)));
   say(button, "go_to_page", { page: number }, "aria-label");
   const node = make("li", { "data-number": number }, button);
-  small.set(number, new LazyPicture(image, `${path}?dpi=50`, () => {}));
+  small.set(number, new LazyPicture(image, `${path}?dpi=50`, { isQuiet: true }));
   insert(find("thumbnails").querySelector("ol"), node);
   find("thumbnails").hidden = small.size < 2;
   nearSmall.observe(node);

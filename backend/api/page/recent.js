@@ -15,6 +15,7 @@ export async function showRecent() {
   find("recent").hidden = !data.length;
 }
 
+/** A paper to book leads to where it is checked, anything else to what was read. */
 function line({ id, filename, state, documents: [first] }) {
   const { VendorName: vendor, InvoiceTotal: total } = first?.fields ?? {};
   const facts = make(
@@ -22,9 +23,9 @@ function line({ id, filename, state, documents: [first] }) {
     { class: "dots quiet" },
     ...(vendor ? [quote(make("span"), vendor.value)] : []),
     ...(total ? [say(make("span", { class: "number" }), "{value}", { value: later((value) => shownValue("InvoiceTotal", value), total.value) })] : []),
-    say(make("span"), `state_${state}`),
+    ...(first?.kind ? [say(make("span"), `state_${state}`)] : []),
   );
-  return make("li", {}, quote(make("a", { href: `#document=${id}:0` }), filename), " ", facts);
+  return make("li", {}, quote(make("a", { href: first?.kind ? `#document=${id}:0` : `#document=${id}` }), filename), " ", facts);
 }
 
 addEventListener("hashchange", () => {

@@ -7,6 +7,7 @@ const LOCKED = ["password_required", "wrong_password"];
 
 let pending = null;
 const passwords = new Map(); // of stored documents by id; as long as the page is open
+const refused = new Set(); // ids whose password nobody gave when it was asked for
 
 /** What `attempt(password)` gives for the file `name`; its password is asked for as long as it is locked. */
 export async function unlocked(name, attempt) {
@@ -16,18 +17,41 @@ export async function unlocked(name, attempt) {
       if (password !== null) passwords.set(stored.id, password);
       return stored;
     } catch (error) {
-      if (!LOCKED.includes(error.code)) throw error;
+      if (!isLocked(error)) throw error;
       password = await askSecret("password", error.code === "wrong_password", name);
       if (password === null) throw error;
     }
   }
 }
 
-/** The header that opens the pages at a path of a stored document, where its password was given here. */
-export function opening(path) {
-  const password = passwords.get(/^(?:documents|files)\/([^/]+)\//.exec(path)?.[1]);
-  return password === undefined ? {} : { "X-Document-Password": encodeURIComponent(password) };
+export const keepPassword = (id, password) => passwords.set(id, password);
+
+/**
+ * What `attempt(headers)` gives at the path of a stored document called `name`, whose password is asked for where it is
+ * not known: once, for all who need it; again where somebody `asks` for that.
+ */
+export async function opened(path, attempt, { name = "", asks = false } = {}) {
+  const id = /^(?:documents|files)\/([^/]+)\//.exec(path)?.[1];
+  if (asks) refused.delete(id);
+  for (;;) {
+    const known = passwords.get(id);
+    try {
+      return await attempt(known === undefined ? {} : { "X-Document-Password": encodeURIComponent(known) });
+    } catch (error) {
+      if (!id || !isLocked(error)) throw error;
+      while (pending) await pending;
+      if (passwords.get(id) !== known) continue; // given meanwhile
+      const given = refused.has(id) ? null : await askSecret("password", error.code === "wrong_password", name);
+      if (given === null) {
+        refused.add(id);
+        throw error;
+      }
+      passwords.set(id, given);
+    }
+  }
 }
+
+export const isLocked = (error) => LOCKED.includes(error.code);
 
 /** Ask for `kind` ("key", or the "password" of the document `name`); `wrong` says that the last one was refused. Returns it, or null. */
 export async function askSecret(kind, wrong, name = "") {

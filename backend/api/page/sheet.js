@@ -14,7 +14,7 @@ export class Sheet {
     this.onBack = onBack;
     this.image = make("img", { hidden: true, draggable: "false" });
     say(this.image, "page_picture", { page: info.number }, "alt");
-    this.picture = new LazyPicture(this.image, `${path}?dpi=110`, () => this.fail());
+    this.picture = new LazyPicture(this.image, `${path}?dpi=110`);
     this.surface = make("div", { class: "surface" }, this.image);
     this.head = make("header", { class: "page-head" });
     const title = `page-${info.number}-title`;
@@ -89,9 +89,5 @@ export class Sheet {
     for (const old of find("pages-list").querySelectorAll(".spot")) old.remove();
     over.append(spot);
     return spot;
-  }
-
-  fail() {
-    this.surface.append(say(make("p", { class: "failed-picture" }), "picture_failed"));
   }
 }

@@ -4,8 +4,9 @@
 import { GivenUp, Lost, Problem } from "./connection.js";
 import { confirm, correct, readDocument, split } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
-import { equationIn, fieldName, later, quote, say } from "./language.js";
-import { announce, clear, showProblem } from "./notices.js";
+import { follow } from "./events.js";
+import { equationIn, fieldName, later, quote, say, t } from "./language.js";
+import { announce, clear, showNotice, showProblem } from "./notices.js";
 import { kindOf, localAmount, shownValue } from "./local_values.js";
 import { taughtBy, whyOf } from "./reasons.js";
 import { checkDigits, differences } from "./validation_checks.js";
@@ -31,12 +32,46 @@ export async function openDocument(id, index, { next, others }) {
   mine.index = Math.min(index, answer.documents.length - 1);
   draw(mine, pages);
   (firstDoubt() ?? firstInput())?.focus({ preventScroll: true });
+  watchOthers(mine);
+}
+
+/** Show what others change in the document while it is open. */
+async function watchOthers(mine) {
+  let by = "";
+  const onEvent = (name, data) => {
+    if (name === "change") by = data.by;
+    else if (name === "state") mine.sent = mine.sent.then(() => data.revision > mine.answer.revision && takeOver(mine, by));
+    else if (name === "end") showProblem(new Problem({ code: "deleted" }), INTO);
+  };
+  const quiet = { onWait: () => {}, onBack: () => {} };
+  await follow(`documents/${mine.id}/events`, { signal: mine.control.signal, onEvent, ...quiet }).catch((error) => {
+    if (!(error instanceof Problem || error instanceof Lost || error instanceof GivenUp)) throw error;
+  });
+}
+
+/** A person's name; a service without keys knows none. */
+const who = (by) => (by === "anybody" ? t("somebody") : by);
+
+/** Show what somebody else has changed; what is being typed stays. */
+function takeOver(mine, by) {
+  return guarded(mine, async () => {
+    mine.answer = await readDocument(mine.id, mine.control.signal);
+    if (mine !== now) return;
+    Object.assign(mine, { undone: [], index: Math.min(mine.index, mine.answer.documents.length - 1) });
+    const { id, value } = document.activeElement;
+    const typed = isTyping(mine, document.activeElement);
+    keepFocus(() => drawFields(mine));
+    if (typed && find(id)) find(id).value = value;
+    showNotice("others", "changed_by", { by: later(who, by) }, INTO);
+    announce("changed_by", { by: who(by) });
+  });
 }
 
 export function closeDocument() {
   now?.control.abort();
   now = null;
   clear("problem", INTO);
+  clear("others", INTO);
   emptyPages();
   find("validation")?.replaceChildren();
 }
@@ -73,7 +108,8 @@ function bar(mine) {
   const done = say(make("button", { type: "button", id: "confirm", class: "primary", onclick: () => settle(mine) }), "confirm");
   say(done, "confirm_keys", {}, "title");
   const facts = make("p", { id: "validation-facts", class: "quiet" });
-  return make("div", { class: "bar" }, make("div", { class: "bar-file" }, back, title, facts, nav), make("div", { class: "bar-actions" }, undo, done));
+  const whole = say(make("a", { class: "button", href: `#document=${mine.id}` }), "show_whole");
+  return make("div", { class: "bar" }, make("div", { class: "bar-file" }, back, title, facts, nav), make("div", { class: "bar-actions" }, whole, undo, done));
 }
 
 /** Cut the file anew, and go to its first document. */
@@ -135,7 +171,7 @@ function tellNote(node, name, field, doubt) {
   note.classList.toggle("unseen", Boolean(isSeen)); // it can be seen there
   say(node.querySelector(".reason"), "{why}", { why: later(whyOf, field) });
   if (doubt) say(note, doubt);
-  else if (field?.corrected) say(note, "corrected_by", { by: field.corrected.by });
+  else if (field?.corrected) say(note, "corrected_by", { by: later(who, field.corrected.by) });
   else if (taughtBy(field)) say(note, "as_confirmed", { n: taughtBy(field) });
   else if (isPrinted) say(note, "printed_as", { text: field.text });
   else quote(note, "");

@@ -38,8 +38,7 @@ function sheetOf(id, info, take) {
   const surface = make("div", { class: "surface", "data-page": info.number }, image);
   const isDrawn = info.width > 0 && info.height > 0;
   surface.style.aspectRatio = isDrawn ? `${info.width} / ${info.height}` : "1 / 1.4142";
-  const fail = () => surface.append(say(make("p", { class: "failed-picture" }), "picture_failed"));
-  const picture = new LazyPicture(image, `${picturePath(id, info.number)}?dpi=130`, fail);
+  const picture = new LazyPicture(image, `${picturePath(id, info.number)}?dpi=130`);
   const over = isDrawn ? drawing(info) : makeSvg("svg");
   if (isDrawn) {
     over.append(drawWords(info.words ?? []));

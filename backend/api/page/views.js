@@ -8,11 +8,13 @@ const TITLE = "FinancIA";
 // Views that are loaded when they are first opened: who reads one document never loads them.
 const VIEWS = {
   library: { hash: /^#library(=|$)/, style: "page/library.css", load: () => import("./library.js"), title: "view_library", failed: "library_failed" },
-  ledger: { hash: /^#(ledger$|document=)/, style: "page/ledger.css", load: () => import("./ledger.js"), title: "view_ledger", failed: "ledger_failed" },
+  ledger: { hash: /^#(ledger$|document=[\w-]+:)/, style: "page/ledger.css", load: () => import("./ledger.js"), title: "view_ledger", failed: "ledger_failed" },
 };
 
 const modules = {}; // those that were loaded, by view
-let documentHash = location.hash.startsWith("#job=") ? location.hash : "";
+const DOCUMENT = /^#(job=|document=[\w-]+$)/; // one that is read, or was
+
+let documentHash = DOCUMENT.test(location.hash) ? location.hash : "";
 let documentTitle = TITLE;
 
 const viewNow = () => Object.keys(VIEWS).find((name) => VIEWS[name].hash.test(location.hash)) ?? "document";
@@ -54,7 +56,7 @@ function leaveOthers(shown) {
 function showDocument(resume) {
   leaveOthers("document");
   mark("document");
-  if (location.hash.startsWith("#job=") && location.hash !== documentHash) {
+  if (DOCUMENT.test(location.hash) && location.hash !== documentHash) {
     documentHash = location.hash;
     resume();
   } else {
