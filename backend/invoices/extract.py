@@ -19,9 +19,10 @@ from backend.invoices.documents_in_file import documents_by, documents_of
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned
-from backend.invoices.learned.items import settled_items
 from backend.invoices.learned.read import PageReader
+from backend.invoices.learned.rows import learned_taxes, settled_items
 from backend.invoices.money.find import Money, find_money
+from backend.invoices.money.taxes import TaxRow
 from backend.invoices.parties.find import find_parties
 from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, Field, FieldRow, FieldSource, Validity
 from backend.invoices.statement.find import find_statement
@@ -218,11 +219,13 @@ def _printed_fields(
         statement = find_statement(pages, mark)
         return replace(_with_ids(statement, Validity()), why=why, kind=kind)
     learned = read_learned(reader, pages, mark, document.text)
-    items = settled_items(find_items(pages, mark), reader.ends(pages), pages, mark)
-    money = _settled(pages, mark, items, learned, taught)
+    parts = reader.ends(pages)
+    items = settled_items(find_items(pages, mark), parts, pages, mark)
+    taxes = learned_taxes(parts, mark)
+    money = _settled(pages, mark, items, learned, taxes=taxes, taught=taught)
     own = taught.items(pages, mark) if taught is not None else None
     if taught is not None and own is not None and taught.prefers(own, items, money.fields):
-        items, money = own, _settled(pages, mark, own, learned, taught)
+        items, money = own, _settled(pages, mark, own, learned, taxes=taxes, taught=taught)
     found = [*find_parties(pages, kind), *find_header(pages, items), *money.fields]
     if items is not None:
         found.append(items.field)
@@ -237,19 +240,25 @@ def _printed_fields(
 
 
 def _settled(
-    pages: Sequence[PageRows], mark: str, items: ItemLines | None, learned: Learned, taught: Taught | None
+    pages: Sequence[PageRows],
+    mark: str,
+    items: ItemLines | None,
+    learned: Learned,
+    *,
+    taxes: Sequence[TaxRow],
+    taught: Taught | None,
 ) -> Money:
     """The amounts as labels name them; as the network reads them, too, where those do not add up."""
-    money = find_money(pages, mark, items)
+    money = find_money(pages, mark, items, taxes=taxes)
     amounts = amounts_of(learned)
     unsettled = money.validity.totals is not True
     if taught is not None and (unsettled or taught.corrected_amounts) and (known := taught.amounts()):
-        other = find_money(pages, mark, items, [*amounts, *known])
+        other = find_money(pages, mark, items, [*amounts, *known], taxes)
         if other.validity.totals is True or (unsettled and taught.corrected_amounts):
             return other
     if money.validity.totals is True or not amounts:
         return money
-    other = find_money(pages, mark, items, amounts)
+    other = find_money(pages, mark, items, amounts, taxes)
     if other.validity.totals is False and money.validity.totals is None:
         return replace(other, validity=money.validity)  # an error that nothing but the network suggests is none
     return other

@@ -133,6 +133,33 @@ def test_lines_whose_sum_is_printed(
     assert by_rules == read()
 
 
+RATE_LEFT_OUT = """Rechnung Nr. 2026-118
+Bäckerei Nied GmbH
+Ringstr. 135, 40570 Düsseldorf
+USt-ID DE353100531
+
+An: Technik Söhne KG
+Datum 12.03.2026
+
+Brot und Kuchen          1.778,37
+Kaffeemaschine             638,82
+
+Zwischensumme   2.417,19 €
+MwSt.             121,38 €
+UST 7 %           124,49 €
+Zu zahlen:      2.663,06 €
+"""
+
+
+def test_rows_of_taxes_that_make_the_base() -> None:
+    """A rate that is not printed follows from what the other rows leave of the base."""
+    fields = {field.name: field for field in extract_fields(document_of_text(RATE_LEFT_OUT)).fields}
+
+    rows = [{cell.name: cell.value for cell in row.fields} for row in fields["TaxDetails"].rows]
+    assert [("19", "121.38"), ("7", "124.49")] == [(row["Rate"], row["Amount"]) for row in rows]
+    assert "base x rate = amount" == fields["TaxDetails"].rows[0].fields[1].why
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "without"), [(SENTENCES, "invoice", None), (TILL, "receipt", None), (ORDER, None, "invoice")]
 )

@@ -88,9 +88,9 @@ def make_piece(page: PageRows, words: Sequence[Word], number: Number | None = No
     )
 
 
-def piece_of(page: PageRows, words: Sequence[Word], mark: str) -> Piece:
-    """Some words as a number, where they print one."""
-    cell = Cell(page.page.number, tuple(words), bounding_box(word.box for word in words), 0)
+def piece_of(page: PageRows, row: int, words: Sequence[Word], mark: str) -> Piece:
+    """Some words of a row as a number, where they print one."""
+    cell = Cell(page.page.number, tuple(words), bounding_box(word.box for word in words), row)
     lone = _lone_number(cell, mark).values() if len(words) == 1 else ()
     return make_piece(page, words, next(iter((*numbers_in(cell, mark)[-1:], *lone)), None))
 

@@ -24,6 +24,7 @@ from backend.invoices.money.taxes import (
     Withholding,
     only_row,
     tax_rows,
+    whole_rows,
     with_bases,
     withholding_of,
 )
@@ -224,7 +225,11 @@ class Money:
 
 
 def find_money(
-    pages: Sequence[PageRows], mark: str, items: ItemLines | None, learned: Sequence[tuple[Kind, Candidate]] = ()
+    pages: Sequence[PageRows],
+    mark: str,
+    items: ItemLines | None,
+    learned: Sequence[tuple[Kind, Candidate]] = (),
+    taxes: Sequence[TaxRow] = (),
 ) -> Money:
     """Totals, taxes, withholding and currency.
 
@@ -232,10 +237,13 @@ def find_money(
         mark: the document's decimal separator, from `numbers.decimal_mark_of`.
         items: amounts among them are no totals; their sum is the base.
         learned: what the network takes amounts for, beside what labels say.
+        taxes: rows as it reads them, for where those by labels do not make the tax.
     """
     pages = ends_of(pages, _MOST_PAGES)
     lines = money_lines(pages, mark, items)
     rows = tax_rows(lines)
+    if not any(row.is_surcharge for row in rows):  # which the network's are not
+        rows = _learned_rows(learned, taxes) or rows
     withheld = withholding_of(lines)
     items_sum = None if items is None else items.total
     found = candidates(pages, lines, rows, items_sum, learned)
@@ -243,7 +251,7 @@ def find_money(
     if balance.total is None or (balance.total.score < _ENOUGH and not balance.adds_up):
         return Money((), Validity())
     base, tax = _whole_base(balance), balance.tax
-    rows = with_bases(rows, lines, base)
+    rows = _completed(with_bases(rows, lines, base), balance, taxes)
     if not rows and base is not None and tax is not None and tax.page is not None and len(tax.numbers) == 1:
         rows = only_row(lines, base, tax.numbers[0], tax.page)
     digital = all(page.page.source == "text_layer" for page in pages)
@@ -253,6 +261,7 @@ def find_money(
         proven = _proven(proof, found, rows, withheld, items_sum, complete=digital)
         if totals_hold(proven.equations):
             balance, rows, withheld, equations = proven
+    rows = _completed(rows, balance, taxes)
     fields = [
         *_total_fields(balance, pages, found),
         *_tax_fields(rows, pages, balance),
@@ -261,6 +270,23 @@ def find_money(
     ]
     differences = tuple(equation.difference for equation in equations if not equation.holds)
     return Money(tuple(fields), Validity(totals=totals_hold(equations), differences=differences))
+
+
+def _learned_rows(learned: Sequence[tuple[Kind, Candidate]], taxes: Sequence[TaxRow]) -> tuple[TaxRow, ...]:
+    """Rows as the network reads them, where their bases make its base: a wrong total leaves them right."""
+    base = next((candidate.value for kind, candidate in learned if kind == "base"), None)
+    return () if base is None or not taxes else whole_rows(taxes, base, _taxes_of(taxes))
+
+
+def _completed(rows: tuple[TaxRow, ...], balance: Balance, taxes: Sequence[TaxRow]) -> tuple[TaxRow, ...]:
+    """The rows, or those of the network where only theirs make the settled tax of the settled base."""
+    if balance.base is None or balance.tax is None or _taxes_of(rows) == balance.tax.value:
+        return rows
+    return whole_rows(taxes, balance.base.value, balance.tax.value) or rows
+
+
+def _taxes_of(rows: Sequence[TaxRow]) -> Decimal:
+    return sum((row.amount.value for row in rows), Decimal(0))
 
 
 class _Settled(NamedTuple):
@@ -353,6 +379,7 @@ def _tax_fields(rows: Sequence[TaxRow], pages: Sequence[PageRows], balance: Bala
             "table": because("tax_table"),
             "line": because("its_label", position="beside"),
             "sum": because("rate_makes_amount"),
+            "network": because("network"),
         }[row.by]
         score = 0.95 if row.holds else 0.8
         cells = [Field("Type", row.type, "", score, "computed", why)]

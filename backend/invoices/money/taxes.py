@@ -38,7 +38,7 @@ class TaxRow:
     base: Number | None  # None where it is not printed
     page: PageRows
     type: str  # "IVA", "RE", "VAT", …; "Tax" where nothing tells
-    by: Literal["table", "line", "sum"]  # headers, a label, or only because base x rate = amount
+    by: Literal["table", "line", "sum", "network"]  # headers, a label, or only because base x rate = amount
 
     @property
     def is_surcharge(self) -> bool:
@@ -120,7 +120,8 @@ def _shares_amount(one: TaxRow, other: TaxRow) -> bool:
     return bool(shared) and one.page is other.page
 
 
-def _type_of(text: str) -> str:
+def type_of(text: str) -> str:
+    """The Type of a row by its words; "Tax" where none tells."""
     folded = f" {text.lower().replace('.', '')} "
     for name, words in _TYPES:
         if any(word in folded for word in words):
@@ -137,7 +138,7 @@ def _of_tables(lines: MoneyLines) -> Iterator[TaxRow]:
         text = " ".join(column.match.cell.text for column in table.columns)
         if "tax" in kinds and ("base" in kinds or "rate" in kinds):
             for row in table.rows:
-                yield from _table_row(table, row, _type_of(text))
+                yield from _table_row(table, row, type_of(text))
         yield from _transposed(table)
 
 
@@ -195,7 +196,7 @@ def _transposed(table: HeaderTable) -> Iterator[TaxRow]:
             elif tax is None and row.label.strength("tax"):
                 tax = number
         if tax is not None:
-            name = "RE" if says(column.match, "surcharge") else _type_of(column.match.cell.text)
+            name = "RE" if says(column.match, "surcharge") else type_of(column.match.cell.text)
             yield TaxRow(column.rates[0], tax, base, table.page, name, "line" if base is None else "table")
 
 
@@ -209,7 +210,7 @@ def _of_lines(lines: MoneyLines) -> Iterator[TaxRow]:
         surcharge = label.strength("surcharge") > 0
         if label.kind not in ("tax", "surcharge") or label.weight < 0.3:
             continue
-        name = "RE" if surcharge else _type_of(label.match.cell.text)
+        name = "RE" if surcharge else type_of(label.match.cell.text)
         if label.rates:
             row = _line_row(label, label.rates[0], name)
             if row is not None:
@@ -262,7 +263,7 @@ def _of_series(lines: MoneyLines) -> Iterator[TaxRow]:
             rates = [rate for rate in KNOWN_RATES if rate and is_tax(base.value, rate, tax.value)]
             if tax.value and rates:
                 rate = min(rates, key=lambda rate: abs(base.value * rate / _HUNDRED - tax.value))
-                yield TaxRow(rate, tax, base, bases.page, _type_of(taxes.match.cell.text), "table")
+                yield TaxRow(rate, tax, base, bases.page, type_of(taxes.match.cell.text), "table")
 
 
 # ---- rows without labels that agree: "21 %   36,06   7,57"
@@ -275,7 +276,7 @@ def _bare(lines: MoneyLines) -> Iterator[TaxRow]:
 
 
 def _bare_row(page: PageRows, numbers: Sequence[Number], row: VisualRow) -> Iterator[TaxRow]:
-    name = _type_of(row.text)
+    name = type_of(row.text)
     codes = all(sum(map(str.isalpha, word.text)) <= _LETTERS_OF_CODE for word in row.words)
     amounts = [n for n in numbers if not n.percent and (n.decimals == 2 or n.currency)]
     rates = [n for n in numbers if n.percent or (codes and n.currency is None and n.value in _BARE_RATES)]
@@ -357,7 +358,7 @@ def _with_base(row: TaxRow, lines: MoneyLines, base: Number | None) -> TaxRow:
 def only_row(lines: MoneyLines, base: Number, tax: Number, page: PageRows) -> tuple[TaxRow, ...]:
     """The row of the one printed rate that makes the settled tax of the settled base; none where several do."""
     rates = {rate for rate in rates_of(lines) if rate and is_tax(base.value, rate, tax.value)}
-    named = _type_of(" ".join(match.cell.text for match, _ in lines.loose))
+    named = type_of(" ".join(match.cell.text for match, _ in lines.loose))
     return (TaxRow(rates.pop(), tax, base, page, named, "sum"),) if len(rates) == 1 else ()
 
 
@@ -374,3 +375,27 @@ def rates_of(lines: MoneyLines) -> Iterator[Decimal]:
         yield from map(abs, label.rates)
     for _, rates in lines.loose:
         yield from map(abs, rates)
+
+
+def whole_rows(rows: Sequence[TaxRow], base: Decimal, tax: Decimal) -> tuple[TaxRow, ...]:
+    """Rows that make the settled tax of the settled base, where these do; none where they do not.
+
+    Args:
+        rows: the base of one that prints none follows from its rate, the rate of one without from what others leave.
+    """
+    unrated = [row for row in rows if not row.rate and row.amount.value]
+    left = base - sum(_base_of(row) for row in rows if row not in unrated)
+    for row in unrated if len(unrated) == 1 else ():
+        rate = next((rate for rate in sorted(KNOWN_RATES) if is_tax(left, rate, row.amount.value)), row.rate)
+        rows = [replace(other, rate=rate, by="sum") if other is row else other for other in rows]
+        left -= left if rate else 0
+    slack = sum((_HUNDRED * TAX_TOLERANCE / row.rate for row in rows if row.rate), TAX_TOLERANCE)
+    off = abs(sum(row.amount.value for row in rows) - tax)
+    is_whole = off <= TAX_TOLERANCE and abs(left) <= slack
+    return tuple(rows) if is_whole and all(row.holds is not False for row in rows) else ()
+
+
+def _base_of(row: TaxRow) -> Decimal:
+    if row.base is not None:
+        return row.base.value
+    return row.amount.value * _HUNDRED / row.rate if row.rate else Decimal(0)

@@ -1,4 +1,4 @@
-"""Lines of goods and services from the words that the network labels, and the choice between them and the rules'."""
+"""Lines of goods and rows of taxes from the words that the network labels; which lines count, theirs or the rules'."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import groupby
 
+import numpy as np
+from numpy.typing import NDArray
+
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
 from backend.invoices.items.descriptions import with_descriptions
@@ -14,17 +17,17 @@ from backend.invoices.items.find import ItemLines, item_lines
 from backend.invoices.items.lines import Line, Value, piece_value, settled, with_product
 from backend.invoices.items.pieces import Piece, PieceRow, make_piece, piece_of
 from backend.invoices.learned.read import ReadPage
+from backend.invoices.money.taxes import TaxRow, type_of
 from backend.models.fields_network import LABELS
 from backend.reasons import because
-from backend.tables.numbers import numbers_in
+from backend.tables.numbers import Number, numbers_in
 
 _COLUMNS = {"ItemQuantity": "Quantity", "ItemPrice": "UnitPrice", "ItemDiscount": "Discount", "ItemTaxRate": "TaxRate"}
 _TEXTS = ("ItemDescription", "ItemCode", "ItemUnit")
 _FIRST = LABELS.index("ItemCode")  # of a line's labels, which end the list
 _LEAST = 0.5  # probability that a word is of a line
 _CENTS = 2  # decimals of a printed sum
-
-Labelled = tuple[Word, str]  # with its label; "" where it is of no line
+_TAXES = [LABELS.index(name) for name in ("TaxRate", "TaxBase", "TaxAmount", "SubTotal", "TotalTax")]
 
 
 def settled_items(
@@ -80,32 +83,29 @@ def learned_lines(parts: Sequence[ReadPage], mark: str) -> list[Line]:
 
 def _entries(part: ReadPage, mark: str) -> Iterator[Line | PieceRow | None]:
     """Each row of a part: a line where it has an amount, text where it has other words of lines, else None."""
-    labels = part.reading.labels[:, _FIRST:]
-    names = [
-        LABELS[_FIRST + best] if sure else ""
-        for best, sure in zip(labels.argmax(1), labels.sum(1) > _LEAST, strict=True)
-    ]
     rows = {row.index: row for row in part.page.rows}
-    for index, printed in groupby(zip(part.rows, part.words, names, strict=True), key=lambda entry: entry[0]):
-        pieces = _pieces(part, [(word, name) for _, word, name in printed], mark)
-        if not pieces:
-            yield None
-            continue
+    for index, pieces in _labelled(part, part.reading.labels[:, _FIRST:], LABELS[_FIRST:], mark):
         row = PieceRow(part.page, rows[index], tuple(piece for _, piece in pieces))
-        yield _line(row, pieces) or row
+        yield (_line(row, pieces) or row) if pieces else None
 
 
-def _pieces(part: ReadPage, words: Sequence[Labelled], mark: str) -> list[tuple[str, Piece]]:
-    """The words of a row from the first to the last that are of a line, parted by their labels."""
-    own = [place for place, (_, name) in enumerate(words) if name]
-    if not own:
-        return []
-    pieces = []
-    for name, group in groupby(words[own[0] : own[-1] + 1], key=lambda entry: entry[1]):
-        run = [word for word, _ in group]
-        is_text = name in _TEXTS
-        pieces.append((name, make_piece(part.page, run) if is_text else piece_of(part.page, run, mark)))
-    return pieces
+def _labelled(
+    part: ReadPage, scores: NDArray[np.floating], names: Sequence[str], mark: str
+) -> Iterator[tuple[int, list[tuple[str, Piece]]]]:
+    """Each row's index, and its words from the first to the last that some labels share, parted by these.
+
+    Shapes: scores (words, names), probabilities.
+    """
+    of_word = [names[best] if sure else "" for best, sure in zip(scores.argmax(1), scores.sum(1) > _LEAST, strict=True)]
+    for index, printed in groupby(zip(part.rows, part.words, of_word, strict=True), key=lambda entry: entry[0]):
+        words = [(word, name) for _, word, name in printed]
+        own = [place for place, (_, name) in enumerate(words) if name] or [0, -1]
+        pieces = []
+        for name, group in groupby(words[own[0] : own[-1] + 1], key=lambda entry: entry[1]):
+            run = [word for word, _ in group]
+            is_text = name in _TEXTS
+            pieces.append((name, make_piece(part.page, run) if is_text else piece_of(part.page, index, run, mark)))
+        yield index, pieces
 
 
 def _line(row: PieceRow, pieces: Sequence[tuple[str, Piece]]) -> Line | None:
@@ -126,3 +126,29 @@ def _line(row: PieceRow, pieces: Sequence[tuple[str, Piece]]) -> Line | None:
         return None
     description, code, unit = (texts.get(name, ()) for name in _TEXTS)
     return settled(Line(row.page, row.top, row.bottom, amount, values, description=description, code=code, unit=unit))
+
+
+def learned_taxes(parts: Sequence[ReadPage], mark: str) -> list[TaxRow]:
+    """Rows of taxes: each amount with the rate before it, 0 where there is none, and the base in its row.
+
+    Args:
+        mark: the document's decimal separator.
+    """
+    return [row for part in parts for row in _taxes(part, mark)]
+
+
+def _taxes(part: ReadPage, mark: str) -> Iterator[TaxRow]:
+    rows = {row.index: row for row in part.page.rows}
+    rate = Decimal(0)
+    for index, pieces in _labelled(part, part.reading.labels[:, _TAXES], [LABELS[index] for index in _TAXES], mark):
+        base: Number | None = None
+        for name, piece in pieces:
+            if piece.number is None:
+                continue
+            if name == "TaxRate":
+                rate = abs(piece.number.value)
+            elif name in ("TaxBase", "SubTotal"):
+                base = piece.number
+            elif name == "TaxAmount" or rate:
+                yield TaxRow(rate, piece.number, base, part.page, type_of(rows[index].text), "network")
+                rate, base = Decimal(0), None
