@@ -35,10 +35,13 @@ async def ask(client: httpx.AsyncClient, path: str = TRANSCRIPTIONS, **fields: A
 
 
 def events(answer: httpx.Response) -> list[dict[str, Any]]:
-    """The events of a stream, each of which must be one line of data."""
-    blocks = answer.text.removesuffix("\n\n").split("\n\n")
-    assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
-    return [json.loads(block.removeprefix("data: ")) for block in blocks]
+    """The events of a stream, each of which must be its type, where it has one, and one line of data."""
+    found = []
+    for block in answer.text.removesuffix("\n\n").split("\n\n"):
+        *name, line = block.split("\n")
+        found.append(json.loads(line.removeprefix("data: ")))
+        assert ([f"event: {found[-1]['type']}"] if "type" in found[-1] else []) == name
+    return found
 
 
 async def test_json(client: httpx.AsyncClient, services: FakeServices) -> None:
@@ -372,7 +375,7 @@ async def test_a_client_that_leaves_a_stream(services: FakeServices) -> None:
     answer = await running
 
     assert 1 == services.speech.cancelled
-    assert answer.content.startswith(b'data: {"type":"transcript.text.delta"')
+    assert answer.content.startswith(b'event: transcript.text.delta\ndata: {"type":"transcript.text.delta"')
 
 
 @pytest.mark.parametrize("stream", ["false", "true"])

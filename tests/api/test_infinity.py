@@ -24,6 +24,11 @@ def services() -> FakeServices:
     return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
 
 
+async def test_health(client: httpx.AsyncClient) -> None:
+    """Its clients look for the time."""
+    assert (await client.get("/health")).json()["unix"] > 1_700_000_000
+
+
 async def test_embeddings(client: httpx.AsyncClient) -> None:
     """OpenAI's answer, with the request's id and the time."""
     response = await client.post("/embeddings", json={"input": ["a", "b"]}, headers={"X-Request-Id": "r-1"})

@@ -333,7 +333,8 @@ class TranscriptStream:
 
 
 def _event(data: dict[str, Any]) -> ServerEvent:
-    return ServerEvent("", "", orjson.dumps(data))
+    """Named as its type; the event of an error has none."""
+    return ServerEvent("", data.get("type", ""), orjson.dumps(data))
 
 
 _MINUTE_S = 60.0

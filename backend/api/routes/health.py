@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, context_of
 from backend.api.json_answers import json_response
 from backend.api.problems import MEDIA_TYPE, Problem, ProblemDetails, problem_response
+from backend.api.routes.tei import now_s
 from backend.api.routing import JSON, described, get
 from backend.errors import Unavailable
 from backend.serving.health import HealthService
@@ -108,6 +109,7 @@ class Health(TypedDict):
     device: HealthDevice
     lanes: HealthLanes
     cache: HealthCache
+    unix: Annotated[int, Field(description="Now, in seconds: infinity's clients look for it.")]
 
 
 _DRAINING = "draining: the process was told to stop"
@@ -148,7 +150,7 @@ async def health(request: Request) -> Response:
     reasons = await _reasons(request)
     report = _health_of(request).report()
     status = {"status": "unavailable" if reasons else "ready", "reasons": reasons}
-    return json_response({**report, **status}, status=503 if reasons else 200)
+    return json_response({**report, **status, "unix": now_s()}, status=503 if reasons else 200)
 
 
 async def _reasons(request: Request) -> list[str]:
@@ -192,6 +194,7 @@ _REPORT = {
         "memory_limit_bytes": 134_217_728,
         "redis": None,
     },
+    "unix": 1_767_225_600,
 }
 _UNAVAILABLE = {**_REPORT, "status": "unavailable", "reasons": [_DRAINING]}
 ROUTES = (

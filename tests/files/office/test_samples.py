@@ -86,6 +86,8 @@ _DELETED = "borrador anulado"
             "impress_contract.pptx", (_CONTRACT_ON_SLIDES[0], *_CONTRACT_ON_SLIDES[2:]), id="pptx-of-impress-2"
         ),
         pytest.param("writer_letter.rtf", _LETTER, id="rtf-of-writer"),
+        pytest.param("writer_contract.rtf", _CONTRACT, id="rtf-of-writer-of-an-odt"),
+        pytest.param("writer_contract.html", _CONTRACT, id="html-of-writer-of-an-odt"),
         pytest.param("pandoc_contract.rtf", _CONTRACT, id="rtf-of-pandoc"),
         pytest.param("calc_invoice.xls", (*_INVOICE[:4], "0.21"), id="xls-of-calc"),
         pytest.param(
