@@ -1,8 +1,8 @@
 """Fields benchmark: what this service reads of invoices, receipts and tables, beside plain patterns.
 
-    python -m benchmarks.fields                  # fields_dev, and texts without fields
-    python -m benchmarks.fields --quick          # every fourth of fields_dev: for development
-    python -m benchmarks.fields --set FOLDER     # and papers made elsewhere, in the format of fields_dev
+    python -m benchmarks.fields                  # fields_dev, papers of the generator, and texts without fields
+    python -m benchmarks.fields --quick          # every fourth of fields_dev, few others: for development
+    python -m benchmarks.fields --set FOLDER     # papers made elsewhere, in its format, for the generator's
 
 Exit status: 1 when a target is missed.
 """
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fields_client import Reading, read_files, read_texts
+from benchmarks.fields_made import made_papers
 from benchmarks.fields_peers import by_regexes
-from benchmarks.fields_scores import FIELDS, Answer, Scores, score_fields, summary
+from benchmarks.fields_scores import FIELDS, Answer, Scores, calibration, score_fields, summary, sureness
 from benchmarks.fields_table_scores import score_tables
 from benchmarks.fields_tables import OURS, PATTERNS, fields_section, missed
 from benchmarks.machine import facts
@@ -30,6 +31,7 @@ from benchmarks.texts import DATA
 
 RESULT = Path(__file__).parent / "results" / "fields.json"
 _TEXTS_OF_A_KIND = 40
+_MADE = 100  # papers of the generator, and as many scans
 _WITHOUT_FIELDS = ("contract", "financial_report", "court_decision", "medical_report", "article")
 _ANSWERABLE = (*FIELDS, "TaxDetails", "Items")
 
@@ -41,7 +43,7 @@ class Sample:
     name: str
     file: Path
     truth: Mapping[str, Any]
-    is_made: bool  # of the folder that --set names
+    is_made: bool  # by the generator, or of the folder that --set names
 
 
 Split = Callable[[Sample], bool]
@@ -78,7 +80,7 @@ def samples_of(folder: Path, *, is_made: bool, every: int = 1) -> list[Sample]:
     return samples
 
 
-def measure(samples: Sequence[Sample], data: Path, *, is_quick: bool) -> dict[str, Any]:
+def measure(samples: list[Sample], data: Path, *, is_quick: bool) -> dict[str, Any]:
     """The content of the result file beside ``facts``."""
     with tempfile.TemporaryDirectory(prefix="fields-") as folder:
         work = Path(folder)
@@ -86,6 +88,11 @@ def measure(samples: Sequence[Sample], data: Path, *, is_quick: bool) -> dict[st
             readings = read_files(server.port, [sample.file for sample in samples])
             texts = without_fields(data, 5 if is_quick else _TEXTS_OF_A_KIND)
             text_answers = read_texts(server.port, texts) if texts else []
+    if not any(sample.is_made for sample in samples):
+        for is_scan in (False, True):
+            for truth, reading in made_papers(10 if is_quick else _MADE, is_scan=is_scan):
+                samples.append(Sample("made", Path(), truth, is_made=True))
+                readings.append(reading)
     answers = {
         OURS: [reading.answer for reading in readings],
         PATTERNS: [by_regexes(reading.text) for reading in readings],
@@ -95,6 +102,11 @@ def measure(samples: Sequence[Sample], data: Path, *, is_quick: bool) -> dict[st
         "splits": {
             name: {reader: figures for reader in answers if (figures := _figures(samples, answers[reader], split))}
             for name, split in SPLITS.items()
+        },
+        "calibration": {
+            name: calibration(values)
+            for name, is_made in (("made", True), ("others", False))
+            if (values := _sureness(samples, answers[OURS], is_made=is_made))
         },
         "inventions": inventions(samples, answers[OURS], text_answers),
         "seconds_a_page": seconds,
@@ -117,6 +129,11 @@ def _figures(samples: Sequence[Sample], answers: Sequence[Answer], split: Split)
         if split(sample) and sample.truth["doc_type"] != "other"
     ]
     return summary(chosen) if chosen else None
+
+
+def _sureness(samples: Sequence[Sample], answers: Sequence[Answer], *, is_made: bool) -> list[tuple[float, bool]]:
+    pairs = zip(samples, answers, strict=True)
+    return [value for sample, answer in pairs if sample.is_made == is_made for value in sureness(sample.truth, answer)]
 
 
 def inventions(samples: Sequence[Sample], answers: Sequence[Answer], texts: Sequence[Answer]) -> dict[str, float]:
@@ -151,7 +168,9 @@ def main() -> None:
         prog="python -m benchmarks.fields", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few documents: for development")
-    parser.add_argument("--set", type=Path, help="a folder of papers beside fields_dev, in its format")
+    parser.add_argument(
+        "--set", type=Path, help="a folder of papers in the format of fields_dev, in place of the generator's"
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of sets (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="where the result goes (default: results/, for a whole run)")
     flags = parser.parse_args()

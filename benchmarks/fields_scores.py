@@ -25,6 +25,7 @@ KEY_FIELDS = ("InvoiceId", "InvoiceDate", "VendorTaxId", "InvoiceTotal")  # all 
 FLAGS = ("totals", "VendorTaxId")
 # Least likeness, of 100.
 _NAME_LIKENESS, _ADDRESS_LIKENESS, _ITEM_LIKENESS = 88, 80, 70
+_BOOKABLE = 0.99  # right, of the values that are booked without looking
 _SHORTEST_PART = 6  # letters of a description that may be a part of the other one
 _SEPARATORS = re.compile(r"[\s.\-/_·]")
 _NUMBER_SIGN = re.compile(r"\s|^#|^N[º°.]+")
@@ -40,6 +41,7 @@ class Answer:
     fields: Mapping[str, Any] = field(default_factory=dict)  # name -> text; Items and TaxDetails -> list of items
     tables: Sequence[Mapping[str, Any]] = ()  # with "cells" or "rows"
     flags: Mapping[str, bool] = field(default_factory=dict)  # of `FLAGS`, where it says something
+    scores: Mapping[str, float] = field(default_factory=dict)  # how sure it is of fields
 
 
 @dataclass(slots=True)
@@ -109,6 +111,7 @@ def read_answer(response: Mapping[str, Any]) -> Answer:
         {name: value for name, value in fields.items() if value not in (None, "", [], {})},
         response.get("tables") or (),
         flags,
+        {name: value["score"] for name, value in raw.items() if isinstance(value, Mapping) and "score" in value},
     )
 
 
@@ -128,6 +131,31 @@ def score_fields(truth: Truth, answer: Answer) -> Scores:
     if "valid" in labelled:
         scores.flags.update((name, value, answer.flags.get(name)) for name, value in truth["valid"].items())
     return scores
+
+
+def sureness(truth: Truth, answer: Answer) -> list[tuple[float, bool]]:
+    """The score of each value that the truth tells of, and whether it is right."""
+    told = [name for name in FIELDS if name in truth["labelled"] and name in answer.fields and name in answer.scores]
+    return [(answer.scores[name], not _field_count(truth, name, answer.fields[name]).wrong) for name in told]
+
+
+def calibration(values: Sequence[tuple[float, bool]]) -> dict[str, float]:
+    """How far scores are from shares of right values, and from which score on so many are right as may be booked.
+
+    The expected calibration error is over tenths. Without such a score ``booked`` is 0, of all values.
+    """
+    tenths: dict[int, list[tuple[float, bool]]] = {}
+    for score, is_right in values:
+        tenths.setdefault(min(int(score * 10), 9), []).append((score, is_right))
+    error = sum(abs(sum(score - is_right for score, is_right in tenth)) for tenth in tenths.values()) / len(values)
+    right, least, booked = 0, 1.0, 0
+    ranked = sorted(values, reverse=True)
+    for count, (score, is_right) in enumerate(ranked, 1):
+        right += is_right
+        is_last = count == len(ranked) or ranked[count][0] < score
+        if is_last and right >= _BOOKABLE * count:
+            least, booked = score, count
+    return {"values": len(values), "error": error, "least": least, "booked": booked / len(values)}
 
 
 def is_same(name: str, expected: str, given: object) -> bool:

@@ -32,7 +32,7 @@ def fields_section(result: Result) -> str:
         "service reads. Micro F1; in brackets what is to be reached:"
     )
     tables = [table(_split_rows(result)), "F1 of each field, ours:", table(_field_rows(result))]
-    sections = [opening, *tables, _cost(result)]
+    sections = [opening, *tables, _cost(result), *_sure(result)]
     if result["failed"]:
         sections.append("Failed: " + "; ".join(f"{key}: {why}" for key, why in result["failed"].items()))
     return "\n\n".join(sections)
@@ -47,6 +47,16 @@ def _cost(result: Result) -> str:
         f"tables take {seconds[OURS]['median'] * 1000:.0f} ms a page after reading it, at most "
         f"{seconds[OURS]['max'] * 1000:.0f} ms (to reach: at most {_MOST_SECONDS * 1000:.0f} ms)."
     )
+
+
+def _sure(result: Result) -> Iterator[str]:
+    """What scores are worth."""
+    for name, figures in result.get("calibration", {}).items():
+        booked = f"those of at least {figures['least']:.2f} are right in 99 %: {figures['booked']:.0%} of all"
+        yield (
+            f"Scores of {name}: expected calibration error {figures['error']:.3f}; of {figures['values']} values "
+            f"{booked if figures['booked'] else 'none is sure enough that 99 % are right'}."
+        )
 
 
 def missed(result: Result) -> list[str]:

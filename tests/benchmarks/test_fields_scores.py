@@ -2,7 +2,16 @@
 
 import pytest
 
-from benchmarks.fields_scores import Answer, Count, is_same, read_answer, score_fields, summary
+from benchmarks.fields_scores import (
+    Answer,
+    Count,
+    calibration,
+    is_same,
+    read_answer,
+    score_fields,
+    summary,
+    sureness,
+)
 
 TRUTH = {
     "doc_type": "invoice",
@@ -106,3 +115,13 @@ def test_read_answer_takes_values_out_of_their_places():
 
     assert {"InvoiceId": "7", "Items": [{"Description": "Tornillo", "Amount": "90.00"}]} == answer.fields
     assert {"totals": False} == answer.flags
+
+
+def test_what_scores_are_worth():
+    """A score is compared with the share of right values near it; below the first wrong one, too few are right."""
+    answer = Answer({**RIGHT, "InvoiceId": "F-26/8"}, scores=dict.fromkeys(RIGHT, 0.9))
+    values = [(0.95, True)] * 3 + [(0.85, False), (0.85, True)]
+
+    assert [False] == [is_right for score, is_right in sureness(TRUTH, answer) if not is_right]
+    assert {"values": 5, "error": pytest.approx(0.17), "least": 0.95, "booked": 0.6} == calibration(values)
+    assert 0 == calibration([(0.9, False)])["booked"]
