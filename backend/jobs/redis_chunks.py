@@ -8,7 +8,7 @@ from backend.errors import Unavailable
 from backend.jobs.redis_connections import RedisConnections
 from backend.jobs.redis_scripts import OPEN_LIST
 
-_CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**20
 
 
 class RedisChunks:
@@ -41,9 +41,9 @@ class RedisChunks:
     async def _write(self, key: str, content: memoryview, keep_s: float) -> int:
         await self._redis.run(OPEN_LIST, (key,), round(keep_s * 1000))
         chunks = 1
-        for start in range(0, len(content), _CHUNK_BYTES):
+        for start in range(0, len(content), CHUNK_BYTES):
             chunks += 1
-            if await self._redis.call("RPUSHX", key, bytes(content[start : start + _CHUNK_BYTES])) != chunks:
+            if await self._redis.call("RPUSHX", key, bytes(content[start : start + CHUNK_BYTES])) != chunks:
                 raise dropped()
         return chunks
 

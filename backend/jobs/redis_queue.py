@@ -21,7 +21,7 @@ from backend.lanes.cache.redis_pool import error_code
 from backend.telemetry import log_event
 
 GROUP = "workers"
-_CLOSE_S = 1.0  # to give an entry back; a Redis that takes longer gives it to others after a lease
+CLOSE_S = 1.0  # to give an entry back; a Redis that takes longer gives it to others after a lease
 _log = logging.getLogger(__name__)
 _StreamEntries: TypeAlias = list[tuple[str, dict[str, bytes]]]
 
@@ -57,7 +57,7 @@ class RedisQueue:
 
     async def close(self) -> None:
         with suppress(Unavailable, ResponseError, TimeoutError):  # then others take it after a lease
-            async with asyncio.timeout(_CLOSE_S):
+            async with asyncio.timeout(CLOSE_S):
                 await self._release_read()
         await self._end_read()
 

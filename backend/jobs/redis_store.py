@@ -72,14 +72,14 @@ class RedisJobStore:
             block_s=options.lease_s / 2,
             readers=options.watchers + _STORE_READERS,
         )
-        self._queue = RedisQueue(self._redis, options.prefix, options.lease_s, monotonic)
+        self.queue = RedisQueue(self._redis, options.prefix, options.lease_s, monotonic)
         self._us = {
             "group": GROUP,
-            "consumer": self._queue.consumer,
+            "consumer": self.queue.consumer,
             "format": RECORD_FORMAT,
             "job": self._part(""),
         }
-        self._sweep = QueueSweep(self._redis, *self._queue.streams, self._sweep_arguments(), monotonic)
+        self._sweep = QueueSweep(self._redis, *self.queue.streams, self._sweep_arguments(), monotonic)
         self._chunks = RedisChunks(self._redis)
         self._cancelled = self._name("stops")
         self._last_cancelled = ""  # the last cancellation we know of
@@ -89,11 +89,11 @@ class RedisJobStore:
         with suppress(Unavailable):
             await self._redis.check_server()
         with suppress(Unavailable):
-            await self._queue.start()
+            await self.queue.start()
             self._last_cancelled = await self._newest_cancelled()
 
     async def close(self) -> None:
-        await self._queue.close()
+        await self.queue.close()
         await self._redis.close()
 
     async def add(
@@ -197,7 +197,7 @@ class RedisJobStore:
         return int(await self._redis.run(COUNT_LIVE, (self._name("live", owner),), self._us))
 
     async def position(self, job_id: str) -> int | None:
-        keys = (self._part(job_id), self._queue.shared)
+        keys = (self._part(job_id), self.queue.shared)
         return int(await self._redis.run(POSITION, keys, self._us)) or None
 
     async def ended(self, owner: str) -> list[str]:
@@ -212,26 +212,26 @@ class RedisJobStore:
         await self._redis.run(FORGET, keys, arguments)
 
     async def take(self) -> JobClaim:
-        return await self._queue.take()
+        return await self.queue.take()
 
     async def renew(self, claim: JobClaim, job: Job | None) -> Renewal:
-        renewed = await self._queue.renew(claim, self._part(claim.job_id), job)
+        renewed = await self.queue.renew(claim, self._part(claim.job_id), job)
         if renewed == "gone" and job is not None:
             return await self._revive(job)
         return renewed
 
     async def renew_waiting(self) -> None:
-        await self._queue.renew_waiting()
+        await self.queue.renew_waiting()
         try:
             await self._sweep.step()
         except (Unavailable, ResponseError) as error:  # claims must be renewed all the same
             log_event(_log, logging.WARNING, "waiting jobs were not kept from expiring, trying again", why=error)
 
     async def settle(self, claim: JobClaim) -> None:
-        await self._queue.settle(claim, self._part(claim.job_id))
+        await self.queue.settle(claim, self._part(claim.job_id))
 
     async def held(self) -> list[JobClaim]:
-        return await self._queue.held()
+        return await self.queue.held()
 
     async def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
         """Past events after ``after``, then new ones of any replica. Each caller holds a connection."""
@@ -266,7 +266,7 @@ class RedisJobStore:
 
     def waiting(self) -> int:
         """Jobs of all replicas that wait or run, at the last count."""
-        return self._queue.unfinished
+        return self.queue.unfinished
 
     def report(self) -> dict[str, Any]:
         return {
@@ -288,7 +288,7 @@ class RedisJobStore:
         quota: JobQuota | None,
     ) -> bool:
         """Write a job whose file is written; False when another job was added under its digest or its key meanwhile."""
-        queue, (equal, keyed) = self._queue, expected
+        queue, (equal, keyed) = self.queue, expected
         stream = queue.pinned if pinned else queue.shared
         parts = (self._part(job.id, part) for part in ("file", "events", "names"))
         names = [self._name("same", job.same)] + ([] if key is None else [self._name("key", key)])
@@ -321,7 +321,7 @@ class RedisJobStore:
     async def _swap(self, old: Job, new: Job, claim: JobClaim | None, *, chunks: int) -> str:
         """A `Swap`; with ``chunks`` -1 nothing is changed, and "ready" says that a result may be written."""
         parts = (self._part(old.id, part) for part in ("names", "events", "file", "pages"))
-        keys = (self._part(old.id), *parts, self._result_of(new), self._queue.shared, self._cancelled)
+        keys = (self._part(old.id), *parts, self._result_of(new), self.queue.shared, self._cancelled)
         has_share = old.owner != ANYBODY.owner and self._redis.limit_bytes > 0
         arguments = {
             **self._values_of(new),
@@ -342,7 +342,7 @@ class RedisJobStore:
     async def _restore(self, job: Job, chunks: int) -> str:
         """Write a lost job: "done", or "stale" where the job is there or was deleted; ``chunks`` as in `_swap`."""
         parts = (self._part(job.id, part) for part in ("names", "events", "pages"))
-        keys = (self._part(job.id), *parts, self._result_of(job), self._name("same", job.same), self._queue.pinned)
+        keys = (self._part(job.id), *parts, self._result_of(job), self._name("same", job.same), self.queue.pinned)
         arguments = {**self._values_of(job), "chunks": chunks}
         reply = await self._redis.run(RESTORE, keys, arguments, pack_job(job), pack_progress(job.progress))
         if reply == b"unwritten":

@@ -9,8 +9,8 @@ from backend.jobs.redis_connections import RedisConnections
 from backend.jobs.redis_scripts import FORGET_CONSUMERS, SWEEP
 
 _EVERY_S = 3600.0  # from the end of one sweep to the next; a live job's keys last for days
-_ENTRIES = 50  # in one call: Redis does nothing else meanwhile
-_CONSUMER_IDLE_S = 86_400.0  # a process that ended; one that is only silent is known again with its next command
+ENTRIES = 50  # in one call: Redis does nothing else meanwhile
+CONSUMER_IDLE_S = 86_400.0  # a process that ended; one that is only silent is known again with its next command
 
 
 class QueueSweep:
@@ -41,12 +41,12 @@ class QueueSweep:
             self._rest = [(stream, "-") for stream in self._streams]
         stream, after = self._rest[0]
         pinned = stream == self._pinned
-        arguments = {**self._arguments, "after": after, "count": _ENTRIES, "pinned": pinned}
+        arguments = {**self._arguments, "after": after, "count": ENTRIES, "pinned": pinned}
         last = (await self._redis.run(SWEEP, (stream,), arguments)).decode()
         if last:
             self._rest[0] = (stream, f"({last}")
             return
-        idle = {"group": self._arguments["group"], "idle_ms": round(_CONSUMER_IDLE_S * 1000)}
+        idle = {"group": self._arguments["group"], "idle_ms": round(CONSUMER_IDLE_S * 1000)}
         await self._redis.run(FORGET_CONSUMERS, (stream,), idle)
         del self._rest[0]
         self._next_s = self._monotonic() + _EVERY_S

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import (
     DocumentAnswer,
     DocumentEvent,
@@ -26,7 +27,7 @@ from backend.jobs.store import JobStore
 from backend.lanes.cache.scope import Enter, share_with_all
 from backend.lanes.inference import Urgency
 from backend.supervision import Supervisor
-from backend.telemetry import Telemetry
+from backend.telemetry import BackgroundTask, Telemetry
 from tests.jobs.samples import NOW_S, TTL_S, upload
 
 TIMEOUT_S = 10.0  # only bounds a broken test
@@ -99,6 +100,22 @@ async def _no_pause(_seconds: float) -> None:
     await asyncio.sleep(0)
 
 
+class WatchedSupervisor(Supervisor):
+    """Remembers the tasks it started, so that a test can end or await them by their names."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        super().__init__(telemetry, sleep=_no_pause)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def keep(self, name: BackgroundTask, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        self.tasks.append(super().keep(name, work))
+        return self.tasks[-1]
+
+    def run(self, name: BackgroundTask, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        self.tasks.append(super().run(name, work))
+        return self.tasks[-1]
+
+
 @dataclass
 class JobReplica:
     """One replica: the service, its store and its scripted processing."""
@@ -109,9 +126,10 @@ class JobReplica:
     telemetry: Telemetry = field(default_factory=Telemetry)
     now: Callable[[], float] = lambda: NOW_S
     enter: Enter = share_with_all
+    meter_of: Callable[[str], Meter] = lambda _owner: NO_METER
 
     def __post_init__(self) -> None:
-        self.supervisor = Supervisor(self.telemetry, sleep=_no_pause)
+        self.supervisor = WatchedSupervisor(self.telemetry)
         self.service = JobService(
             self.store,
             self.telemetry,
@@ -121,6 +139,7 @@ class JobReplica:
             supervisor=self.supervisor,
             now=self.now,
             enter=self.enter,
+            meter_of=self.meter_of,
         )
 
     async def submit(self, content: bytes = b"%PDF-1.7 one", **fields: Any) -> Job:
@@ -145,9 +164,17 @@ class JobReplica:
 
     def kill(self) -> None:
         """Stop like a killed process: nothing more is written, no claim is released."""
-        runner = self.service._runner
-        for task in (*runner._background, *runner._tasks):
-            task.cancel()
+        self.stop()
+
+    def stop(self, *names: BackgroundTask) -> None:
+        """End the tasks of these names; without any, all of them."""
+        for task in self.supervisor.tasks:
+            if not names or task.get_name() in names:
+                task.cancel()
+
+    def runs(self) -> list[asyncio.Task[None]]:
+        """The jobs that run here, as tasks."""
+        return [task for task in self.supervisor.tasks if task.get_name() == "run_job" and not task.done()]
 
     def count(self, series: str) -> float:
         lines = self.telemetry.render().decode().splitlines()

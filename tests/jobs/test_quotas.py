@@ -54,8 +54,7 @@ class Desk:
         return await self.replica.submitted(content.encode(), owner=TEAM.owner, quota=JobQuota(2), **fields)
 
     def used(self, metric: str) -> float:
-        value: float = getattr(self.telemetry, metric).labels(TEAM.name)._value.get()
-        return value
+        return self.telemetry.registry.get_sample_value(f"financia_{metric}", {"key": TEAM.name}) or 0.0
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -68,10 +67,9 @@ async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
         server: RedisServer = request.getfixturevalue("redis_server")
         store = RedisJobStore(RedisJobOptions(server.url, limit_jobs=5, lease_s=6.0), LIMITS, monotonic=clock)
     process = UnderstandingProcess(stops_at=2)
-    replica = JobReplica(store, process, telemetry=telemetry, now=clock)
     meters = Meters(telemetry)
     meters.open([TEAM, OTHER])
-    replica.service._meter_of = replica.service._runner._meter_of = meters.of
+    replica = JobReplica(store, process, telemetry=telemetry, now=clock, meter_of=meters.of)
     await replica.service.start()
     yield Desk(replica, process, telemetry, clock)
     process.gate.set()
@@ -86,7 +84,8 @@ async def test_as_many_as_the_quota(desk: Desk):
     with pytest.raises(QuotaExceeded, match=r"jobs: 2 of this key .* quota is 2 \(QUOTA_JOBS\)"):
         await desk.submit("%PDF three")
     await desk.submit("%PDF three", OTHER)
-    assert 1 == desk.telemetry.quota_exceeded_total.labels("team", "jobs")._value.get()
+    refused = {"key": "team", "quota": "jobs"}
+    assert 1 == desk.telemetry.registry.get_sample_value("financia_quota_exceeded_total", refused)
 
 
 async def test_live_jobs_are_told(desk: Desk):
@@ -195,7 +194,7 @@ async def test_another_attempt_charges_new_pages_only(desk: Desk):
         StoreRetry(),
         desk.telemetry,
         supervisor=Supervisor(desk.telemetry),
-        meter=desk.replica.service._meter_of(TEAM.owner),
+        meter=desk.replica.meter_of(TEAM.owner),
     )
     before = desk.used("key_pages_total")
     for number in (1, 2):

@@ -72,7 +72,7 @@ async def test_cancelled_by_another_replica(open_replica) -> None:
         here, there = await open_replica(RecordingProcess(speech), lease_s=1000.0), await idle(open_replica)
         job = await here.submit(WAV + b"long", name="hearing.wav")
         await first_page(there, job)
-        tasks = list(here.service._runner._tasks)
+        tasks = here.runs()
         await there.service.cancel(job.id, "")
         async with asyncio.timeout(TIMEOUT_S):
             await asyncio.gather(*tasks)

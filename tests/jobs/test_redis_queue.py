@@ -86,7 +86,7 @@ async def test_the_time_to_live_counts_from_the_end(connect, redis_server):
 
 async def test_jobs_that_wait_for_long_are_kept(connect, redis_server, monkeypatch):
     """The sweep extends the lives of all their keys, a few jobs at each renewal; it comes again after an hour."""
-    monkeypatch.setattr(redis_sweep, "_ENTRIES", 2)
+    monkeypatch.setattr(redis_sweep, "ENTRIES", 2)
     clock = ManualClock()
     store, client = await connect(clock), redis_server.client
     for job_id in ("one", "two", "three", "four"):
@@ -130,7 +130,7 @@ async def test_the_sweep_removes_what_belongs_to_no_job(connect, redis_server):
     client.delete("financia:job:lost")
     client.xgroup_destroy("financia:jobs:kept", "workers")  # as if the claim had not been written
     client.xgroup_create("financia:jobs:kept", "workers", "$")
-    store._queue._pinned_claims.clear()
+    store.queue._pinned_claims.clear()
     for _ in range(4):
         await store.renew_waiting()
 
@@ -140,7 +140,7 @@ async def test_the_sweep_removes_what_belongs_to_no_job(connect, redis_server):
 
 async def test_processes_that_ended_are_forgotten(connect, redis_server, monkeypatch):
     """Each start adds a consumer to the group; those with jobs to be taken over stay."""
-    monkeypatch.setattr(redis_sweep, "_CONSUMER_IDLE_S", -1.0)
+    monkeypatch.setattr(redis_sweep, "CONSUMER_IDLE_S", -1.0)
     client = redis_server.client
     client.xgroup_create("financia:jobs:queue", "workers", "0", mkstream=True)
     for consumer in ("ended", "died"):
@@ -301,7 +301,7 @@ async def test_an_entry_that_came_for_no_worker_is_left_to_others(connect):
     await asyncio.sleep(0)
     await added(here, job("pinned"), pinned=True)
     assert "pinned" == (await asyncio.wait_for(taking, 20)).job_id
-    read = here._queue._read_task
+    read = here.queue._read_task
     assert read is not None
     await added(there, job("shared"))
     await asyncio.wait_for(asyncio.shield(read), 20)
@@ -368,7 +368,7 @@ async def test_the_sweep_leaves_jobs_that_no_release_reads_to_expire(connect, re
 async def test_a_worker_that_has_just_begun_to_wait_is_stopped(connect):
     """At any moment, with a blocking read of minutes: the read ends with the worker, not after its time."""
     store = await connect(lease_s=1000.0)
-    store._queue._reclaimed_s = time.monotonic()  # it goes to the blocking read at once
+    store.queue._reclaimed_s = time.monotonic()  # it goes to the blocking read at once
     for turns in range(24):
         worker = asyncio.create_task(store.take())
         for _ in range(turns):
@@ -382,12 +382,12 @@ async def test_a_worker_that_has_just_begun_to_wait_is_stopped(connect):
 
 async def test_closing_a_store_whose_redis_is_silent(redis_proxy, monkeypatch):
     """A claim that cannot be given back is left to its lease, and what waits for Redis ends."""
-    monkeypatch.setattr(redis_queue, "_CLOSE_S", 0.05)
+    monkeypatch.setattr(redis_queue, "CLOSE_S", 0.05)
     options = RedisJobOptions(redis_proxy.url, lease_s=1000.0, settle_s=1000.0)
     store = RedisJobStore(options, LIMITS, monotonic=time.monotonic)
     await store.start()
     await added(store, job())
-    queue = store._queue
+    queue = store.queue
     words = ("XREADGROUP", "GROUP", redis_queue.GROUP, queue.consumer, "COUNT", "1")
     queue._read_task = asyncio.create_task(store._redis.read(*words, streams={queue.shared: ">"}))
     await queue._read_task

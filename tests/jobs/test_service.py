@@ -235,7 +235,7 @@ async def test_stopping_without_redis(open_replica):
     replica = await open_replica(FakeProcess(stops_at=2))
     job = await replica.submit()
     await replica.process.started.get()
-    await replica.service._runner.close()
+    await replica.service.drain()
     ended = await replica.service.find(job.id, "")
 
     assert ("failed", "unavailable") == (ended.status, ended.failure.code)
