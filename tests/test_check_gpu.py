@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -343,10 +342,11 @@ def test_an_interrupted_question(monkeypatch, two_cards):
     assert not two_cards.exists()
 
 
-def test_options_of_the_page():
+def test_options_of_the_page(capsys: pytest.CaptureFixture[str]):
     """The page has exactly the options of the command."""
-    parser: argparse.ArgumentParser = check_gpu._parser()
-    options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+    with pytest.raises(SystemExit):
+        check_gpu.main(["--help"])
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     table = PAGE.partition("| option |")[2].partition("\n\n")[0]
     first_cells = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
 

@@ -160,7 +160,7 @@ def test_pip_installs_what_was_locked_and_nothing_else(index: Index, lock: Calla
         "--requirement",
         str(tmp_path / "torch-cpu.txt"),
     ]
-    other = ["--target", str(tmp_path / "there"), *lock_image._for_machine("aarch64")[1:]]
+    other = ["--target", str(tmp_path / "there"), *lock_image.for_machine("aarch64")[1:]]
     environment = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1"}
     environment.pop("PIP_FIND_LINKS", None)
     command = [sys.executable, "-m", "pip", "install", *words, *other]
@@ -193,7 +193,7 @@ def test_an_index_without_checksums_is_told():
     item = {"download_info": {"url": "https://mirror.example/torch.whl", "archive_info": {}}}
 
     with pytest.raises(ValueError, match=r"mirror\.example/torch\.whl: its index says no SHA-256"):
-        lock_image._checksum(item)
+        lock_image.checksum(item)
 
 
 def test_without_an_answer_a_list_stays_while_it_is_true(lock: Callable[[str], str], tmp_path: Path):

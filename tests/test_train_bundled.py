@@ -84,7 +84,7 @@ def test_a_bundled_model_is_put_in_place(sets: Path, tmp_path: Path, monkeypatch
         made = Path(arguments[-1])
         made.mkdir(parents=True)
         bases.append(arguments[arguments.index("--base") + 1] if "--base" in arguments else "")
-        for name in (*train_bundled._ADAPTER, "train.jsonl"):
+        for name in (*train_bundled.ADAPTER, "train.jsonl"):
             (made / name).write_text("new", encoding="utf-8")
         return next(codes)
 
@@ -95,7 +95,7 @@ def test_a_bundled_model_is_put_in_place(sets: Path, tmp_path: Path, monkeypatch
     assert 0 == train_bundled.main(command)
     assert ["bundled-full", str(work / "one")] == bases
     assert [7, 0] == [len(sentences_below(work / "data" / name / MADE)) for name in ("one", "two")]
-    assert sorted(train_bundled._ADAPTER) == sorted(file.name for file in (place / "ner").iterdir())
+    assert sorted(train_bundled.ADAPTER) == sorted(file.name for file in (place / "ner").iterdir())
     card = (place / "ner" / "README.md").read_text(encoding="utf-8")
     assert "| ner_one/en_all_train | all | 1 | - |" in card
     assert "| one of 2, from the second on; of those without a name one of 3 | 1 | - |" in card

@@ -121,7 +121,7 @@ def _report(*arguments: str, env: Mapping[str, str] | None = None) -> dict[str, 
         return told
 
 
-def _for_machine(machine: str) -> list[str]:
+def for_machine(machine: str) -> list[str]:
     """What makes pip choose as it would on this processor; the wheel, or the source where there is no wheel at all."""
     platforms = [f"--platform=manylinux{glibc}_{machine}" for glibc in _GLIBC] + [f"--platform=linux_{machine}"]
     return ["--target=unused", "--prefer-binary", f"--python-version={PYTHON}", "--implementation=cp", *platforms]
@@ -129,11 +129,11 @@ def _for_machine(machine: str) -> list[str]:
 
 def _wheels(machine: str, requirements: Sequence[str]) -> dict[str, str]:
     """Name -> checksum of what pip takes on this processor."""
-    report = _report("--no-deps", *_for_machine(machine), *requirements)
-    return {canonical(item["metadata"]["name"]): _checksum(item) for item in report["install"]}
+    report = _report("--no-deps", *for_machine(machine), *requirements)
+    return {canonical(item["metadata"]["name"]): checksum(item) for item in report["install"]}
 
 
-def _checksum(item: Mapping[str, Any]) -> str:
+def checksum(item: Mapping[str, Any]) -> str:
     source = item["download_info"]
     checksum = source["archive_info"].get("hashes", {}).get("sha256")
     if not checksum:
@@ -166,9 +166,9 @@ def torch_wheels(index: str, machine: str, version: str, known: Iterable[str]) -
     found: dict[str, tuple[str, str]] = {}
     waiting = [f"torch=={version}"]
     while waiting:
-        report = _report("--no-deps", "--index-url", index, *_for_machine(machine), *waiting, env=env)
+        report = _report("--no-deps", "--index-url", index, *for_machine(machine), *waiting, env=env)
         items = {canonical(item["metadata"]["name"]): item for item in report["install"]}
-        found |= {name: (item["metadata"]["version"], _checksum(item)) for name, item in items.items()}
+        found |= {name: (item["metadata"]["version"], checksum(item)) for name, item in items.items()}
         wishes = {wish for item in items.values() for wish in asked_by(item, machine, known)}
         waiting = sorted(wish for wish in wishes if canonical(Requirement(wish).name) not in found)
     return found

@@ -21,7 +21,7 @@ from tools import made_names
 
 MADE = "ner_made"  # the folder of the made sentences, beside those of the sets
 _SUFFIX = ".conll"
-_ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "config.json", "README.md")
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "config.json", "README.md")
 
 _NOTE = """`python -m tools.train_bundled ner` makes all runs, each going on from the one before; the command above is
 the last one's. A new training gives like numbers, not the same bits."""
@@ -185,7 +185,7 @@ def _write(file: Path, blocks: Sequence[Block]) -> None:
 def put(adapter: Path, folder: Path, runs: Sequence[Run]) -> None:
     """Copy the adapter to the package and append to its card how the data sets of each run were sampled."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _ADAPTER:
+    for name in ADAPTER:
         shutil.copyfile(adapter / name, folder / name)
     with (folder / "README.md").open("a", encoding="utf-8") as card:
         card.write(f"\n## How the sets were cut\n\n{_NOTE}\n")

@@ -23,7 +23,7 @@ Vectors = NDArray[np.float32]
 
 CHARS_PER_ITEM = 100  # of an answer: a text of so many characters counts as one of the objects of ``written_json``
 INLINE_ITEMS = 2_000  # objects of an answer that are written on the event loop: about two milliseconds
-_PIECE_ITEMS = 1_000  # written without a pause, during which no other thread runs
+PIECE_ITEMS = 1_000  # written without a pause, during which no other thread runs
 _PIECE_BYTES = 256 * 1024  # of an answer that are given to the transport at once
 _INT8_LARGEST, _INT8_OFFSET = 127, 128
 # What 127 stands for, in standard deviations of a unit vector's numbers. None of 396 texts of STS-B had a number beyond
@@ -98,7 +98,7 @@ async def written_json(make: Callable[[], Any], items: int, headers: Mapping[str
 
 
 def json_pieces(content: Any) -> Iterator[bytes]:
-    """``content`` as JSON in pieces: a list in it that is longer than ``_PIECE_ITEMS`` is written part by part."""
+    """``content`` as JSON in pieces: a list in it that is longer than ``PIECE_ITEMS`` is written part by part."""
     if isinstance(content, dict) and _has_long_list(content):
         for index, (name, value) in enumerate(content.items()):
             yield (b"," if index else b"{") + _dumps(str(name)) + b":"
@@ -106,8 +106,8 @@ def json_pieces(content: Any) -> Iterator[bytes]:
         yield b"}"
     elif isinstance(content, list) and _has_long_list(content):
         yield b"["
-        for start in range(0, len(content), _PIECE_ITEMS):
-            part = content[start : start + _PIECE_ITEMS]
+        for start in range(0, len(content), PIECE_ITEMS):
+            part = content[start : start + PIECE_ITEMS]
             if start:
                 yield b","
             if _has_long_list(part):
@@ -127,7 +127,7 @@ def _after_comma(value: Any) -> Iterator[bytes]:
 
 def _has_long_list(content: Any) -> bool:
     if isinstance(content, list):
-        return len(content) > _PIECE_ITEMS or any(map(_has_long_list, content))
+        return len(content) > PIECE_ITEMS or any(map(_has_long_list, content))
     return isinstance(content, dict) and any(map(_has_long_list, content.values()))
 
 

@@ -122,7 +122,7 @@ def optimize_model_for_inference(
     requested = None if dtype is None else torch_dtype(dtype)
     model.eval().requires_grad_(requires_grad=False)
     if is_movable(model):
-        selected, why = (requested, f"{requested} as asked") if requested else _inference_dtype(model, target)
+        selected, why = (requested, f"{requested} as asked") if requested else inference_dtype(model, target)
         if selected is not None:
             model.to(dtype=selected)  # floating-point weights only, as in torch; before the copy, so it is smaller
         steps.append(why)
@@ -152,7 +152,7 @@ def torch_dtype(name: str | torch.dtype) -> torch.dtype:
     return name if isinstance(name, torch.dtype) else precision.torch_dtype(_SHORT_NAMES.get(name, name))
 
 
-def _inference_dtype(model: nn.Module, target: torch.device) -> tuple[torch.dtype | None, str]:
+def inference_dtype(model: nn.Module, target: torch.device) -> tuple[torch.dtype | None, str]:
     gpu = _gpu_of(target)
     if gpu is None:
         return None, "dtype kept"

@@ -79,7 +79,7 @@ _SCAN_RATIO = 0.5  # of the page covered by images
 _UNMAPPED_RATIO = 0.1  # of glyphs; bullets and arrows of symbol fonts stay below
 _REPLACED_RATIO = 0.05  # of characters
 _ODD_RATIO = 0.3  # of characters that are not letters, digits or punctuation
-_MIN_BIGRAM_SCORE = 4.1  # between the worst language, 4.4, and the best scramble, 3.8 (letter_bigrams)
+MIN_BIGRAM_SCORE = 4.1  # between the worst language, 4.4, and the best scramble, 3.8 (letter_bigrams)
 _MIN_BIGRAMS = 60  # fewer decide nothing: codes, abbreviations
 _LATIN_SHARE = 0.5  # of the letters, for the bigrams to be representative
 _SINGLE_RATIO = 0.6  # of words with letters; of 227 dev pages none has over 0.14, letter-spaced ones have 0.9
@@ -160,7 +160,7 @@ def _by_language(layer: TextLayer) -> ChosenSource:
     if single_ratio > _SINGLE_RATIO:
         return ChosenSource("ocr", because("torn_words", share=single_ratio))
     is_decisive = quality.bigrams.total >= _MIN_BIGRAMS and quality.latin_share >= _LATIN_SHARE
-    if is_decisive and quality.bigrams.mean < _MIN_BIGRAM_SCORE:
+    if is_decisive and quality.bigrams.mean < MIN_BIGRAM_SCORE:
         return ChosenSource("ocr", because("no_language"))
     stats = layer.stats
     origin = "earlier_ocr" if stats.invisible > stats.characters / 2 else "own_text"

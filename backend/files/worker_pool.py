@@ -247,7 +247,7 @@ class WorkerProcess:
 
 _log = logging.getLogger(__name__)
 
-_MAX_CALLS = 2000  # of one worker, then it is replaced: this bounds what libraries leak
+MAX_CALLS = 2000  # of one worker, then it is replaced: this bounds what libraries leak
 _MAX_GROWTH_BYTES = 256 * 2**20  # of one worker over its size at start, measured between calls; for the same reason
 _CLOSE_S = 5.0  # for closing files; a worker that takes longer is killed
 
@@ -453,7 +453,7 @@ class WorkerPool:
         for file in stale:
             del worker.files[file]
         grown_bytes = worker.rss_bytes - worker.rss_at_start_bytes
-        if worker.calls < _MAX_CALLS and grown_bytes <= _MAX_GROWTH_BYTES:
+        if worker.calls < MAX_CALLS and grown_bytes <= _MAX_GROWTH_BYTES:
             return True
         log_event(_log, logging.INFO, "reader renewed", calls=worker.calls, grown_bytes=grown_bytes)
         self._remove(worker, "_recycled")

@@ -29,7 +29,7 @@ from backend.models.windows import Window
 from backend.telemetry import Telemetry
 from backend.tracing.spans import record_last, sampled, span
 
-_CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks the loop no longer than a request
+CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks the loop no longer than a request
 _INLINE_NUMBERS = 20_000  # array elements: about a millisecond of arithmetic
 _Result = TypeVar("_Result")
 Submit = Callable[[Sequence[Payload], Sequence[int]], list[WorkItem]]
@@ -345,8 +345,8 @@ class Inference:
     async def run_in_chunks(self, pipeline: Pipeline, inputs: Sequence[Any], urgency: Urgency) -> InferenceResult:
         """The same for more inputs than a request may have: chunk after chunk, each admitted by itself."""
         rows, keys, computed, timing = list[CachedVector](), list[bytes](), set[bytes](), Timing()
-        for first in range(0, len(inputs), _CHUNK_INPUTS):
-            chunk = await self.run(pipeline, inputs[first : first + _CHUNK_INPUTS], urgency, first=first)
+        for first in range(0, len(inputs), CHUNK_INPUTS):
+            chunk = await self.run(pipeline, inputs[first : first + CHUNK_INPUTS], urgency, first=first)
             rows += chunk.rows
             keys += chunk.keys
             computed |= chunk.computed

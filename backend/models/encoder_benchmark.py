@@ -21,9 +21,9 @@ from backend.models.vectors import normalized
 MIN_BATCH_SINGLE = 0.9999  # the promise: a text gets one vector, whatever is in the batch with it
 # The best of short windows: other work on the machine only ever makes one slower. Single windows of 0.3 s chose
 # budgets of 256, 512 and 1024 in three starts in a row.
-_WINDOWS, _WINDOW_S = 3, 0.15
+WINDOWS, WINDOW_S = 3, 0.15
 _TRIES = 5  # of a speed that other work disturbed
-_WARM_UP_S = 3.0  # of one speed: on a slow device part of the batches tells as much
+WARM_UP_S = 3.0  # of one speed: on a slow device part of the batches tells as much
 _READOUT = PooledVectors(Pooling.MEAN)
 _SINGLES = 16  # probe texts that are also encoded alone
 _SHORT_LENGTHS = (1, 2, 3, 4, 6, 8)  # tokens: products of few rows may run in other kernels (docs/engine.md)
@@ -223,7 +223,7 @@ class EncoderBenchmark:
 
     def _warm_up(self, encoder: Encoder, batches: list[list[Ids]]) -> list[list[Ids]]:
         """Run the batches, for some seconds; those that were run. Accelerators record a graph the second time."""
-        until_s = time.perf_counter() + _WARM_UP_S
+        until_s = time.perf_counter() + WARM_UP_S
         for count, batch in enumerate(batches, start=1):
             for _ in range(2 if self._budgets_at_least else 1):
                 encode_batch(encoder, batch)
@@ -232,12 +232,12 @@ class EncoderBenchmark:
         return batches
 
     def _best_window(self, encoder: Encoder, batches: list[list[Ids]]) -> float:
-        return max(self._window(encoder, batches) for _ in range(_WINDOWS))
+        return max(self._window(encoder, batches) for _ in range(WINDOWS))
 
     def _window(self, encoder: Encoder, batches: list[list[Ids]]) -> float:
         shared = _SharedBatches(cycle(batches))
         started_s = time.perf_counter()
-        arguments = (encoder, shared, self._depth, started_s + _WINDOW_S)
+        arguments = (encoder, shared, self._depth, started_s + WINDOW_S)
         threads = [threading.Thread(target=_run_until, args=arguments) for _ in range(self._lanes)]
         for thread in threads:
             thread.start()

@@ -20,7 +20,7 @@ from backend.errors import ModelUnavailable
 OUTPUT_VERSION = 1
 # Raise one when the arithmetic of that name computes other numbers: cached results are then computed again. Heads are
 # not concerned, for they read the vectors of every arithmetic.
-_ARITHMETIC_VERSIONS = {"int8": 2}  # 2: OpenVINO's scales are of 128 input channels
+ARITHMETIC_VERSIONS = {"int8": 2}  # 2: OpenVINO's scales are of 128 input channels
 # Of config.json: names, what wrote the file, the dtype of the stored weights (serving chooses its own, which is part of
 # a cache key beside the fingerprint), and what concerns training only.
 _WITHOUT_EFFECT = frozenset(
@@ -44,7 +44,7 @@ def arithmetic_key(dtype: str, activations: str = "") -> str:
     Args:
         activations: how the processor computes them, where that depends on it (`runtimes.activations`).
     """
-    version = _ARITHMETIC_VERSIONS.get(dtype)
+    version = ARITHMETIC_VERSIONS.get(dtype)
     return "-".join([dtype, *([] if version is None else [str(version)]), *([activations] if activations else [])])
 
 

@@ -23,7 +23,7 @@ from backend.models.checkpoint_tensors import ADAPTER_WEIGHTS, WEIGHTS
 _FILES = ["*.json", WEIGHTS, ADAPTER_WEIGHTS, "1_Pooling/*", "vocab.txt", "sentencepiece.bpe.model"]
 # The client waits for ever by itself: a firewall that drops packets would hold the start for two minutes, a proxy that
 # never answers for good. A hub that is there answers in a tenth of these.
-_TIMEOUT_S = {"connect": 5.0, "read": 10.0, "write": 10.0, "pool": 10.0}
+TIMEOUT_S = {"connect": 5.0, "read": 10.0, "write": 10.0, "pool": 10.0}
 _PASSING_STATUSES = frozenset({408, 425, 429})  # and every 5xx
 _NETWORK_ERRORS = (
     httpx2.TransportError,  # no route, no name, a proxy, a certificate, a connection cut
@@ -87,4 +87,4 @@ def _bound_session() -> None:
 def _bound(request: httpx2.Request) -> None:
     """Fill in the limits that huggingface_hub has left out; its own, of downloads, stay."""
     given = {name: limit for name, limit in request.extensions.get("timeout", {}).items() if limit is not None}
-    request.extensions = {**request.extensions, "timeout": {**_TIMEOUT_S, **given}}
+    request.extensions = {**request.extensions, "timeout": {**TIMEOUT_S, **given}}

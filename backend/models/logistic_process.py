@@ -20,7 +20,7 @@ from backend.errors import Unavailable
 from backend.models.logistic import Array, FittedHead, fit_head
 from backend.own_modules import PYTHONPATH
 
-_LARGE = 4_000_000  # numbers of a step: texts x labels x width; below, a fit takes less than a process's start, 0.5 s
+LARGE = 4_000_000  # numbers of a step: texts x labels x width; below, a fit takes less than a process's start, 0.5 s
 _LOOK_S = 0.05  # between two looks at whether the fit is still wanted
 _BESIDE = 4  # a fit takes one in so many cores, and comes after everything else
 _NICE = 10
@@ -31,7 +31,7 @@ def fit_head_beside(vectors: Array, targets: Array, *, labels: int, **options: A
 
     Raises: CallerGone then; Unavailable where that process dies.
     """
-    if vectors.size * labels < _LARGE:
+    if vectors.size * labels < LARGE:
         return fit_head(vectors, targets, labels=labels, **options)
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as found, tempfile.TemporaryFile() as said:
         pickle.dump(((vectors, targets), {"labels": labels, **options}), given, pickle.HIGHEST_PROTOCOL)

@@ -30,7 +30,9 @@ class OnnxEncoder:
         weights = load_weights(spec)
         graph = build(spec.shape, weights, ARITHMETICS[dtype])
         try:
-            self._session = onnxruntime.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(
+                graph, session_options(threads), providers=["CPUExecutionProvider"]
+            )
         except Exception as error:  # its errors share no other base
             raise ModelUnavailable(f"ONNX Runtime refuses the graph: {error}") from error
         self._words, self._extras = weights.words, extra_inputs(weights)
@@ -73,7 +75,7 @@ def graph_inputs(batch: TokenBatch, words: NDArray[Any], extras: Collection[str]
     return inputs
 
 
-def _options(threads: int) -> onnxruntime.SessionOptions:
+def session_options(threads: int) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

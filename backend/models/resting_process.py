@@ -22,9 +22,9 @@ from backend.supervision import Supervisor
 from backend.telemetry import log_event
 
 Work = Callable[[Quiet], None]  # a module's function, or a partial of one: it is pickled
-_NICE = 19
-_LOOK_S, _REST_S = 0.5, 2.0  # between two looks at whether the service rests; for how long it must have rested
-_BUSY_RATIO = 0.1  # of a core: below, a health probe or a scrape
+NICE = 19
+_LOOK_S, REST_S = 0.5, 2.0  # between two looks at whether the service rests; for how long it must have rested
+BUSY_RATIO = 0.1  # of a core: below, a health probe or a scrape
 _WAIT, _WAS_DISTURBED = b"wait\n", b"was disturbed?\n"
 _YES, _NO = b"yes\n", b"not\n"  # equally long: one read takes one
 _log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class RestingMeasurements:
         limits = os.environ  # noqa: TID251 - what limits the instructions here must limit them there
         environment = {**limits, "PYTHONPATH": PYTHONPATH}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", __name__, str(_NICE), stdin=pipe, stdout=pipe, env=environment
+            sys.executable, "-P", "-m", __name__, str(NICE), stdin=pipe, stdout=pipe, env=environment
         )
         try:
             assert process.stdin is not None
@@ -114,7 +114,7 @@ class RestingMeasurements:
                     process.stdin.write(_YES)
                 elif question == _WAS_DISTURBED:
                     ran_s = self._clock() - rested_s
-                    process.stdin.write(_YES if self._cpu_s() - used_s > _BUSY_RATIO * ran_s else _NO)
+                    process.stdin.write(_YES if self._cpu_s() - used_s > BUSY_RATIO * ran_s else _NO)
             return await process.wait()
         finally:
             if process.returncode is None:
@@ -124,10 +124,10 @@ class RestingMeasurements:
     async def _until_rested(self) -> None:
         """Looks again and again: nothing tells that a process does nothing."""
         rested_s = 0.0
-        while rested_s < _REST_S:
+        while rested_s < REST_S:
             used_s = self._cpu_s()
             await self._sleep(_LOOK_S)
-            rests = self._is_idle() and self._cpu_s() - used_s < _BUSY_RATIO * _LOOK_S
+            rests = self._is_idle() and self._cpu_s() - used_s < BUSY_RATIO * _LOOK_S
             rested_s = rested_s + _LOOK_S if rests else 0.0
 
 

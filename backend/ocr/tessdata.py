@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _SAMPLE_BYTES = 65_536
 _NOT_LANGUAGES = frozenset({"osd", "equ"})  # orientation and script, equations
 _PROGRAM_TIMEOUT_S = 10.0  # the program answers in milliseconds
-_USUAL_FOLDERS = (
+USUAL_FOLDERS = (
     "/usr/share/tesseract-ocr/5/tessdata",  # Debian, Ubuntu
     "/usr/share/tesseract-ocr/5.00/tessdata",
     "/usr/share/tesseract-ocr/4.00/tessdata",
@@ -112,7 +112,7 @@ def find_system_tessdata(program: str = "tesseract") -> Tessdata | None:
     1. Of the environment that Python runs in (conda), then in the usual folders of Debian, Alpine, Homebrew and others.
     2. In the folder that the ``tesseract`` program reports.
     """
-    folders = [Path(sys.prefix) / "share" / "tessdata", *map(Path, _USUAL_FOLDERS)]
+    folders = [Path(sys.prefix) / "share" / "tessdata", *map(Path, USUAL_FOLDERS)]
     for folder in folders:
         if codes := _codes_in(folder):
             return Tessdata(folder, codes, f"found in {folder}")

@@ -19,10 +19,10 @@ from backend.telemetry import log_event
 
 logger = logging.getLogger(__name__)
 
-_APIS_A_THREAD = 3  # sets of languages that each lane keeps loaded; Spanish with English takes 54 MB (fast data)
+APIS_A_THREAD = 3  # sets of languages that each lane keeps loaded; Spanish with English takes 54 MB (fast data)
 # Then replaced, in case of leaks. Rarely: 200 pages grew by 0.15 KB each, while a replacement in the running service
 # left 7 MB of holes in the heap, as 54 MB are freed between other allocations: every 500 pages that was 14 KB a page.
-_PAGES_AN_API = 10_000
+PAGES_AN_API = 10_000
 _SILENT = 6  # leptonica's L_SEVERITY_NONE
 _starting = threading.Lock()  # Tesseract's parameters are process-wide while an API starts
 
@@ -88,15 +88,15 @@ class TesseractLibrary:
                 )
 
     def _api(self, codes: tuple[str, ...]) -> Any:
-        """This thread's API for these languages; a new one after `_PAGES_AN_API` pages."""
+        """This thread's API for these languages; a new one after `PAGES_AN_API` pages."""
         apis = self._apis()
         api, pages = apis.pop(codes, (None, 0))
-        if api is None or pages >= _PAGES_AN_API:
+        if api is None or pages >= PAGES_AN_API:
             if api is not None:
                 api.End()
             api, pages = self._start(codes), 0
         apis[codes] = (api, pages + 1)
-        while len(apis) > _APIS_A_THREAD:
+        while len(apis) > APIS_A_THREAD:
             _, (oldest, _) = apis.popitem(last=False)
             oldest.End()
         return api

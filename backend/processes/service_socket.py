@@ -14,7 +14,7 @@ from backend.errors import SetupError
 _PREFIX = "financia-http-"
 _SOCKET = "service.sock"
 _PATH_BYTES = 103  # of a Unix socket's path on macOS; Linux takes 107
-_SHORT = ("/tmp", "/dev/shm")  # noqa: S108 - the folder in it is this user's alone
+SHORT = ("/tmp", "/dev/shm")  # noqa: S108 - the folder in it is this user's alone
 _SETTLED_S = 60.0  # a younger socket may be about to listen
 
 
@@ -26,7 +26,7 @@ def create_folder() -> Path:
     Raises: SetupError where no folder can be made.
     """
     faults = []
-    for parent in dict.fromkeys((tempfile.gettempdir(), *_SHORT)):
+    for parent in dict.fromkeys((tempfile.gettempdir(), *SHORT)):
         path_bytes = len(os.fsencode(socket_in(Path(parent, f"{_PREFIX}12345678"))))  # as many as mkdtemp adds
         if path_bytes > _PATH_BYTES:
             faults.append(f"{parent}: {path_bytes} bytes")

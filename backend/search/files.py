@@ -16,9 +16,9 @@ from backend.search.records import FileRecord, ListPage
 from backend.search.storage import SearchStorage, list_range
 
 PARTS = ".parts"  # behind the owner of what is not a whole file yet: `uploads`
-_KEPT_S = 60.0
-_MOST_FILES = 4
-_MOST_BYTES = 64 * 2**20  # of all together; a larger file is read each time
+KEPT_S = 60.0
+MOST_FILES = 4
+MOST_BYTES = 64 * 2**20  # of all together; a larger file is read each time
 
 
 class RecentContents:
@@ -55,9 +55,9 @@ class RecentContents:
 
     async def _fetched(self, file_id: str) -> StoredFile | None:
         content = await self._read(file_id)
-        if content is not None and content.size_bytes <= _MOST_BYTES:
+        if content is not None and content.size_bytes <= MOST_BYTES:
             self._kept[file_id] = content
-            self._expiry[file_id] = asyncio.get_running_loop().call_later(_KEPT_S, self.forget, file_id)
+            self._expiry[file_id] = asyncio.get_running_loop().call_later(KEPT_S, self.forget, file_id)
             self._make_room()
         return content
 
@@ -67,7 +67,7 @@ class RecentContents:
             reading.exception()  # of which nobody is told where all callers have left
 
     def _make_room(self) -> None:
-        while len(self._kept) > _MOST_FILES or sum(kept.size_bytes for kept in self._kept.values()) > _MOST_BYTES:
+        while len(self._kept) > MOST_FILES or sum(kept.size_bytes for kept in self._kept.values()) > MOST_BYTES:
             self.forget(next(iter(self._kept)))
 
 

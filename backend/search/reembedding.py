@@ -23,7 +23,7 @@ from backend.telemetry import Telemetry, log_event
 from backend.text.embeddings import EmbeddingService
 
 _log = logging.getLogger(__name__)
-_CHUNKS_AT_ONCE = 256  # embedded and kept in one step; a process that ends loses less than that
+CHUNKS_AT_ONCE = 256  # embedded and kept in one step; a process that ends loses less than that
 _POLL_S = 20.0  # between looks for stores that another process began to re-embed
 _LIMIT_S = 600.0  # of one step; then it is tried again
 
@@ -97,11 +97,9 @@ class Reembedder:
         Raises: Unavailable, StorageCorrupt.
         """
         encoder = identity_of(model)
-        chunks = await self._storage.unembedded(
-            store.id, encoder, _CHUNKS_AT_ONCE, behind=self._behind.get(store.id, 0)
-        )
+        chunks = await self._storage.unembedded(store.id, encoder, CHUNKS_AT_ONCE, behind=self._behind.get(store.id, 0))
         if not chunks and self._behind.pop(store.id, 0):  # files were indexed meanwhile whose chunks have lower ids
-            chunks = await self._storage.unembedded(store.id, encoder, _CHUNKS_AT_ONCE)
+            chunks = await self._storage.unembedded(store.id, encoder, CHUNKS_AT_ONCE)
         if not chunks:
             if await self._storage.switch_encoder(store.id, encoder):
                 log_event(_log, logging.INFO, "store re-embedded", store=store.id, encoder=encoder.name)

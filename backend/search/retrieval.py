@@ -198,7 +198,7 @@ _TOUCH_S = 60.0  # between two notes that a store is in use
 _TOUCHED_KEPT = 10_000
 _INLINE_CHARS = 20_000  # of hits; looking for the query's words in more would hold up the loop
 _INLINE_QUERY_CHARS = 500  # of all queries; reading 20,000 takes up to half a second
-_INLINE_RANKED = 1_000  # chunks of all rankings; joining 51,200 takes 0.16 s
+INLINE_RANKED = 1_000  # chunks of all rankings; joining 51,200 takes 0.16 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,14 +411,14 @@ class SearchService:
             held = Counter(chunk.chunk_id for chunks in found for chunk in chunks)
             return [Ranked(chunk_id, count / len(identifiers.wanted)) for chunk_id, count in held.most_common()]
 
-        return await offload(shares, sum(map(len, found)), _INLINE_RANKED)
+        return await offload(shares, sum(map(len, found)), INLINE_RANKED)
 
     async def _joined(self, question: _Question, by_vectors: _Rankings, by_words: _Rankings) -> _Candidates:
         """All rankings as one, of equal chunks one; its best score is how likely that is a hit."""
         size = by_vectors.size + by_words.size
-        fused = await offload(lambda: _fused(by_vectors, by_words), size, _INLINE_RANKED)
+        fused = await offload(lambda: _fused(by_vectors, by_words), size, INLINE_RANKED)
         contents = await self._storage.chunk_contents(question.store.id, [one.chunk_id for one in fused])
-        candidates = await offload(lambda: _distinct(fused, contents, by_vectors, by_words), size, _INLINE_RANKED)
+        candidates = await offload(lambda: _distinct(fused, contents, by_vectors, by_words), size, INLINE_RANKED)
         ranked = candidates.ranked
         if not ranked or ranked[0].score <= 0:
             return candidates

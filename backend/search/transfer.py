@@ -55,7 +55,7 @@ FORMAT = "financia-vector-stores"
 VERSION = 2  # of the format: 1 had no stored documents; a later one is refused
 _MANIFEST, _END = "manifest.json", "end.json"
 _PIECE_BYTES = 2**20
-_PAGE = 100  # rows of a list at once
+PAGE = 100  # rows of a list at once
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ class _ArchiveWriter:
 
 async def _stores(storage: SearchStorage, owner: str) -> AsyncIterator[VectorStore]:
     after = None
-    while stores := await storage.stores(owner, ListRange(_PAGE, "asc", after)):
+    while stores := await storage.stores(owner, ListRange(PAGE, "asc", after)):
         for store in stores:
             yield store
         after = Position(stores[-1].created_s, stores[-1].id)
@@ -235,7 +235,7 @@ async def _export_store(storage: SearchStorage, archive: _ArchiveWriter, store: 
     folder = f"stores/{done.stores}"
     archive.add_json(f"{folder}/store.json", asdict(store))
     after, number, seen = None, 0, 0
-    while files := await storage.store_files(store.id, ListRange(_PAGE, "asc", after)):
+    while files := await storage.store_files(store.id, ListRange(PAGE, "asc", after)):
         archive.seen.update(file.file_id for file in files)
         seen += len(files)
         for file in files:
@@ -278,7 +278,7 @@ async def _export_file(
 
 async def _export_documents(storage: SearchStorage, archive: _ArchiveWriter, owner: str, done: Transferred) -> None:
     after = None
-    while documents := await storage.documents(owner, DocumentQuery(), ListRange(_PAGE, "asc", after)):
+    while documents := await storage.documents(owner, DocumentQuery(), ListRange(PAGE, "asc", after)):
         for stored in documents:
             await _export_document(storage, archive, f"documents/{done.documents}", stored)
             done.documents += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from backend.errors import ModelPending
 from backend.retry import Backoff
 
-_PAUSE = Backoff(15.0, 900.0)
+PAUSE = Backoff(15.0, 900.0)
 _UNDER_WAY_S = 30.0  # Retry-After while it is being fetched: nobody knows how long that takes
 
 
@@ -29,7 +29,7 @@ class PendingModel:
     def failed(self, reason: str, now_s: float) -> None:
         """A try has failed: the next comes after a pause that doubles each time."""
         self.tries += 1
-        self.next_try_s = now_s + _PAUSE.wait_s(self.tries)
+        self.next_try_s = now_s + PAUSE.wait_s(self.tries)
         self.reason, self.is_under_way = reason, False
 
     def retry_after_s(self, now_s: float) -> float:

@@ -50,11 +50,11 @@ class SupportFinder:
         vectors = normalized(embedded.vectors)
         cosines = vectors[: len(texts)] @ vectors[len(texts) :].T
         return tuple(
-            _supported(text, row, reading, unrelated, self._near) for text, row in zip(texts, cosines, strict=True)
+            supported(text, row, reading, unrelated, self._near) for text, row in zip(texts, cosines, strict=True)
         )
 
 
-def _supported(text: str, cosines: np.ndarray, reading: Reading, unrelated: float, least: float) -> WrittenSentence:
+def supported(text: str, cosines: np.ndarray, reading: Reading, unrelated: float, least: float) -> WrittenSentence:
     alike = likeness(cosines, unrelated)
     order = np.argsort(-alike, kind="stable")[:_MOST_SOURCES]
     candidates = [int(index) for index in order if alike[index] >= least]

@@ -110,7 +110,7 @@ class ClassificationService:
         self._zero_shot = ZeroShotClassifier(catalog, embeddings, neutral, scoring)
         self._trainer = ClassifierTrainer(store, embeddings)
         self._usage = UsageCounter(telemetry, CLASSIFIER)
-        self._retraining: asyncio.Task[None] | None = None
+        self.retraining: asyncio.Task[None] | None = None  # learns classifiers again for the model that serves now
         self._retrain_again = False
         self.store.watch(self._learn_waiting)
 
@@ -234,7 +234,7 @@ class ClassificationService:
             return
         self._registry.use_encoder(model.spec.identity)
         self._stop_retraining()
-        self._retraining = asyncio.get_running_loop().create_task(self._retrain())
+        self.retraining = asyncio.get_running_loop().create_task(self._retrain())
 
     async def close(self) -> None:
         """Cancel retraining in the background, and leave the store."""
@@ -275,8 +275,8 @@ class ClassificationService:
 
     def _learn_waiting(self) -> None:
         """Another replica has taught what must be learnt for this embedding model."""
-        if self._retraining is None or self._retraining.done():
-            self._retraining = asyncio.get_running_loop().create_task(self._retrain())
+        if self.retraining is None or self.retraining.done():
+            self.retraining = asyncio.get_running_loop().create_task(self._retrain())
         else:
             self._retrain_again = True
 
@@ -287,8 +287,8 @@ class ClassificationService:
             await self._trainer.retrain_stale()
 
     def _stop_retraining(self) -> None:
-        if self._retraining is not None:
-            self._retraining.cancel()
+        if self.retraining is not None:
+            self.retraining.cancel()
 
     async def _score(
         self, texts: Sequence[str], name: str | None, multi_label: bool | None, urgency: Urgency

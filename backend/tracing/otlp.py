@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _SCOPE = "financia"
 _SERVICE_NAME = "financia-inference"  # where neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES names it
-_LAST_SEND_S = 3.0  # that a process which ends waits for the collector
+LAST_SEND_S = 3.0  # that a process which ends waits for the collector
 _EXPORTER_LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.sdk._shared_internal",
@@ -78,7 +78,7 @@ class OtlpTracer(SamplingTracer):
 
         threading.Thread(target=shut_down, name="last-spans", daemon=True).start()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_SEND_S):
+            async with asyncio.timeout(LAST_SEND_S):
                 await sent.wait()
 
     def _enqueue(self, span: Span) -> None:

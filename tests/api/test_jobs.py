@@ -457,7 +457,7 @@ async def test_a_lost_store_ends_the_stream():
 
 
 class ObservableServer(uvicorn.Server):
-    """Sets an event when it listens."""
+    """Sets an event when it listens, and leaves the signals to the test run."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -467,13 +467,16 @@ class ObservableServer(uvicorn.Server):
         await super().startup(sockets)
         self.up.set()
 
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
 
 async def test_events_over_a_real_connection(slow):
     config = uvicorn.Config(
         slow.app, port=0, http=GuardedProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=5
     )
     server = ObservableServer(config)
-    serving = asyncio.create_task(server._serve())
+    serving = asyncio.create_task(server.serve())
     await asyncio.wait_for(server.up.wait(), TIMEOUT_S)
     port = server.servers[0].sockets[0].getsockname()[1]
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S) as client:
@@ -503,7 +506,7 @@ async def test_a_long_job_is_written_on_a_thread(api, monkeypatch):
         threads.append(threading.current_thread())
         return write(*arguments)
 
-    monkeypatch.setattr(documents, "_INLINE_CHARS", -1)
+    monkeypatch.setattr(documents, "INLINE_CHARS", -1)
     monkeypatch.setattr(jobs, "document_bytes", recording_write)
     job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
     done = await api.ended(job_id)

@@ -26,11 +26,11 @@ VALUES = st.recursive(
 @given(value=VALUES)
 def test_pieces_together_are_the_whole(value: Any) -> None:
     """Whatever is long in it: lists of lists, lists in objects, the last and the first member."""
-    longest, json_answers._PIECE_ITEMS = json_answers._PIECE_ITEMS, 2
+    longest, json_answers.PIECE_ITEMS = json_answers.PIECE_ITEMS, 2
     try:
         pieces = list(json_pieces(value))
     finally:
-        json_answers._PIECE_ITEMS = longest
+        json_answers.PIECE_ITEMS = longest
 
     assert value == json.loads(b"".join(pieces))
 

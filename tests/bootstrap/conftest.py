@@ -35,7 +35,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Build services from settings; they are closed after the test."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
+    monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.02)
     # Fitting 2,400 examples to the vectors of a random encoder takes minutes; services/test_bundled_heads.py learns.
     monkeypatch.setattr(BundledHeads, "has_examples", lambda *_: False)
     started: list[Services] = []
@@ -53,9 +53,9 @@ async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 @pytest.fixture
 def rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service whose lanes are free rests at once, however busy the machine of the tests is."""
-    monkeypatch.setattr(resting_process, "_REST_S", 0.0)
-    monkeypatch.setattr(resting_process, "_BUSY_RATIO", 100.0)
-    monkeypatch.setattr(resting_process, "_NICE", 0)
+    monkeypatch.setattr(resting_process, "REST_S", 0.0)
+    monkeypatch.setattr(resting_process, "BUSY_RATIO", 100.0)
+    monkeypatch.setattr(resting_process, "NICE", 0)
 
 
 async def measured(services: Services) -> None:

@@ -62,7 +62,7 @@ async def test_a_hub_that_is_away(start: Start, image_models: TinyImageModels, m
         return resolve_image_model(str(folder[0]))
 
     monkeypatch.setattr(images, "resolve_image_model", resolve)
-    monkeypatch.setattr(pending_models, "_PAUSE", Backoff(0.02, 0.02))
+    monkeypatch.setattr(pending_models, "PAUSE", Backoff(0.02, 0.02))
     services = await start(embedding_model="minilm", image_model="owner/kinds@main", **LIGHT)
     with pytest.raises(ModelPending, match="owner/kinds@main"):
         await services.images.classify(upload())

@@ -61,7 +61,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: TinyModels) -> Hu
     made = Hub(tmp_path / "hub")
     made.folders[WANTED] = tiny.folder("bert")
     monkeypatch.setattr(hub_module, "snapshot_download", made)
-    monkeypatch.setattr(pending_models, "_PAUSE", Backoff(0.02, 0.02))
+    monkeypatch.setattr(pending_models, "PAUSE", Backoff(0.02, 0.02))
     return made
 
 

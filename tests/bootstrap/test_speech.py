@@ -58,7 +58,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) -> _Hub:
     """In place of the real one; tried again at once."""
     made = _Hub()
     monkeypatch.setattr(hub_module, "snapshot_download", made)
-    monkeypatch.setattr(pending_models, "_PAUSE", Backoff(0.02, 0.02))
+    monkeypatch.setattr(pending_models, "PAUSE", Backoff(0.02, 0.02))
     return made
 
 

@@ -52,7 +52,7 @@ def agreement(vectors: np.ndarray, source: str) -> float:
 
 async def retrained(services: Services) -> None:
     """Wait until taught classifiers have been learnt again."""
-    task = services.classification._retraining
+    task = services.classification.retraining
     assert task is not None
     await asyncio.wait_for(asyncio.shield(task), 60)
 
@@ -95,12 +95,12 @@ async def test_taught_classifiers_are_learnt_again(start, state_dir: Path):
     await old.classification.train_classifier("upgraded", EXAMPLES)
     new = await start(**NEW)
     await retrained(new)
-    registry = new.classification._registry
+    registry = new.classification.store.registry
     head = registry.find("upgraded").head
     results = [await services.classification.classify(TEXTS[:1], model="upgraded") for services in (old, new)]
     back = await start(**OLD)
     await retrained(back)
-    head_again = back.classification._registry.find("upgraded").head
+    head_again = back.classification.store.registry.find("upgraded").head
     examples = registry.examples("upgraded")
     await back.classification.delete_classifier("upgraded")
 

@@ -6,13 +6,15 @@ import asyncio
 import base64
 import itertools
 import json
+import socket
 import subprocess
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
 PROGRAM = "chromium"
@@ -248,6 +250,26 @@ def _properties(node: dict[str, Any]) -> dict[str, Any]:
     properties = {item["name"]: item["value"].get("value") for item in node.get("properties", ())}
     role, name = node.get("role", {}).get("value", ""), node.get("name", {}).get("value", "")
     return {"role": role, "name": name, **properties}
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the test run."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[str]:
+    """The address at which an app is served."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    options: dict[str, Any] = {"log_config": None, "log_level": "warning", "lifespan": "off"}
+    server = _Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
+    serving = asyncio.create_task(server.serve([listener]))
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    server.should_exit = True
+    await serving
+    listener.close()
 
 
 @asynccontextmanager

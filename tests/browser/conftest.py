@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
-from tests.browser.chrome import Chrome, Tab, open_tab
+from tests.browser.chrome import Chrome, Tab, open_tab, served
 from tests.browser.fake_hearing import FakeHearing, tone
 from tests.browser.fake_job_service import FakeJobService
 from tests.browser.fake_library import FakeLibrary
@@ -53,15 +50,8 @@ def sound(tmp_path: Path) -> Path:
 @pytest.fixture
 async def url(service: FakeJobService) -> AsyncIterator[str]:
     """The page's URL."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(service.app(), log_config=None, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
-    )
-    serving = asyncio.create_task(server._serve([listener]))  # serve() would take the signals of the test run
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    server.should_exit = True
-    await serving
-    listener.close()
+    async with served(service.app()) as url:
+        yield url
 
 
 @pytest.fixture

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 
 from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
 from tests.api.fakes import fake_services
-from tests.browser.chrome import Chrome, open_tab
+from tests.browser.chrome import Chrome, open_tab, served
 
 pytestmark = pytest.mark.chromium
 LIVE = "#operations-operations-live_health_live_get"
@@ -23,14 +20,8 @@ OPENED = "#/operations/live_health_live_get"  # Swagger UI draws what is in view
 @pytest.fixture
 async def docs_url() -> AsyncIterator[str]:
     """The documentation of a whole app over fake services."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    app = create_app(fake_services(), ApiOptions())
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(server._serve([listener]))  # serve() would take the signals of the test run
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/docs"
-    server.should_exit = True
-    await serving
-    listener.close()
+    async with served(create_app(fake_services(), ApiOptions())) as url:
+        yield f"{url}docs"
 
 
 async def test_it_needs_nothing_from_elsewhere(chrome: Chrome, docs_url: str) -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pytest
-import uvicorn
 
 from backend.api.app import create_app
 from backend.callers.callers import ANYBODY
 from backend.callers.event_watch import Watchers
 from backend.errors import PasswordRequired, WrongPassword
 from tests.books.books_services import books_services, draw_page, invoice_text
-from tests.browser.chrome import Chrome, Tab, open_tab
+from tests.browser.chrome import Chrome, Tab, open_tab, served
 from tests.browser.test_access import require_legible, require_names
 
 pytestmark = pytest.mark.chromium
@@ -36,16 +33,8 @@ async def services(tmp_path: Path) -> AsyncIterator[Any]:
 @pytest.fixture
 async def address(services: Any) -> AsyncIterator[str]:
     """The real app on a port."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        create_app(services), log_config=None, log_level="warning", lifespan="off", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server._serve([listener]))  # serve() would take the signals of the test run
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    server.should_exit = True
-    await serving
-    listener.close()
+    async with served(create_app(services)) as url:
+        yield url
 
 
 @pytest.fixture

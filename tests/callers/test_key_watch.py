@@ -38,8 +38,8 @@ class Watched:
     def opens(self, key: str) -> bool:
         return self.keys.ring.find(key.encode()) is not None
 
-    def value(self, metric: str) -> float:
-        return float(getattr(self.telemetry, metric)._value.get())
+    def value(self, metric: str, **labels: str) -> float | None:
+        return self.telemetry.registry.get_sample_value(f"financia_{metric}", labels)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_a_file_that_stayed_is_not_read_again(watched: Watched):
         await watched.watch.look()
 
     assert 2 == watched.reads
-    assert 0 == watched.telemetry.key_file_reads_total.labels("loaded")._value.get()
+    assert 0 == watched.value("key_file_reads_total", outcome="loaded")
 
 
 async def test_a_file_changed_just_now_is_looked_at_again(watched: Watched):
@@ -136,7 +136,7 @@ async def test_a_fault_changes_nothing(watched: Watched, content: str | None, ca
     assert watched.opens("one")
     assert 1 == len(caplog.records)
     assert 1 == watched.value("key_file_faults")
-    assert 1 == watched.telemetry.key_file_reads_total.labels("refused")._value.get()
+    assert 1 == watched.value("key_file_reads_total", outcome="refused")
     [sentence] = watched.watch.degraded()
     assert "1 fault(s) since 2027-01-15T08:00:00Z" in sentence
     watched.write("one")

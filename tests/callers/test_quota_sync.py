@@ -209,7 +209,8 @@ async def test_a_fault_that_nobody_expects_is_counted_and_survived():
         one.admit()
         await shared.closing.wait()
 
-    assert 1 == telemetry.background_failures_total.labels("share_quotas")._value.get()
+    task = {"task": "share_quotas"}
+    assert 1 == telemetry.registry.get_sample_value("financia_background_failures_total", task)
     await first.close()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from backend.device.facts.compute_capability import _NAMES
+from backend.device.facts.compute_capability import NAMES
 from backend.device.facts.simulated import MACHINES
 from backend.device.facts.torch_builds import install_line
 from backend.device.facts.torch_wheels import WHEELS, cuda_of_driver, cuda_version
@@ -207,7 +207,7 @@ DRIVERS = {  # the newest CUDA of each driver branch: CUDA toolkit release notes
 }
 COMBINATIONS = [
     (driver, f"{major}.{minor}", machine)
-    for driver, (major, minor), machine in itertools.product(DRIVERS, sorted(_NAMES), ("x86_64", "aarch64"))
+    for driver, (major, minor), machine in itertools.product(DRIVERS, sorted(NAMES), ("x86_64", "aarch64"))
 ]
 
 

@@ -238,4 +238,4 @@ def test_inference_dtype_on_a_card(card: GPUInfo, model: nn.Module, expected: to
     """The best dtype of the card in which the model does not overflow."""
     default_device.configure(MachineFacts(2, "a processor", (), 2**33, (card,), DeviceType.CUDA))
 
-    assert expected == transfer._inference_dtype(model, torch.device("cuda:0"))[0]
+    assert expected == transfer.inference_dtype(model, torch.device("cuda:0"))[0]

@@ -75,7 +75,7 @@ def test_default_languages_that_nobody_reads_stop_the_start():
 async def test_a_machine_without_tesseract_reads_with_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Neither the program nor data of the machine, and nothing unpacked at the installation: a fresh clone."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", ())
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", ())
     monkeypatch.setattr(shipped_tessdata, "INSTALLED", tmp_path / "installed")
 
     engines = load_ocr_engines("auto", keep_in=tmp_path / "state")

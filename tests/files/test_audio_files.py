@@ -26,6 +26,7 @@ from backend.files.limits import FileLimits
 from backend.files.speech_records import SAMPLE_RATE
 from backend.files.worker_messages import audio_slice
 from backend.files.worker_pool import WorkerProcess
+from tests.files.conftest import newest_worker, own_bytes
 from tests.files.pdfs import pdf, text
 from tests.files.recordings import (
     KINDS,
@@ -403,7 +404,7 @@ def test_an_hour(make_readers: MakeReaders, name: str):
         while not is_last:
             part = readers.audio(file, samples, 60.0)
             samples, is_last = samples + len(part.samples), part.is_last
-            sizes.append(readers._pool._idle[0].rss_bytes)
+            sizes.append(own_bytes(newest_worker()))
 
     assert 3600 == pytest.approx(samples / SAMPLE_RATE, abs=60 * 0.13)  # a coder's padding, each minute
     assert max(sizes) - sizes[0] < 16 * 2**20

@@ -30,9 +30,10 @@ from backend.errors import (
 )
 from backend.files import worker_pool as worker_process
 from backend.files.file_readers import FileReaders, OpenFile
-from backend.files.limits import FileLimits
+from backend.files.limits import MAX_OPEN_FILES, FileLimits
 from backend.files.worker_pool import WorkerProcess
 from tests.files import faulty_worker as fault
+from tests.files.conftest import newest_worker
 from tests.files.pdfs import FAULTY_WORKER, pdf, text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -351,31 +352,32 @@ def test_closed_files_leave_nothing_open(make_readers: MakeReaders):
     data = pdf(*PAGES)
     with readers.open(data) as file:
         is_read(readers, file)
-    worker = readers._pool._idle[0]
-    our_fds, worker_fds = len(list(Path("/proc/self/fd").iterdir())), psutil.Process(worker.pid).num_fds()
+    worker = newest_worker()
+    our_fds, worker_fds = len(list(Path("/proc/self/fd").iterdir())), worker.num_fds()
     for _ in range(20):
         with readers.open(data) as file:
             assert is_read(readers, file)
 
     assert our_fds == len(list(Path("/proc/self/fd").iterdir()))
-    assert worker_fds == psutil.Process(worker.pid).num_fds()
-    assert {} == worker.files
+    assert worker_fds == worker.num_fds()
 
 
 def test_more_open_files_than_a_worker_holds(make_readers: MakeReaders):
     """The others are opened again when they are read."""
     readers = make_readers()
     files = [readers.open(pdf(text(b"file %d" % number))) for number in range(7)]
+    readers.page_text(files[0], 1)
+    with_one = newest_worker().num_fds()
     texts = [readers.page_text(file, 1).text for _ in range(2) for file in files]
 
     assert 2 * [f"file {number}" for number in range(7)] == texts
-    assert len(readers._pool._idle[0].files) <= 4
+    assert with_one + MAX_OPEN_FILES > newest_worker().num_fds()
 
 
 @pytest.mark.slow
 def test_old_workers_are_renewed(make_readers: MakeReaders, monkeypatch: pytest.MonkeyPatch):
     """After so many calls, without losing a page."""
-    monkeypatch.setattr("backend.files.worker_pool._MAX_CALLS", 3)
+    monkeypatch.setattr("backend.files.worker_pool.MAX_CALLS", 3)
     readers = make_readers()
     with readers.open(pdf(*PAGES)) as file:
         assert [f"page {number}" for number in range(1, 11)] == [

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.files.text_source import _MIN_BIGRAM_SCORE, TABLE, score_bigrams
+from backend.files.text_source import MIN_BIGRAM_SCORE, TABLE, score_bigrams
 
 ENGLISH = (
     "The supplier shall deliver the goods within thirty days of the order. Payment is due on receipt of the invoice, "
@@ -35,21 +35,21 @@ def scrambled(text: str, seed: int) -> str:
 @pytest.mark.parametrize("text", [ENGLISH, SPANISH, ENGLISH.upper()], ids=["english", "spanish", "capitals"])
 def test_languages(text: str):
     """Paragraphs are above the threshold, also in capitals."""
-    assert score_bigrams(text).mean > _MIN_BIGRAM_SCORE
+    assert score_bigrams(text).mean > MIN_BIGRAM_SCORE
 
 
 @pytest.mark.parametrize("text", [ENGLISH, SPANISH], ids=["english", "spanish"])
 @pytest.mark.parametrize("seed", range(20))
 def test_swapped_letters(text: str, seed: int):
     """Permuted letters are below it."""
-    assert score_bigrams(scrambled(text, seed)).mean < _MIN_BIGRAM_SCORE
+    assert score_bigrams(scrambled(text, seed)).mean < MIN_BIGRAM_SCORE
 
 
 def test_glyph_numbers_taken_for_characters():
     """The most common broken font: every character code is 29 too low."""
     shifted = "".join(chr(ord(character) - 29) if character != " " else " " for character in ENGLISH)
 
-    assert score_bigrams(shifted).mean < _MIN_BIGRAM_SCORE
+    assert score_bigrams(shifted).mean < MIN_BIGRAM_SCORE
 
 
 def test_only_neighbours_within_a_word_count():

@@ -15,6 +15,7 @@ from backend.files.limits import FileLimits
 from backend.files.resolution import choose_resolution
 from backend.files.text_source import choose_source
 from tests.conftest import DATA_DIR
+from tests.files.conftest import newest_worker, own_bytes
 
 FOLDERS = ("nasty_pdf", "nasty_images", "pdf_samples", "multiformat_lorem")
 NOT_TEST_FILES = {".txt", ".md", ".tsv"}  # descriptions of the data sets
@@ -151,7 +152,7 @@ def _letters(text: str) -> str:
 @pytest.mark.timeout(600)
 def test_memory_comes_back(make_readers, data_dir: Path, monkeypatch: pytest.MonkeyPatch):
     """A thousand pages read and drawn: the worker and this process are as large as after the first fifty."""
-    monkeypatch.setattr("backend.files.worker_pool._MAX_CALLS", 10**9)
+    monkeypatch.setattr("backend.files.worker_pool.MAX_CALLS", 10**9)
     readers = make_readers()
     sizes: list[tuple[int, int]] = []
     path = data_dir / "pdf_samples/en_invoice_azureinterior.pdf"
@@ -160,8 +161,7 @@ def test_memory_comes_back(make_readers, data_dir: Path, monkeypatch: pytest.Mon
             layer = readers.page_text(file, 1)
             readers.render(file, 1, turn=layer.turn)
         if index in (50, 998):
-            worker = readers._pool._idle[0]
-            sizes.append((psutil.Process().memory_info().rss, worker.rss_bytes))
+            sizes.append((psutil.Process().memory_info().rss, own_bytes(newest_worker())))
 
     assert sizes[1][0] - sizes[0][0] < 16 * 2**20
     assert sizes[1][1] - sizes[0][1] < 16 * 2**20

@@ -99,7 +99,7 @@ async def test_a_hit_is_the_miss_bit_for_bit(build):
 
 async def test_chunks_keep_order_and_positions(build, monkeypatch):
     """Each chunk is admitted by itself, hits what earlier ones computed, and has positions in the whole request."""
-    monkeypatch.setattr("backend.lanes.inference._CHUNK_INPUTS", 2)
+    monkeypatch.setattr("backend.lanes.inference.CHUNK_INPUTS", 2)
     stack = build(VectorEngine(budget=8))
     pipeline = Letters(stack.engine)
 

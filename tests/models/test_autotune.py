@@ -665,7 +665,7 @@ def test_a_speed_that_was_disturbed_is_measured_again(monkeypatch):
 @pytest.mark.parametrize("precision", ["auto", "exact", "int8"])
 def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
     """With real encoders: measure, choose, keep, load from the file."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
+    monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.02)
     folder = tiny.folder("mpnet")
     for _ in range(2):
         selector, wanted = Selector(FACTS, placement(), TuningCache(file)), EncoderRequest(precision=precision)
@@ -682,7 +682,7 @@ def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
 @pytest.mark.slow
 def test_a_model_without_a_graph_for_real(tiny: TinyModels, file, monkeypatch):
     """silu has no operator in the graph: torch serves it without being asked for."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
+    monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.02)
     folder = tiny.plain("bert", hidden_act="silu")
 
     encoder, choice = Selector(FACTS, placement(), TuningCache(file)).select(

@@ -179,8 +179,8 @@ def test_batched_and_single_vectors_are_of_the_same_texts():
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_speed_never_uses_more_threads_than_lanes(monkeypatch, lanes):
     """Tokens of all lanes together, measured as the lanes will run: no more batches at once than there are lanes."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.05)
-    monkeypatch.setattr(encoder_benchmark, "_WINDOWS", 1)
+    monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.05)
+    monkeypatch.setattr(encoder_benchmark, "WINDOWS", 1)
     encoder = CountingEncoder()
 
     speed = EncoderBenchmark(texts([4, 8, 12]), lanes=lanes, budget=16).speed(encoder)
@@ -191,7 +191,7 @@ def test_speed_never_uses_more_threads_than_lanes(monkeypatch, lanes):
 
 def test_speed_on_an_accelerator_fills_its_batches(monkeypatch):
     """A probe of 30 tokens is repeated to eight budgets of 64: batches are full, in no order of length."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.0)
+    monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.0)
     encoder, benchmark = CountingEncoder(), EncoderBenchmark(texts([8, 10, 12]), lanes=1, budget=64, budgets_at_least=8)
     benchmark.speed(encoder)
     run = [text for batch in encoder.sizes for text in batch]
@@ -203,8 +203,8 @@ def test_speed_on_an_accelerator_fills_its_batches(monkeypatch):
 
 def test_a_slow_device_is_measured_on_a_part(monkeypatch):
     """Warming up ends after some seconds, and only what was warm is measured."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.01)
-    monkeypatch.setattr(encoder_benchmark, "_WARM_UP_S", -1.0)
+    monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.01)
+    monkeypatch.setattr(encoder_benchmark, "WARM_UP_S", -1.0)
     encoder = CountingEncoder()
     EncoderBenchmark(texts([8, 16]), lanes=1, budget=16, budgets_at_least=8).speed(encoder)
 
@@ -232,7 +232,7 @@ def test_an_encoder_that_reads_on_its_device_is_measured_so():
 @pytest.mark.parametrize(("depth", "expected"), [(1, 1), (2, 2)])
 def test_batches_in_flight_are_those_of_a_lane(monkeypatch, depth, expected):
     """The next batch is launched before the last one is waited for."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.01)
+    monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.01)
     encoder = CountingEncoder()
     launched: list[int] = [0]
     most: list[int] = []

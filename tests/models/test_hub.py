@@ -110,7 +110,7 @@ def test_a_hub_that_never_answers(monkeypatch, tmp_path):
     """A firewall or proxy that swallows requests holds the start for seconds; the client alone waits for ever."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub, "_TIMEOUT_S", {**hub._TIMEOUT_S, "read": 0.05})
+    monkeypatch.setattr(hub, "TIMEOUT_S", {**hub.TIMEOUT_S, "read": 0.05})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
 

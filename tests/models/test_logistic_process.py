@@ -15,7 +15,7 @@ from backend.models.logistic_process import fit_head_beside
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch):
-    monkeypatch.setattr(logistic_process, "_LARGE", 0)
+    monkeypatch.setattr(logistic_process, "LARGE", 0)
 
 
 def examples(count: int = 60) -> tuple[np.ndarray, np.ndarray]:

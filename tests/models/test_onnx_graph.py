@@ -60,7 +60,7 @@ def linear(arithmetic: Arithmetic, layer: Linear, rows: np.ndarray, *, saturates
         )[0]
         return simulated
     session = onnxruntime.InferenceSession(
-        model.SerializeToString(), onnx_encoder._options(1), providers=["CPUExecutionProvider"]
+        model.SerializeToString(), onnx_encoder.session_options(1), providers=["CPUExecutionProvider"]
     )
     found: np.ndarray = session.run(None, {"hidden_in": rows})[0]
     return found

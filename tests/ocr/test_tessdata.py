@@ -23,7 +23,7 @@ def put(folder: Path, *codes: str) -> Path:
 @pytest.fixture(autouse=True)
 def _nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Hides the Tesseract of this machine."""
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", ())
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", ())
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
     monkeypatch.setenv("PATH", "")
 
@@ -54,7 +54,7 @@ def test_shipped_data_need_no_tesseract_on_the_machine(shipped: Path):
 
 def test_shipped_data_come_before_those_of_the_machine(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Every machine reads the same words."""
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng", "osd")),))
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng", "osd")),))
 
     found = find_tessdata()
 
@@ -70,7 +70,7 @@ def test_further_languages_of_the_machine_join_them(
     """Tesseract reads one folder. Windows may refuse links, and STATE_DIR may be read-only."""
     usual = put(tmp_path / "usual", "eng", "pol", "osd")
     (usual / "eng.traineddata").write_bytes(b"other data")
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(usual),))
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", (str(usual),))
     state = tmp_path / "state"
     if not writable:
         state.touch()
@@ -93,7 +93,7 @@ def test_further_languages_of_the_machine_join_them(
 def test_changed_data_of_the_machine_are_used(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Copies are made anew, too; links of an older state do not disturb."""
     usual = put(tmp_path / "usual", "pol")
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(usual),))
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", (str(usual),))
     monkeypatch.setattr(Path, "symlink_to", Mock(side_effect=OSError("not allowed")))
     before = find_tessdata(keep_in=tmp_path / "state")
     (usual / "pol.traineddata").write_bytes(b"better data")
@@ -108,7 +108,7 @@ def test_changed_data_of_the_machine_are_used(shipped: Path, tmp_path: Path, mon
 
 @pytest.mark.usefixtures("nothing_shipped")
 def test_without_shipped_data_the_machine_s_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
 
     found = find_tessdata()
 
@@ -136,7 +136,7 @@ def test_the_setting_names_the_folder(tmp_path: Path, above: bool):
 
 def test_a_wrong_setting_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Data elsewhere do not replace a setting without data."""
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
     (tmp_path / "osd.traineddata").write_bytes(b"no language")
 
     with pytest.raises(SetupError, match="TESSDATA_PREFIX"):
@@ -145,7 +145,7 @@ def test_a_wrong_setting_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_python_environment_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A conda environment has data that fit its library."""
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
     conda = put(tmp_path / "prefix" / "share" / "tessdata", "deu")
 
     found = find_system_tessdata()
@@ -157,7 +157,7 @@ def test_the_python_environment_comes_first(tmp_path: Path, monkeypatch: pytest.
 def test_an_empty_file_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """An interrupted download leaves one."""
     (put(tmp_path / "usual", "eng") / "spa.traineddata").write_bytes(b"")
-    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(tmp_path / "usual"),))
+    monkeypatch.setattr(tessdata, "USUAL_FOLDERS", (str(tmp_path / "usual"),))
 
     found = find_system_tessdata()
 

@@ -238,8 +238,8 @@ def test_threads_in_parallel(library: TesseractEngine):
 @pytest.mark.tesseract
 def test_a_library_api_is_replaced(library: TesseractEngine, monkeypatch: pytest.MonkeyPatch):
     """After its pages, and when a thread has too many; results do not change."""
-    monkeypatch.setattr(tesseract_library, "_PAGES_AN_API", 2)
-    monkeypatch.setattr(tesseract_library, "_APIS_A_THREAD", 1)
+    monkeypatch.setattr(tesseract_library, "PAGES_AN_API", 2)
+    monkeypatch.setattr(tesseract_library, "APIS_A_THREAD", 1)
     page = pixels_of(drawn_page(LINES[:1]))
 
     started: list[tuple[str, ...]] = []

@@ -93,7 +93,7 @@ async def test_many_chunks_are_joined_beside_the_event_loop(
     most: int,
 ) -> None:
     """51,200 of them would hold it up for 0.16 s."""
-    monkeypatch.setattr(retrieval, "_INLINE_RANKED", most)
+    monkeypatch.setattr(retrieval, "INLINE_RANKED", most)
     threads: list[threading.Thread] = []
 
     def watch(name: str, function: Any) -> None:

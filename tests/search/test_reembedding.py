@@ -21,7 +21,7 @@ TEXTS = [f"Texto número {number}." for number in range(5)]
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reembedding, "_CHUNKS_AT_ONCE", 2)
+    monkeypatch.setattr(reembedding, "CHUNKS_AT_ONCE", 2)
 
 
 async def filled(search: SearchStack) -> VectorStore:

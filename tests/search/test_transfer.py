@@ -156,7 +156,7 @@ async def test_one_store(new_storage: NewStorage, tmp_path: Path):
 
 async def test_a_store_that_changes_meanwhile(new_storage: NewStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A file that comes or goes between two pages is no shorter export that succeeds: none is left."""
-    monkeypatch.setattr(transfer, "_PAGE", 2)
+    monkeypatch.setattr(transfer, "PAGE", 2)
     storage = await new_storage("sqlite")
     await storage.add_store(new_store())
     for number in range(5):

@@ -77,7 +77,7 @@ def test_an_arithmetic_with_other_numbers_has_other_keys(monkeypatch):
     models = [replace(model, choice=replace(model.choice, dtype=dtype)) for dtype in ("int8", "fp32")]
     before = [each.namespace("embed").key("text", "a") for each in models]
 
-    monkeypatch.setattr(fingerprint, "_ARITHMETIC_VERSIONS", {"int8": 99})
+    monkeypatch.setattr(fingerprint, "ARITHMETIC_VERSIONS", {"int8": 99})
     after = [each.namespace("embed").key("text", "a") for each in models]
 
     assert [True, False] == [old != new for old, new in zip(before, after, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.summaries.support import NEAR, _supported
+from backend.summaries.support import NEAR, supported
 from backend.summaries.writing import Reading
 
 SENTENCES = ("La venta subió 12 puntos.", "El gasto bajó 34 puntos.", "Llueve 56 días.")
@@ -26,7 +26,7 @@ def test_a_number_may_be_of_any_near_sentence(
     written: str, cosines: tuple[float, ...], rests_on: list[int], unsupported: bool
 ) -> None:
     """The one that has it is named too, though others are nearer."""
-    found = _supported(written, np.array(cosines), READING, 0.0, NEAR)
+    found = supported(written, np.array(cosines), READING, 0.0, NEAR)
 
     assert [SENTENCES[index] for index in rests_on] == [source.text for source in found.based_on]
     assert unsupported == found.unsupported

@@ -61,7 +61,7 @@ def started(stack, root: Path) -> ClassificationSetup:
 
 async def learnt(setup: ClassificationSetup) -> None:
     """Wait until training in the background has ended."""
-    task = setup.service._retraining
+    task = setup.service.retraining
     assert task is not None
     await asyncio.wait_for(asyncio.shield(task), TEST_TIMEOUT_S)
 

@@ -57,8 +57,8 @@ class Replica:
 
     async def learnt(self) -> None:
         """Wait until what others have taught has been learnt for this replica's embedding model."""
-        if self.service._retraining is not None:
-            await asyncio.wait_for(asyncio.shield(self.service._retraining), TEST_TIMEOUT_S)
+        if self.service.retraining is not None:
+            await asyncio.wait_for(asyncio.shield(self.service.retraining), TEST_TIMEOUT_S)
 
     async def predictions(self, name: str = "mail") -> list[str | None]:
         return [row.prediction for row in (await self.service.classify(TEXTS, model=name)).rows]

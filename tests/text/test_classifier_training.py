@@ -44,7 +44,7 @@ def swap(setup: ClassificationSetup, engine=None, sha256: str = OTHER) -> None:
 
 async def retrained(setup: ClassificationSetup) -> None:
     """Wait until retraining in the background has ended."""
-    task = setup.service._retraining
+    task = setup.service.retraining
     assert task is not None
     await asyncio.wait_for(asyncio.shield(task), 10.0)
 
@@ -313,7 +313,7 @@ async def test_a_second_swap_cancels_the_first_retraining(setup: ClassificationS
     await setup.service.train_classifier("mail", EXAMPLES)
     engine = GatedVectorEngine(budget=4096)
     swap(setup, engine)
-    first = setup.service._retraining
+    first = setup.service.retraining
     await asyncio.to_thread(engine.entered.wait, 10.0)
     swap(setup, sha256="c" * 64)
     engine.gate.set()
@@ -330,7 +330,7 @@ async def test_closing_cancels_retraining(setup: ClassificationSetup):
     await setup.service.train_classifier("mail", EXAMPLES)
     engine = GatedVectorEngine(budget=4096)
     swap(setup, engine)
-    task = setup.service._retraining
+    task = setup.service.retraining
     await asyncio.to_thread(engine.entered.wait, 10.0)
 
     await setup.service.close()
@@ -407,7 +407,7 @@ async def test_few_requests_wait_to_be_trained(setup: ClassificationSetup, monke
 async def test_a_caller_that_leaves_while_it_is_written_keeps_the_lock_to_the_end(setup, monkeypatch):
     """The folder is complete when the next writer's turn comes."""
     writing, go_on, written = threading.Event(), threading.Event(), []
-    save = setup.service._registry.save
+    save = setup.registry.save
 
     def slow_save(*arguments: Any) -> Any:
         writing.set()
@@ -415,7 +415,7 @@ async def test_a_caller_that_leaves_while_it_is_written_keeps_the_lock_to_the_en
         written.append(1)
         return save(*arguments)
 
-    monkeypatch.setattr(type(setup.service._registry), "save", lambda _, *arguments: slow_save(*arguments))
+    monkeypatch.setattr(type(setup.registry), "save", lambda _, *arguments: slow_save(*arguments))
     training = asyncio.create_task(setup.service.train_classifier("mail", EXAMPLES))
     assert await asyncio.to_thread(writing.wait, TEST_TIMEOUT_S)
     training.cancel()

@@ -619,7 +619,7 @@ async def test_windows_of_many_texts_run_together(build):
 
 async def test_very_many_texts_are_run_in_chunks(build, monkeypatch):
     """More texts than a request may have, such as a classifier's examples, are embedded in order."""
-    monkeypatch.setattr("backend.lanes.inference._CHUNK_INPUTS", 3)
+    monkeypatch.setattr("backend.lanes.inference.CHUNK_INPUTS", 3)
     stack = build(VectorEngine())
     texts = [f"la factura {number}" for number in range(10)]
 

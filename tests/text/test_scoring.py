@@ -138,7 +138,7 @@ async def test_what_does_not_fit_is_named_by_its_place(scorers: TinyScorers, sta
 
 async def test_very_many_pairs_are_run_in_chunks(scorers: TinyScorers, stack, monkeypatch):
     """Results are in order, and errors name positions in the whole request."""
-    monkeypatch.setattr("backend.lanes.inference._CHUNK_INPUTS", 4)
+    monkeypatch.setattr("backend.lanes.inference.CHUNK_INPUTS", 4)
     model = scoring_model(scorers.folder("bert"), CLASSIFIER)
     service = ScoringService(stack.inference)
     pairs = [("the invoice", "la " * (number % 7)) for number in range(11)]
@@ -149,7 +149,7 @@ async def test_very_many_pairs_are_run_in_chunks(scorers: TinyScorers, stack, mo
 
     np.testing.assert_array_equal(chunked.values, at_once.values)
     assert 7 == model.engine.inputs  # equal pairs once, in whichever chunk
-    monkeypatch.setattr("backend.lanes.inference._CHUNK_INPUTS", 4)
+    monkeypatch.setattr("backend.lanes.inference.CHUNK_INPUTS", 4)
     with pytest.raises(TooLarge, match=r"documents\[9\] tokens"):
         await service.logits(model, [*pairs[:9], ("la", "de " * 99)], NOW, cut="none", param="documents")
 

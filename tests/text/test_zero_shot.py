@@ -220,7 +220,7 @@ async def test_a_model_is_measured_once(build, tmp_path):
 @pytest.mark.parametrize("at_once", [1, 7, 2048])
 async def test_prompts_are_embedded_in_chunks(build, tmp_path, monkeypatch, at_once):
     """A thousand labels of several names each are tens of thousands of prompts; each label keeps its own."""
-    monkeypatch.setattr("backend.lanes.inference._CHUNK_INPUTS", at_once)
+    monkeypatch.setattr("backend.lanes.inference.CHUNK_INPUTS", at_once)
     setup = build_classification(build(VectorEngine(budget=8192)), tmp_path)
 
     [row] = (await setup.service.classify(["la"], labels=["science/technology", "travel", "a and b or c"])).rows

@@ -169,7 +169,7 @@ async def test_closing_beside_a_collector_that_hangs(
     received: Collector, tracer: OtlpTracer, monkeypatch: pytest.MonkeyPatch
 ):
     """The process ends without it."""
-    monkeypatch.setattr("backend.tracing.otlp._LAST_SEND_S", 0.05)
+    monkeypatch.setattr("backend.tracing.otlp.LAST_SEND_S", 0.05)
     received.hold = threading.Event()
     tracer.start("one", "server").end()
     await tracer.close()

@@ -33,7 +33,7 @@ FLAGS_OF_GUIDES = {
 
 def known_flags() -> set[str]:
     """The flags of the command line, but for the parser's own help."""
-    return {name for action in make_parser()._actions for name in action.option_strings} - {"-h", "--help"}
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", make_parser().format_help())) - {"--help"}
 
 
 @pytest.fixture(autouse=True)

@@ -320,7 +320,7 @@ class FieldsRequest(WireRequest):
 
 
 Result = TypeVar("Result")
-_INLINE_CHARS = 3_000  # a page: about a millisecond's work; a megabyte of one word has 2,000 chunks with vectors
+INLINE_CHARS = 3_000  # a page: about a millisecond's work; a megabyte of one word has 2,000 chunks with vectors
 
 
 async def formatted_document(
@@ -348,7 +348,7 @@ async def formatted_document(
 
 async def run_off_loop(document: Document, write: Callable[[], Result]) -> Result:
     """Call ``write`` here where the document is short, in a thread where it would block the event loop."""
-    return await offload(write, document.characters, _INLINE_CHARS)
+    return await offload(write, document.characters, INLINE_CHARS)
 
 
 def accept_header(request: Request) -> str | None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 # NVIDIA, "CUDA GPUs" (compute capability by product) and the CUDA programming guide's table of features.
-_NAMES: dict[tuple[int, int], str] = {
+NAMES: dict[tuple[int, int], str] = {
     (3, 0): "Kepler",
     (3, 2): "Kepler",  # Tegra K1
     (3, 5): "Kepler",
@@ -60,7 +60,7 @@ def architecture(capability: tuple[int, int]) -> Architecture:
         return Architecture("not a CUDA architecture", "", bf16=False, fp16=False, tf32=False, fp8=False)
     sm = f"sm_{capability[0]}{capability[1]}"
     return Architecture(
-        name=_NAMES.get(capability, f"{sm} (newer than this table)"),
+        name=NAMES.get(capability, f"{sm} (newer than this table)"),
         sm=sm,
         bf16=capability >= (8, 0),
         fp16=capability >= (7, 0),

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _XID_EVENTS_MAX = 64  # events handled per sample; the others stay queued for the next one
 _RETRY_S = 30.0  # between two attempts to restart NVML: on WSL2 every start leaks driver memory (WSL#12756)
-_START_FAULTS = {
+START_FAULTS = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the NVIDIA driver's library (NVML) is not installed here; a container "
     "needs --gpus all and the NVIDIA container toolkit",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed, but its kernel module is not loaded",
@@ -108,7 +108,7 @@ class Nvml:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            self._start_fault = _START_FAULTS.get(error.value, f"the NVIDIA driver does not answer: {error}")
+            self._start_fault = START_FAULTS.get(error.value, f"the NVIDIA driver does not answer: {error}")
             raise GPULost(self._start_fault) from error
         self._is_open, self._start_fault = True, ""
 

@@ -177,7 +177,7 @@ def dry_run(
         tensors = [*model.parameters(), *model.buffers()]
         storages = {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}
         peaks = {
-            (length, count): _peak_bytes(partial(run, model, make_inputs(count, length)), tensors)
+            (length, count): peak_bytes(partial(run, model, make_inputs(count, length)), tensors)
             for length, count in shapes
         }
     return sum(storage.nbytes() for storage in storages.values()), peaks  # tied weights share one storage
@@ -198,9 +198,9 @@ def predict_peak_bytes(model: nn.Module, make: MakeInputs, count: int, mode: Mod
             named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
             weights: dict[str, Tensor] = {name: fake.from_tensor(tensor) for name, tensor in named}
             fake_model = partial(_functional, model, weights)
-            return _peak_bytes(lambda: run(fake_model, make(count)), weights.values())
+            return peak_bytes(lambda: run(fake_model, make(count)), weights.values())
     except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException):
-        return _peak_bytes(lambda: run(model, make(count)), [*model.parameters(), *model.buffers()])
+        return peak_bytes(lambda: run(model, make(count)), [*model.parameters(), *model.buffers()])
     finally:
         torch.backends.mha.set_fastpath_enabled(value=fused)
 
@@ -226,7 +226,7 @@ def _functional(model: nn.Module, weights: dict[str, Tensor], /, *args: Any, **n
     return functional_call(model, weights, args, named)
 
 
-def _peak_bytes(step: Callable[[], object], weights: Iterable[Tensor]) -> int:
+def peak_bytes(step: Callable[[], object], weights: Iterable[Tensor]) -> int:
     tracker, storages = StoragePeak(), [tensor.untyped_storage() for tensor in weights]
     tracker.ignore(storages)
     with tracker:

@@ -73,7 +73,7 @@ _OURS = "store_id = $1 AND file_id = $2 AND claim_token = $3 AND status = 'in_pr
 # Chunk ids are the file's key, which is never used again, and the index: no counter that replicas would wait for.
 _CHUNK_BITS = 20
 # File by file in the order of their keys, as the sort is of one file at a time: it ends with the batch.
-_UNEMBEDDED = f"""
+UNEMBEDDED = f"""
 SELECT c.id, c.text
 FROM (
     SELECT key FROM store_files WHERE store_id = $1 AND chunks > 0 AND key >= $4::bigint >> {_CHUNK_BITS} ORDER BY key
@@ -156,7 +156,7 @@ class PostgresIndexing(SearchStorage):
             query = "DELETE FROM vectors WHERE store = $1 AND encoder <> ALL($2)"
             await connection.execute(query, store["key"], kept)
             # A file that was indexed for another change of encoder has vectors of that one alone.
-            is_complete = await connection.fetchrow(_UNEMBEDDED, store_id, encoder.fingerprint, 1, 0) is None
+            is_complete = await connection.fetchrow(UNEMBEDDED, store_id, encoder.fingerprint, 1, 0) is None
             following = None if coming == store["encoder"] and is_complete else coming
             await connection.execute("UPDATE stores SET next_encoder = $2 WHERE key = $1", store["key"], following)
             return True
@@ -164,7 +164,7 @@ class PostgresIndexing(SearchStorage):
     async def unembedded(
         self, store_id: str, encoder: EncoderIdentity, limit: int, *, behind: int = 0
     ) -> list[tuple[int, str]]:
-        rows = await self._postgres.fetch(_UNEMBEDDED, store_id, encoder.fingerprint, limit, behind)
+        rows = await self._postgres.fetch(UNEMBEDDED, store_id, encoder.fingerprint, limit, behind)
         return [(row[0], row[1]) for row in rows]
 
     async def put_vectors(
@@ -192,7 +192,7 @@ class PostgresIndexing(SearchStorage):
         async with self._postgres.transaction() as connection:
             store = await connection.fetchrow(_STORE_FOR_UPDATE, store_id)
             key = await encoder_key(connection, encoder)
-            if store is None or await connection.fetchrow(_UNEMBEDDED, store_id, encoder.fingerprint, 1, 0) is not None:
+            if store is None or await connection.fetchrow(UNEMBEDDED, store_id, encoder.fingerprint, 1, 0) is not None:
                 return False
             await connection.execute(
                 "UPDATE stores SET encoder = $2, next_encoder = NULL WHERE key = $1", store["key"], key

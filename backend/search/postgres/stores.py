@@ -72,7 +72,7 @@ _LOCK_REPLACED = """
 SELECT key FROM store_files WHERE (store_id, file_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 ORDER BY key FOR UPDATE
 """
-_SLICE_ROWS = 1000
+SLICE_ROWS = 1000
 # Of one file that no other replica is at; others write between two slices.
 _SWEPT_FILE = "SELECT file FROM pending_deletes ORDER BY file LIMIT 1 FOR UPDATE SKIP LOCKED"
 _SWEEP = "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE file = $1 LIMIT $2))"
@@ -129,7 +129,7 @@ class PostgresStores(SearchStorage):
                 )
                 return False
             for table in ("chunks", "vectors", "postings"):
-                if await connection.execute(_SWEEP.format(table), file, _SLICE_ROWS) == f"DELETE {_SLICE_ROWS}":
+                if await connection.execute(_SWEEP.format(table), file, SLICE_ROWS) == f"DELETE {SLICE_ROWS}":
                     return True
             await connection.execute("DELETE FROM pending_deletes WHERE file = $1", file)
             return True

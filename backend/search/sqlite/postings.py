@@ -27,7 +27,7 @@ from backend.search.sqlite.faults import Repairable
 
 LAST_CHARACTER = "\U0010ffff"
 FRESH_CHUNKS = 4096  # counted when a search reads them first, some 0.2 s
-_FAN_IN = 8  # segments of new chunks that become one
+FAN_IN = 8  # segments of new chunks that become one
 _MOST_TIMES = 2**16 - 1
 _REBUILDING = ""  # in place of a version
 _CHECKSUM_BYTES = 4
@@ -104,7 +104,7 @@ def merge_added(connection: sqlite3.Connection, store: int) -> bool:
         return False
     _merge_fresh(connection, store)
     small = [segment for segment in segments_of(connection, store) if segment.level == 0]
-    if len(small) >= _FAN_IN:
+    if len(small) >= FAN_IN:
         _merge(connection, store, small, level=1)
     _count_merge(connection, store)
     return True

@@ -153,10 +153,10 @@ def test_a_refused_request(facts, wanted, anchor):
     assert finding is diagnosis.findings[-1]
 
 
-@pytest.mark.parametrize("why", nvml._START_FAULTS.values())
+@pytest.mark.parametrize("why", nvml.START_FAULTS.values())
 def test_a_driver_that_does_not_answer(why):
     """A missing driver is ok; a broken one is a warning."""
-    absent = why == nvml._START_FAULTS[nvml.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND]
+    absent = why == nvml.START_FAULTS[nvml.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND]
     finding = last(check(replace(CPU, driver=Driver(fault=why))), "driver")
 
     assert absent is (finding.status is Status.OK)

@@ -165,7 +165,7 @@ def test_predicted_peak_equals_the_real_one(mode: trial_run.Mode):
     unchanged = same(before, state(model))
     run = trial_run.forward_backward if mode == "training" else torch.no_grad()(trial_run.call_model)
     weights = [*model.parameters(), *model.buffers()]
-    real = [trial_run._peak_bytes(lambda: run(model, make(count)), weights) for count in (2, 64)]  # noqa: B023
+    real = [trial_run.peak_bytes(lambda: run(model, make(count)), weights) for count in (2, 64)]  # noqa: B023
 
     assert unchanged
     assert 0 < predicted[0] < predicted[1]

@@ -73,7 +73,7 @@ async def test_a_large_file_is_removed_in_slices(
     storage: PostgresSearchStorage, other: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ):
     """A deletion waits for none of its chunks, nobody finds them from then on, and others write between two slices."""
-    monkeypatch.setattr(stores, "_SLICE_ROWS", 10)
+    monkeypatch.setattr(stores, "SLICE_ROWS", 10)
     await storage.add_store(new_store())
     await add_indexed(storage, "file-1", [f"alpha {n}" for n in range(35)])
     await add_indexed(storage, "file-2", ["alpha"])

@@ -24,9 +24,7 @@ async def test_a_batch_reads_no_more_than_itself(
     await connection.execute("SET search_path TO financia")
     await connection.execute("ANALYZE")
     arguments = ("vs_1", OTHER_ENCODER.fingerprint, 50, middle[-1][0])
-    (plan,) = json.loads(
-        await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {indexing._UNEMBEDDED}", *arguments)
-    )
+    (plan,) = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {indexing.UNEMBEDDED}", *arguments))
     await connection.close()
 
     assert 50 == len(await storage.unembedded("vs_1", OTHER_ENCODER, 50, behind=middle[-1][0]))

@@ -66,7 +66,7 @@ class TestSegments:
     @pytest.fixture(autouse=True)
     def _small_segments(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(postings, "FRESH_CHUNKS", 3)
-        monkeypatch.setattr(postings, "_FAN_IN", 2)
+        monkeypatch.setattr(postings, "FAN_IN", 2)
 
     async def test_matching_equals_brute_force(self, storage: SqliteStorage, reopen: Reopen):
         """While segments are made, joined, and made anew without removed chunks."""
