@@ -18,7 +18,7 @@ from backend.search.postgres import schema
 from backend.search.postgres.connections import ConnectionLimits
 from backend.search.postgres.storage import PostgresSearchStorage
 from backend.search.records import KeywordQuery, ListRange
-from tests.fakes import ManualClock
+from tests.fakes import TEST_TIMEOUT_S, ManualClock
 from tests.search.postgres.server import PASSWORD, PASSWORD_IN_URL, PostgresProxy, PostgresServer
 from tests.search.samples import ENCODER, LEASE_S, add_indexed, current, indexed, store_file, unit_vectors, upload
 from tests.search.samples import vector_store as new_store
@@ -161,6 +161,29 @@ async def test_tables_of_the_first_release(
 
     assert 1 == len(await storage.matching(await current(storage), KeywordQuery(("alpha",)), None, 10))
     assert len(schema._MIGRATIONS) == await connection.fetchval("SELECT version FROM schema_version")
+    await connection.close()
+
+
+async def test_deleted_rows_are_vacuumed_soon(start_postgres: Callable[..., PostgresServer]):
+    """A server waits by default until a fifth of a table is dead, two million of ten million postings: here 1 %."""
+    server = start_postgres()
+    url = await server.create_database("vacuumed")
+    connection = await server.connect("vacuumed")
+    await connection.execute("ALTER SYSTEM SET autovacuum_naptime = '1s'")
+    await connection.execute("SELECT pg_reload_conf()")
+    async with opened(url, ConnectionLimits()):
+        await connection.execute(
+            "INSERT INTO financia.postings SELECT i % 100, 1, 'term' || i, 'x' FROM generate_series(1, 20000) i"
+        )
+        await connection.execute("SELECT pg_stat_force_next_flush()")  # else the inserts are told of after it
+        await connection.execute("VACUUM ANALYZE financia.postings")
+        await connection.execute("DELETE FROM financia.postings WHERE file < 10")
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            while await connection.fetchval(  # noqa: ASYNC110 - the server's own processes do it
+                "SELECT n_tup_del = 0 OR n_dead_tup > 0 FROM pg_stat_all_tables "
+                "WHERE relid = 'financia.postings'::regclass"
+            ):
+                await asyncio.sleep(0.2)
     await connection.close()
 
 
