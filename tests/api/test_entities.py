@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -10,8 +12,12 @@ import pytest
 from backend.api.dependencies import ApiLimits
 from backend.api.routes import entities
 from backend.api.routes.entities import EntitiesAnswer
+from backend.text.entities import EntityResult, TextEntities
+from backend.text.entity_merge import Entity
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services
+from tests.api.text_fakes import TIMING, FakeEntities
+from tests.fakes import longest_step_s
 
 URL = "/v1/entities"
 JUAN = {
@@ -110,3 +116,19 @@ async def test_the_example_is_a_valid_answer() -> None:
     require_schema(EntitiesAnswer, example)
     for entity in example["data"][0]["entities"]:
         assert entity["text"] == text[entity["start"] : entity["end"]]
+
+
+class ManyEntities(FakeEntities):
+    """Finds 300,000, at once."""
+
+    found = TextEntities((Entity("PER", "Juan", 0, 4, 0.25, "model"),) * 300_000, 1.0, 1, ())
+
+    async def find(self, texts: Sequence[str], **_options: Any) -> EntityResult:
+        return EntityResult((self.found,) * len(texts), "tiny/ner", TIMING)
+
+
+@pytest.mark.parametrize("services", [replace(fake_services(), entities=ManyEntities())], ids=["many"])
+@pytest.mark.parametrize(("path", "field"), [(URL, "input"), ("/ner", "text"), ("/hf/token-classification", "inputs")])
+async def test_others_run_while_many_are_written(client: httpx.AsyncClient, path: str, field: str) -> None:
+    """A megabyte of amounts has 330,000: for Weaviate's client they were written on the event loop, in 0.33 s."""
+    assert await longest_step_s(client.post(path, json={field: "Juan"})) < 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import json_response
+from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.request_fields import Labels, Sentence, TextInputs, WireRequest, check_labels, check_limits
 from backend.api.routes.audio import TranscriptionForm, transcribed
@@ -23,6 +24,7 @@ from backend.summaries.records import SummaryOptions
 from backend.summaries.service import SummaryService
 from backend.text.classification import ClassificationService
 from backend.text.entities import EntityService
+from backend.text.entity_merge import Entity
 
 _entities_of: Handle[EntityService] = Handle("entities")
 _classification_of: Handle[ClassificationService] = Handle("classification")
@@ -99,20 +101,22 @@ async def token_classification(request: Request) -> Response:
     characters = check_limits(body.inputs, limits_of(request), "inputs")
     call = partial(_entities_of(request).find, body.inputs)
     result = await call_service_timed(request, call, characters=characters)
-    rows: list[list[EntityGroup]] = [
-        [
-            {
-                "entity_group": entity.type,
-                "score": entity.score,
-                "word": entity.text,
-                "start": entity.start,
-                "end": entity.end,
-            }
-            for entity in row.entities
-        ]
-        for row in result.rows
+    rows = [row.entities for row in result.rows]
+    answer = partial(_entity_groups, rows[0]) if len(rows) == 1 else lambda: [_entity_groups(row) for row in rows]
+    return await written_json(answer, sum(map(len, rows)))
+
+
+def _entity_groups(entities: Iterable[Entity]) -> list[EntityGroup]:
+    return [
+        {
+            "entity_group": entity.type,
+            "score": entity.score,
+            "word": entity.text,
+            "start": entity.start,
+            "end": entity.end,
+        }
+        for entity in entities
     ]
-    return json_response(rows if len(rows) > 1 else rows[0])
 
 
 async def zero_shot_classification(request: Request) -> Response:

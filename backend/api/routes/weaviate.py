@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import JsonPieces, json_response
+from backend.api.json_answers import JsonPieces, json_response, written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import Sentence, WireRequest, check_limits
 from backend.api.routes.embeddings import INPUT_TYPES, embed, encoded_vectors
@@ -23,6 +24,7 @@ from backend.serving.catalog import Catalog
 from backend.serving.health import HealthService
 from backend.text.embeddings import EmbedOptions
 from backend.text.entities import EntityService
+from backend.text.entity_merge import Entity
 
 _entities_of: Handle[EntityService] = Handle("entities")
 _catalog_of: Handle[Catalog] = Handle("catalog")
@@ -40,7 +42,8 @@ class VectorsRequest(WireRequest):
 
     def options(self) -> EmbedOptions:
         """The options of the embedding service."""
-        return EmbedOptions(prompts=_PROMPTS.get(str((self.config or {}).get("task_type")), ()))
+        task = (self.config or {}).get("task_type")
+        return EmbedOptions(prompts=_PROMPTS.get(task, ()) if isinstance(task, str) else ())
 
 
 class VectorAnswer(TypedDict):
@@ -90,7 +93,11 @@ async def find_entities(request: Request) -> Response:
     characters = check_limits([body.text], limits_of(request), "text")
     call = partial(_entities_of(request).find, [body.text])
     [row] = (await call_service_timed(request, call, characters=characters)).rows
-    tokens: list[NerToken] = [
+    return await written_json(lambda: NerAnswer(text=body.text, tokens=_ner_tokens(row.entities)), len(row.entities))
+
+
+def _ner_tokens(entities: Iterable[Entity]) -> list[NerToken]:
+    return [
         {
             "entity": entity.type,
             "word": entity.text,
@@ -99,9 +106,8 @@ async def find_entities(request: Request) -> Response:
             "startPosition": entity.start,
             "endPosition": entity.end,
         }
-        for entity in row.entities
+        for entity in entities
     ]
-    return json_response(NerAnswer(text=body.text, tokens=tokens))
 
 
 async def meta(request: Request) -> Response:
