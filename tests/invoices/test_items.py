@@ -63,6 +63,45 @@ def test_reads_quantities_before_descriptions():
     ]
 
 
+def test_reads_texts_right_of_their_amounts():
+    """A figure that touches a text is a quantity where the text begins in its own column; headings name no line."""
+    assert rows("""
+        Importe      IVA     Precio     Cant.          Artículo                               Ref.
+
+        Albarán 20391 · 02/09/2025
+          80,64      4        13,44               6    Barra precocida 250 g, caja 42 uds.    PX014
+          49,80      10       24,90               2    Croissant mantequilla, caja 60         BL102
+
+                                                       Base imponible      130,44
+    """) == [
+        {
+            "Description": "Barra precocida 250 g, caja 42 uds.", "ProductCode": "PX014", "Quantity": "6",
+            "UnitPrice": "13.44", "TaxRate": "4", "Amount": "80.64",
+        },
+        {
+            "Description": "Croissant mantequilla, caja 60", "ProductCode": "BL102", "Quantity": "2",
+            "UnitPrice": "24.90", "TaxRate": "10", "Amount": "49.80",
+        },
+    ]  # fmt: skip
+
+
+def test_the_column_that_says_most_names_the_lines():
+    """Not the one next to the amounts."""
+    assert short("""
+        DÍA        MATRÍCULA      RECORRIDO                                KG DOCUMENTO                 EUROS
+        03/03      4471 KLD       Vila-real - Lyon (FR)                    24.310 CMR 118842         1.180,00
+        14/03      4471 KLD       Perpignan (FR) - Sagunto, retorno        11.200 CMR 55120            410,00
+        21/03      4471 KLD       Nules - Madrid Mercamadrid               22.740 CP 3390              495,00
+
+                                                                            BASE                     2.085,00
+                                                                            IVA 21%                    437,85
+    """) == [
+        ("Vila-real - Lyon (FR)", "", "", "1180.00"),
+        ("Perpignan (FR) - Sagunto, retorno", "", "", "410.00"),
+        ("Nules - Madrid Mercamadrid", "", "", "495.00"),
+    ]
+
+
 def test_reads_headers_over_two_rows():
     """ "Precio" over "unitario" is one label."""
     assert short("""

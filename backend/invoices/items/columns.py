@@ -20,6 +20,7 @@ _MOST_COLUMNS = 14
 _LONG_NUMBER = 4  # digits
 _FAR = 4.0  # line heights between a number and its column's label, at most
 _FAR_JOINED = 1.2  # of a number that touches text: it may belong to the text
+_SAME_LEFT = 0.3  # line heights
 _LEAST_LABELLED = 0.4  # of the cells of a header: others may stand beside it
 _TEXT_KINDS = frozenset({"Description"})
 _NAMING = frozenset({"Description", "Thing", "ProductCode"})
@@ -249,7 +250,7 @@ def match_numbers(pieces: Sequence[Piece], header: Header) -> dict[int, int]:
     best: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())] * (len(columns) + 1)
     for index in numbers:
         piece = pieces[index]
-        skip = _FAR_JOINED if piece.joined else _FAR
+        skip = _FAR_JOINED if piece.joined and not _is_before_text(pieces, index, header) else _FAR
         row = [(best[0][0] + skip, best[0][1])]
         for place, column in enumerate(columns):
             options = [(best[place + 1][0] + skip, best[place + 1][1]), row[place]]
@@ -259,6 +260,12 @@ def match_numbers(pieces: Sequence[Piece], header: Header) -> dict[int, int]:
             row.append(min(options, key=lambda option: option[0]))
         best = row
     return dict(best[-1][1])
+
+
+def _is_before_text(pieces: Sequence[Piece], index: int, header: Header) -> bool:
+    """Whether the text that a number touches begins where the descriptions do: it is not the number's."""
+    text, column = pieces[index + 1 : index + 2], header.column("Description")
+    return bool(text) and column is not None and abs(text[0].left - column.label.left) <= _SAME_LEFT * header.height
 
 
 def _distance(piece: Piece, column: Column, height: float) -> float:

@@ -352,9 +352,8 @@ def _with_texts(line: Line, row: PieceRow, header: Header, matched: dict[int, in
     """The line with its description, code and unit."""
     description: list[Word] = []
     code, unit = line.code, _glued_unit(line)
-    amount_left = min(word.box.left for word in line.amount.words)
     for index, piece in enumerate(row.pieces):
-        if index in matched or piece.words[0].box.left > amount_left or not _says_something(piece):
+        if index in matched or (_is_right(piece, line) and not _is_text_last(header)) or not _says_something(piece):
             continue
         column = _text_column(piece, header)
         if piece.number is not None and not piece.joined:
@@ -369,6 +368,17 @@ def _with_texts(line: Line, row: PieceRow, header: Header, matched: dict[int, in
     if not code and len(description) > 1 and _is_code(row, description[0], header):
         code, description = (description[0],), description[1:]
     return replace(line, description=tuple(description), code=code, unit=unit)
+
+
+def _is_right(piece: Piece, line: Line) -> bool:
+    """Whether a text stands right of the amount: a remark, or another table's."""
+    return piece.words[0].box.left > min(word.box.left for word in line.amount.words)
+
+
+def _is_text_last(header: Header) -> bool:
+    """Whether descriptions stand right of the amounts."""
+    kinds = header.kinds
+    return "Description" in kinds and "Amount" in kinds and kinds.index("Amount") < kinds.index("Description")
 
 
 def _glued_unit(line: Line) -> tuple[Word, ...]:
