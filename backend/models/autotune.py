@@ -7,6 +7,7 @@ On a CPU a model serves at once, by what is known of processors of its kind, and
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -39,7 +40,6 @@ from backend.models.runtimes import (
     ModelDoesNotFit,
     Precision,
     Runtime,
-    adds_int8_exactly,
     candidates,
     fallback,
     fastest_known,
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 _CPU_BUDGETS, _GPU_BUDGETS = (512, 256, 1024), (16384, 4096, 8192, 32768)  # the candidates are compared at the first
 _STATIC_BUDGET = 8192  # 8 MB of rows in float32
 _GPU_BATCHES = 8  # full ones at least, that a speed is measured on
-_MEASUREMENT = 2  # of accelerators and of processors without exact int8; another number measures again
+_MEASUREMENT = 3  # another number measures again
 _WORTH_IT = 1.05  # a larger budget must be this much faster: it costs latency
 
 
@@ -207,8 +207,7 @@ class Selector:
         machine = (facts.cpu_name, facts.cpu_flags, cards, facts.driver.version)
         place = (self._placement.device, self._placement.lanes, self._placement.threads)
         parts = {"model": model, "wish": asdict(request), "machine": machine, "place": place, "versions": versions()}
-        as_ever = self._on_cpu and adds_int8_exactly(facts.cpu_flags)
-        return fingerprint(parts if as_ever else {**parts, "measurement": _MEASUREMENT})
+        return fingerprint({**parts, "measurement": _MEASUREMENT})
 
     @property
     def _on_cpu(self) -> bool:
@@ -247,7 +246,13 @@ class Selector:
         place = self._placement
         batches = 0 if self._on_cpu else _GPU_BATCHES
         return EncoderBenchmark(
-            ids, lanes=place.lanes, budget=budget, depth=place.depth, budgets_at_least=batches, quiet=self._quiet
+            ids,
+            lanes=place.lanes,
+            budget=budget,
+            depth=place.depth,
+            budgets_at_least=batches,
+            quiet=self._quiet,
+            clock=(lambda: time.process_time() / place.lanes) if self._on_cpu else time.perf_counter,
         )
 
     def _measure_all(

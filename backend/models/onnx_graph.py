@@ -154,13 +154,17 @@ class _Graph:
         return self.operator("Add", [product, self.constant(linear.bias)])
 
     def _float_product(self, hidden: str, weight: NDArray[np.float32]) -> str:
-        return self.operator("MatMul", [hidden, self.constant(weight.T)])
+        return self.operator("MatMul", [hidden, self._transposed(self.constant(weight))])
+
+    def _transposed(self, weight: str) -> str:
+        # By an operator: of a matrix that is stored transposed OpenVINO keeps a second copy (83 MB of twelve layers).
+        return self.operator("Transpose", [weight], perm=[1, 0])
 
     def _compressed_product(self, hidden: str, weight: NDArray[np.float32]) -> str:
         quantized, scale = quantize_weight(weight)
         unpacked = self.operator("Cast", [self.constant(quantized, np.int8)], to=TensorProto.FLOAT)
         unpacked = self.operator("Mul", [unpacked, self.constant(scale[:, None])])
-        return self.operator("MatMul", [hidden, self.operator("Transpose", [unpacked], perm=[1, 0])])
+        return self.operator("MatMul", [hidden, self._transposed(unpacked)])
 
     def _row_int8_product(self, hidden: str, weight: NDArray[np.float32]) -> str:
         largest = _PAIR_SAFE_MAX if self._arithmetic is Arithmetic.ROW_INT7 else _QUANTIZED_MAX

@@ -13,6 +13,7 @@ from typing import Any
 import openvino
 
 from backend.device.facts.amx import flags_beyond_limit
+from backend.device.facts.host import cpu
 from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors, pack, pool
 from backend.models.onnx_encoder import extra_inputs, graph_inputs
 from backend.models.onnx_graph import Arithmetic, build
@@ -25,6 +26,8 @@ from backend.models.weights import load_weights
 # bf16 activations (processors with AMX), up to 4 rows run in another kernel than more of them (docs/engine.md).
 _ROW_MULTIPLE = 4
 _MIN_ROWS = 8
+# A tile of AMX has 16 rows: rounded to it a lone text costs the same, and batches need a quarter of the kernels.
+_TILE_ROWS = 16
 _LENGTH_MULTIPLE = 16
 _KERNELS_KEPT = 512
 # Input channels that share one scale when int8 quantises a token. Against the whole width of 384 it halves what int8
@@ -56,6 +59,8 @@ class OpenVinoEncoder:
             model = core.read_model(io.BytesIO(graph))
             bf16 = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
             options = _arithmetic(dtype, spec.shape, bf16=bf16)
+            in_tiles = options["INFERENCE_PRECISION_HINT"] == "bf16" and "amx_bf16" in cpu()[1]
+            self._row_multiple = _TILE_ROWS if in_tiles else _ROW_MULTIPLE
             self._narrow = _Requests(core.compile_model(model, "CPU", options | _threads(lanes, lanes * threads)))
             self._wide = _Requests(core.compile_model(model, "CPU", options | _threads(1, lanes * threads)))
         self._words, self._extras = weights.words, extra_inputs(weights)
@@ -64,7 +69,7 @@ class OpenVinoEncoder:
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack, with rows and lengths rounded up."""
-        return pack(ids, row_multiple=_ROW_MULTIPLE, rows_at_least=_MIN_ROWS, length_multiple=_LENGTH_MULTIPLE)
+        return pack(ids, row_multiple=self._row_multiple, rows_at_least=_MIN_ROWS, length_multiple=_LENGTH_MULTIPLE)
 
     def forward(self, batch: TokenBatch) -> Vectors:
         """(rows, width); a view that the same thread's next call overwrites."""

@@ -57,7 +57,7 @@ _CPU_TORCH = (Candidate("torch", "bf16"), Candidate("torch", "fp32"))
 # By kind of processor what was the fastest faithful one for the bundled models, the next best after it: the first kind
 # whose flags a processor has. Of others, ARM among them, nothing was measured: they begin with float32.
 _FASTEST_KNOWN: tuple[tuple[str, frozenset[str], tuple[Candidate, ...]], ...] = (
-    ("AMX", frozenset({"amx_int8", "amx_bf16"}), (Candidate("openvino", "int8"), Candidate("openvino", "bf16"))),
+    ("AMX", frozenset({"amx_int8", "amx_bf16"}), (Candidate("openvino", "bf16"), Candidate("openvino", "int8"))),
     ("AVX-512 and VNNI", frozenset({"avx512_vnni"}), (Candidate("openvino", "int8"), Candidate("onnx", "int8"))),
     ("AVX2", frozenset({"avx2"}), (Candidate("onnx", "int7"), Candidate("openvino", "fp32"))),
 )

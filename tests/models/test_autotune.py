@@ -588,7 +588,7 @@ def first_start(models: FakeModels, file: Path) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        pytest.param(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"), "openvino int8", id="amx"),
+        pytest.param(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"), "openvino bf16", id="amx"),
         pytest.param(("avx2", "avx512_vnni"), "openvino int8", id="avx512-vnni"),
         pytest.param(("avx2",), "onnx int7", id="avx2"),
         pytest.param(("asimddp", "i8mm"), "openvino fp32", id="arm-never-measured"),
@@ -638,6 +638,19 @@ def test_what_is_measured_serves_at_the_next_start(models, first_start, select):
     _, choice = first_start()
 
     assert ("openvino bf16", False) == (str(choice.candidate), choice.is_provisional)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", 3.0), ("cuda:0", 50.0)])
+def test_speeds_on_a_cpu_are_of_its_processor_time(monkeypatch, models, select, device, expected):
+    """A busy neighbour made int8 faster than bfloat16 where it takes 1.3 times as long; a card is waited for."""
+    clocks: list[float] = []
+    monkeypatch.setattr(EncoderBenchmark, "speed", lambda self, encoder, budget=None: clocks.append(self._clock()) or 1)
+    monkeypatch.setattr(autotune.time, "process_time", lambda: 6.0)
+    monkeypatch.setattr(autotune.time, "perf_counter", lambda: 50.0)
+    models.has("torch fp32", 1.0)
+    select(place=placement(device=device, lanes=2))
+
+    assert {expected} == set(clocks)
 
 
 def test_a_speed_that_was_disturbed_is_measured_again(monkeypatch):

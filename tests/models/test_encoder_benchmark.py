@@ -189,6 +189,20 @@ def test_speed_never_uses_more_threads_than_lanes(monkeypatch, lanes):
     assert 1 <= encoder.most_inside <= lanes
 
 
+def test_a_speed_is_of_the_given_clock():
+    """Other processes lengthen a window, and not the seconds that it is measured in: 8 tokens a hundredth of one."""
+    encoder, now = CountingEncoder(), [0.0]
+    forward = encoder.forward
+
+    def run(batch):
+        now[0] += 0.01
+        return forward(batch)
+
+    encoder.forward = run
+
+    assert 800 == pytest.approx(EncoderBenchmark(texts([8]), lanes=1, budget=8, clock=lambda: now[0]).speed(encoder))
+
+
 def test_speed_on_an_accelerator_fills_its_batches(monkeypatch):
     """A probe of 30 tokens is repeated to eight budgets of 64: batches are full, in no order of length."""
     monkeypatch.setattr(encoder_benchmark, "WINDOW_S", 0.0)
