@@ -11,6 +11,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from backend.device.facts.amx import LIMIT_VARIABLE
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Instruction sets that decide how fast an encoder runs on a CPU.
@@ -53,6 +55,7 @@ def machine() -> dict[str, object]:
         "cpu": cpuinfo.get("model name") or platform.processor() or platform.machine(),
         "cpu_family_model": f"{cpuinfo.get('cpu family', '?')}/{cpuinfo.get('model', '?')}",
         "cpu_flags": sorted(flags & _FLAGS),
+        "cpu_limit": os.environ.get(LIMIT_VARIABLE, ""),  # a smaller processor is simulated
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": platform.platform(),

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from backend.models.runtimes import fastest_known
 from benchmarks.fields_tables import fields_section
@@ -133,6 +134,12 @@ def _peer_rows(result: Result) -> list[list[str]]:
     return [*rows, _ratios(result)] if OURS in _peers(result) and len(_peers(result)) > 1 else rows
 
 
+def _processor(machine: Mapping[str, Any]) -> str:
+    kind, limit = fastest_known(machine["cpu_flags"])[0] or "other", machine.get("cpu_limit")
+    name = f"{machine['cpu']}, family {machine['cpu_family_model']}"
+    return f"{limit} simulated on {kind} ({name})" if limit else f"{kind} ({name})"
+
+
 def _processor_rows(results: Sequence[Result]) -> list[list[str]]:
     encoders = ("the default", "`bundled-fast`")
     rates = [f"{encoder}, {load}" for encoder in encoders for load in ("1 x 32", "32 x 4")]
@@ -142,9 +149,7 @@ def _processor_rows(results: Sequence[Result]) -> list[list[str]]:
         ours = [_rate(result["summary"].get(peer, {}).get(load)) for peer in (OURS, "ours-fast") for load in _CLOSED]
         best = " and ".join(f"{_best_of_others(result, load):,.0f}/s" for load in _CLOSED)
         _, one, batch, p50, *_ = _ratios(result)
-        kind = fastest_known(machine["cpu_flags"])[0] or "other"
-        name = f"{kind} ({machine['cpu']}, family {machine['cpu_family_model']})"
-        rows.append([name, str(result["started"])[:10], *ours, best, f"{one} and {batch}", p50])
+        rows.append([_processor(machine), str(result["started"])[:10], *ours, best, f"{one} and {batch}", p50])
     return rows
 
 
