@@ -94,6 +94,7 @@ def test_a_misread_tax_number_keeps_its_value_and_offers_a_repair() -> None:
     [
         ("MPH BOOKSTORES\nSDN BHD", "MPH BOOKSTORES SDN BHD"),
         ("Suministros Industriales y\nNavales del Sur, S.L.", "Suministros Industriales y Navales del Sur, S.L."),
+        ("Suministros Alborada,\nS.L.", "Suministros Alborada, S.L."),
         ("GARDENIA BAKERIES (KL) SDN BHD (139386 X)", "GARDENIA BAKERIES (KL) SDN BHD"),
         ("KIKU JAPANESE RESTAURANT\nTK DIVISION KITCHEN SDN BHD", "TK DIVISION KITCHEN SDN BHD"),
         ("Amazon Web Services Invoice", "Amazon Web Services"),

@@ -414,8 +414,13 @@ def _field(name: str, found: Found, page: PageRows) -> Field:
             name, tax_id.value, words, page, score=found.score, why=found.why, valid=tax_id.valid, repair=repair
         )
     texts = [piece.text for piece in found.pieces]
-    value = clean_name(" ".join(texts)) if name.endswith("Name") else _without_full_stop(", ".join(texts))
+    value = clean_name(_on_one_line(found.pieces)) if name.endswith("Name") else _without_full_stop(", ".join(texts))
     return printed_field(name, value, words, page, score=found.score, why=found.why)
+
+
+def _on_one_line(pieces: Sequence[Piece]) -> str:
+    """A name of several lines with the commas at their ends: "Suministros Alborada," / "S.L."."""
+    return " ".join(piece.text + "," * piece.words[-1].text.endswith(",") for piece in pieces)
 
 
 def _may_be_foot(block: Block) -> bool:
