@@ -39,7 +39,7 @@ check-gpu: $(SERVING) ## Say what this machine can do, what would be chosen and 
 	@exec $(PY) -m backend.check_gpu $(ARGS)
 
 train: $(VENV)/.train ## Fine-tune a model (ARGS="ner --data FOLDER --output FOLDER"; docs/training.md)
-	@exec $(PY) -m backend.training $(ARGS)
+	@exec $(PY) -m $(if $(filter fields,$(firstword $(ARGS))),tools.train_fields $(wordlist 2,99,$(ARGS)),backend.training $(ARGS))
 
 test: $(VENV)/.dev ## What a change needs to know: under 3 minutes on 2 cores
 	@tools/system_packages.sh

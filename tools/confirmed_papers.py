@@ -1,7 +1,7 @@
 """Writes confirmed documents as papers that `tools.train_fields` learns from.
 
     python -m tools.confirmed_papers --out FOLDER [--url http://127.0.0.1:8000] [--key SECRET]
-    python -m tools.train_fields --data FOLDER …
+    make train ARGS="fields --data FOLDER --out OUT --minutes 60"
 
 One file a document, named by its id: delete it with its document. Pages without words are left out.
 """

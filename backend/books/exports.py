@@ -38,6 +38,7 @@ from backend.books.views import (
     ledger_cells,
     streamed_cells,
     supplier_cells,
+    worded,
 )
 from backend.errors import TooLarge
 
@@ -53,7 +54,7 @@ _MOST_CHARS = 32_767  # of a cell
 _EXACT_DIGITS = 15  # of a number in a spreadsheet
 _CREATED = datetime(1980, 1, 1, tzinfo=UTC)  # the same documents give the same bytes
 _FIRST_YEAR = 1900  # of a spreadsheet's calendar, which has a 29 February in it
-_WIDTHS: Mapping[Kind, int] = {"text": 18, "date": 12, "amount": 14, "number": 12, "code": 14}
+_WIDTHS: Mapping[Kind, int] = {"text": 18, "date": 12, "amount": 14, "number": 12, "code": 14, "tax": 10, "tax_id": 18}
 _WIDE = {"supplier": 32, "customer": 32, "description": 48, "file": 28, "document_id": 30, "missing_numbers": 40}
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,10})?")
@@ -148,7 +149,7 @@ class _Workbook:
         options = {"constant_memory": True, "tmpdir": self._folder.name, "strings_to_formulas": False}
         self._book = xlsxwriter.Workbook(target, {**options, "strings_to_urls": False})
         self._book.set_properties({"created": _CREATED})
-        self._words = HEADERS[locale]
+        self._locale, self._words = locale, HEADERS[locale]
         self._bold = self._book.add_format({"bold": True, "bottom": 1})
         self._styles = {
             "amount": self._book.add_format({"num_format": "#,##0.00"}),
@@ -187,7 +188,7 @@ class _Workbook:
         elif kind == "date" and (day := _day(cell)) is not None:
             sheet.write_datetime(row, column, day, style)
         else:
-            write_text(sheet, row, column, self._words.get(cell, cell) if kind == "code" else cell)
+            write_text(sheet, row, column, worded(kind, cell, self._locale))
 
     def close(self) -> None:
         for name, sheet in self._sheets.items():
@@ -221,7 +222,7 @@ class _Csv:
             return f"{cell:f}".replace(".", ",") if self._locale == "es" else f"{cell:f}"
         if kind == "date" and (day := _day(cell)) is not None:
             return f"{day:%d/%m/%Y}" if self._locale == "es" else cell
-        return harmless(self._words.get(cell, cell) if kind == "code" else _CONTROL.sub(" ", cell))
+        return harmless(_CONTROL.sub(" ", worded(kind, cell, self._locale)))
 
     def close(self) -> None:
         self._text.flush()

@@ -23,11 +23,13 @@ from backend.books.ledger import (
     value_of,
 )
 from backend.files.page_ranges import written_ranges
+from backend.text.patterns.pattern import plain_tax_id
 
 Locale = Literal["es", "en"]
 ViewName = Literal["ledger", "lines", "suppliers", "movements"]
-Kind = Literal["text", "date", "amount", "number", "code"]  # a code is a word of ours, by its key in WORDS
+Kind = Literal["text", "date", "amount", "number", "code", "tax", "tax_id"]  # code: a word of ours, by its key
 Cell = str | Decimal | None
+_NIF_CHARS = 9
 Row = Sequence[Cell]
 
 
@@ -43,18 +45,18 @@ _OF_FILE: tuple[tuple[str, Kind], ...] = (("file", "text"), ("pages", "text"), (
 LEDGER = View(
     "ledger",
     (
-        ("state", "code"), ("date", "date"), ("number", "text"), ("tax_id", "text"), ("supplier", "text"),
-        ("tax_type", "text"), ("base", "amount"), ("tax_rate", "number"), ("tax_amount", "amount"),
+        ("state", "code"), ("date", "date"), ("number", "text"), ("tax_id", "tax_id"), ("supplier", "text"),
+        ("tax_type", "tax"), ("base", "amount"), ("tax_rate", "number"), ("tax_amount", "amount"),
         ("surcharge_rate", "number"), ("surcharge", "amount"), ("withholding_rate", "number"),
         ("withholding", "amount"), ("total", "amount"), ("currency", "text"), ("due_date", "date"),
         ("amount_due", "amount"), ("totals", "code"), ("duplicate_of", "text"), ("kind", "code"),
-        ("customer", "text"), ("customer_tax_id", "text"), *_OF_FILE,
+        ("customer", "text"), ("customer_tax_id", "tax_id"), *_OF_FILE,
     ),
 )  # fmt: skip
 LINES = View(
     "lines",
     (
-        ("date", "date"), ("number", "text"), ("tax_id", "text"), ("supplier", "text"), ("line", "number"),
+        ("date", "date"), ("number", "text"), ("tax_id", "tax_id"), ("supplier", "text"), ("line", "number"),
         ("product_code", "text"), ("description", "text"), ("quantity", "number"), ("unit", "text"),
         ("unit_price", "number"), ("discount", "number"), ("tax_rate", "number"), ("amount", "amount"),
         ("currency", "text"), *_OF_FILE,
@@ -63,7 +65,7 @@ LINES = View(
 SUPPLIERS = View(
     "suppliers",
     (
-        ("supplier", "text"), ("tax_id", "text"), ("documents", "number"), ("base", "amount"), ("tax", "amount"),
+        ("supplier", "text"), ("tax_id", "tax_id"), ("documents", "number"), ("base", "amount"), ("tax", "amount"),
         ("withholding", "amount"), ("total", "amount"), ("amount_due", "amount"), ("currency", "text"),
         ("first_date", "date"), ("last_date", "date"), ("missing_numbers", "text"),
     ),
@@ -111,6 +113,17 @@ HEADERS: Mapping[Locale, Mapping[str, str]] = {
         "differ": "Does not add up", "invoice": "Invoice", "credit_note": "Credit note", "receipt": "Receipt",
     },
 }  # fmt: skip
+
+
+def worded(kind: Kind, text: str, locale: Locale) -> str:
+    """A text of a table as people of a locale write it, such as "IVA" where an electronic invoice says VAT."""
+    if kind == "code":
+        return HEADERS[locale].get(text, text)
+    if locale == "es" and kind == "tax":
+        return "IVA" if text.upper() == "VAT" else text
+    if locale == "es" and kind == "tax_id" and len(plain := plain_tax_id(text)) == _NIF_CHARS:
+        return plain
+    return text
 
 
 def ledger_cells(row: LedgerRow) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from backend.books.exports import BookExport, ExportFormat, ExportOptions
 from backend.books.ledger import BookedFile
 from backend.books.views import Locale, ViewName
 from backend.errors import TooLarge
-from tests.books.booked import booked, invoice, statement
+from tests.books.booked import booked, field, invoice, statement, taxes
 from tests.books.workbooks import converted, sheets_of
 
 
@@ -126,6 +126,18 @@ def test_csv_for_a_spanish_excel() -> None:
     assert LINES_ES == headers
     assert ["12/03/2026", "2,5", "120,00", "'=HYPERLINK()"] == [second[0], second[7], second[9], second[6]]
     assert "0017" == first[5]
+
+
+def test_an_electronic_invoice_in_the_spanish_book() -> None:
+    """VAT is IVA and a NIF has no country there; other countries' ids, other taxes and other languages stay."""
+    german, rows = {"VendorTaxId": field("DE 123456789")}, taxes(("VAT", "21", "100.00", "21.00"))
+    files = booked(invoice(VendorTaxId=field("ES A-58818501"), TaxDetails=rows), invoice("2", **german))
+    spanish, english = sheets_of(_export(files)), sheets_of(_export(files, locale="en"))
+
+    book = spanish["Facturas recibidas"]
+    assert [("A58818501", "IVA"), ("DE 123456789", "IVA")] == [(row["NIF"], row["Impuesto"]) for row in book[:2]]
+    assert {"A58818501", "DE 123456789"} == {row["NIF"] for row in spanish["Por proveedor"]}
+    assert ("ES A-58818501", "VAT") == tuple(english["Invoices received"][0][name] for name in ("Tax ID", "Tax"))
 
 
 def test_csv_for_programs() -> None:

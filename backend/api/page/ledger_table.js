@@ -3,7 +3,7 @@
 import { find, icon, make } from "./dom.js";
 import { later, quote, say } from "./language.js";
 import { COLUMNS } from "./ledger_frame.js";
-import { centsOf, localAmount, localDate } from "./local_values.js";
+import { centsOf, localAmount, localDate, localTaxId } from "./local_values.js";
 
 const SUMMED = ["base", "tax", "withholding", "total"];
 
@@ -28,6 +28,7 @@ const cellKind = (key, isNumber) => ({ "data-column": key, class: isNumber ? "nu
 function content(row, key) {
   if (key === "state") return [say(make("span", { class: `state ${row.state}` }), `state_${row.state}`)];
   if (key === "number") return [opening(row)];
+  if (key === "tax_id") return [local(localTaxId, row[key])];
   if (key === "tax") return taxes(row);
   if (key === "date" || key === "due_date") return [local(localDate, row[key])];
   if (SUMMED.includes(key)) return [local(localAmount, row[key])];

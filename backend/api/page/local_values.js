@@ -33,6 +33,9 @@ export function localDate(value) {
   return year && language() === "es" ? `${day}/${month}/${year}` : value ?? "";
 }
 
+/** A tax id as it is written in the reader's country: a Spanish NIF has no ES before it. */
+export const localTaxId = (value) => (language() === "es" ? (value ?? "").replace(/^ES[ -]?(?=[A-Z0-9]{9}$)/i, "") : value ?? "");
+
 /** A field's value as people write it. */
 export function shownValue(name, value) {
   const kind = kindOf(name);
