@@ -79,7 +79,7 @@ async def confirm(page: Tab, count: int) -> None:
 
 
 async def another_person_changes(chrome: Chrome, page: Tab) -> None:
-    """Two have one document open: who comes second is told, and sees what the first one wrote."""
+    """Two have one document open: what the first one writes the second one sees at once, and who did it."""
     await page.wait_for("document.activeElement.closest('#validation-form')")
     right = await page.run("document.querySelector('#field-InvoiceTotal').value")
     async with open_tab(chrome, languages="es") as other:
@@ -89,15 +89,14 @@ async def another_person_changes(chrome: Chrome, page: Tab) -> None:
         await Keyboard(other).type("1")
         await other.press("Enter")
         await other.wait_for("!document.querySelector('#undo').disabled && document.querySelector('.check.bad')")
-        await ctrl_enter(page)
-        await page.wait_for(NOTICE)
-        assert "Otra persona ha cambiado este documento" in await page.text("#ledger-notices")
+        await page.wait_for("document.querySelector('[data-kind=others]')")
+        assert "Cambiado mientras tanto por alguien" in await page.text("#ledger-notices")
         await page.wait_for("document.querySelector('#field-InvoiceTotal').value === '1,00'")
         assert [] == other.faults
     await page.run("document.querySelector('#field-InvoiceTotal').focus()")
     await Keyboard(page).type(right)
     await page.press("Enter")
-    await page.wait_for(f"{NOTICE} === null")
+    await page.wait_for("!document.querySelector('#undo').disabled")
 
 
 def require_kept(server: LiveServer, truths: dict[str, Truth], count: int) -> None:

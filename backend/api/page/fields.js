@@ -101,6 +101,7 @@ function list(name, found) {
   const rest = found.length > SHOWN ? [say(make("p", { class: "quiet" }), "more_in_files", { n: found.length - SHOWN })] : [];
   const title = say(make("h2"), "type_count", { type: later(fieldName, name), n: found.length });
   const table = make("table", { class: "grid" }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...lines));
+  say(table, "{name}", { name: later(fieldName, name) }, "aria-label");
   return make("section", { class: "card" }, title, make("div", { class: "scroll", tabindex: 0 }, table), ...rest);
 }
 

@@ -22,6 +22,7 @@ function one(table, index) {
   const title = make("button", { type: "button", class: "link", onclick: () => goToPlaces(places) });
   say(title, "table_number", { number: index + 1, page: table.page, rows: table.rows, columns: table.columns });
   const grid = make("table", { class: "grid" }, make("tbody", {}, ...rowsOf(table)));
+  say(grid, "table_number", { number: index + 1, page: table.page, rows: table.rows, columns: table.columns }, "aria-label");
   const rest = table.rows > SHOWN ? [say(make("p", { class: "quiet" }), "more_in_files", { n: table.rows - SHOWN })] : [];
   return make("section", { class: "card" }, make("h2", {}, title), make("div", { class: "scroll", tabindex: 0 }, grid), ...rest);
 }

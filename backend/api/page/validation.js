@@ -25,7 +25,7 @@ let now = null;
  */
 export async function openDocument(id, index, { next, others }) {
   closeDocument();
-  const mine = (now = { id, index, next, others, answer: null, undone: [], pending: new Map(), era: 0, sent: Promise.resolve(), active: null, control: new AbortController() });
+  const mine = (now = { id, index, next, others, answer: null, undone: [], pending: new Map(), era: 0, taken_ms: -LOOK_MS, sent: Promise.resolve(), active: null, control: new AbortController() });
   const { pages, ...answer } = await readDocument(id, mine.control.signal);
   if (mine !== now) return;
   mine.answer = answer;
@@ -57,7 +57,7 @@ function takeOver(mine, by) {
   return guarded(mine, async () => {
     mine.answer = await readDocument(mine.id, mine.control.signal);
     if (mine !== now) return;
-    Object.assign(mine, { undone: [], index: Math.min(mine.index, mine.answer.documents.length - 1) });
+    Object.assign(mine, { undone: [], taken_ms: performance.now(), index: Math.min(mine.index, mine.answer.documents.length - 1) });
     const { id, value } = document.activeElement;
     const typed = isTyping(mine, document.activeElement);
     keepFocus(() => drawFields(mine));
@@ -432,8 +432,11 @@ function tellResult(mine) {
   announce(wrong ? "checked_wrong" : ours(mine).valid.totals ? "checked_agree" : "checked", { n: wrong });
 }
 
+const LOOK_MS = 1000; // what others have just changed is not confirmed by a key that was on its way
+
 /** Confirm the document as it is shown, then go on to the next. */
 async function settle(mine) {
+  if (performance.now() - mine.taken_ms < LOOK_MS) return undefined; // the notice says why
   mine.failed = false;
   for (const input of inputs()) if (isTyping(mine, input)) commit(mine, input); // what could not be sent before, too
   if (find("validation-form").querySelector('[aria-invalid="true"]')) return announce("confirm_invalid");

@@ -334,7 +334,7 @@ def last_event_id(request: Request) -> str:
     parts = header.split(b"-") if _EVENT_ID.fullmatch(header) else []
     if header and not (parts and max(map(int, parts)) <= _EVENT_ID_MOST):
         raise InvalidField(
-            f"Last-Event-ID: must be the id of an event of this job, such as 1718000000000-0, got "
+            f"Last-Event-ID: must be the id of an event of this stream, such as 1718000000000-0, got "
             f"'{header[:40].decode('latin-1')}'; leave it out to begin with the first",
             param="Last-Event-ID",
         )
