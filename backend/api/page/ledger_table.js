@@ -40,7 +40,7 @@ const local = (form, value) => say(make("span"), "{value}", { value: later(form,
 function opening(row) {
   const place = row.number ?? row.filename;
   const where = isPaper(row) ? `${row.document_id}:${row.index}` : row.document_id; // there is nothing to check
-  return quote(make("a", { href: `#document=${where}`, title: row.filename }), place);
+  return quote(make("a", { href: `#document=${where}`, title: row.filename, class: row.number ? "whole" : null }), place);
 }
 
 /** The taxes by rate where there are several, else the one. */
