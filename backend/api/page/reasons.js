@@ -102,5 +102,6 @@ function spanish({ code, params }) {
   const said = { ...params };
   for (const name of ["kind", "type"]) if (said[name]) said[name] = className(said[name]).toLocaleLowerCase();
   if (said.position) said.position = POSITIONS[said.position] ?? said.position;
+  if (code === "corrected" && said.by === "anybody") said.by = "alguien"; // a service without keys knows no names
   return (SPANISH[code] ?? params.text ?? "").replace(/\{(\w+)\}/g, (_, name) => said[name] ?? "");
 }
