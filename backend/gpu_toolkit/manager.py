@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _Model = TypeVar("_Model", bound="nn.Module")
-_manager: GPUManager | None = None
+process_manager: GPUManager | None = None
 _manager_lock = threading.Lock()
 
 
@@ -231,15 +231,15 @@ def get_gpu_manager(config: GPUConfig | None = None) -> GPUManager:
 
     Raises: BadSettings when it exists and ``config`` differs: a set-up cannot be undone.
     """
-    global _manager  # noqa: PLW0603  # one per process
+    global process_manager  # noqa: PLW0603  # one per process
     with _manager_lock:
-        if _manager is None:
-            _manager = GPUManager(config)
-        elif config is not None and config != _manager.config:
+        if process_manager is None:
+            process_manager = GPUManager(config)
+        elif config is not None and config != process_manager.config:
             raise BadSettings(
                 ["GPUConfig: this process has its GPU manager already; give the config at the first call"]
             )
-        return _manager
+        return process_manager
 
 
 def get_device_info(device: str = "auto") -> dict[str, Any]:

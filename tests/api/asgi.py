@@ -63,12 +63,12 @@ class Call:
 
     async def run(self) -> httpx.Response:
         """The whole answer."""
-        await self._app(self._scope, self._receive, self._send)
+        await self._app(self._scope, self.receive, self._send)
         start, *parts = self._sent
         headers = [(name.decode(), value.decode()) for name, value in start["headers"]]
         return httpx.Response(start["status"], headers=headers, content=b"".join(part["body"] for part in parts))
 
-    async def _receive(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         if self._chunks:
             self.received += 1
             body = self._chunks.pop(0)

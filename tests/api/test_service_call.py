@@ -145,14 +145,14 @@ async def _forever() -> None:
 async def test_the_body_counts_against_the_deadline(services: FakeServices) -> None:
     """A request has one deadline from its headers on: a slow body leaves less time for the work."""
     call = Call(services, "/v1/embeddings", [BODY])
-    receive, reading, sent = call._receive, asyncio.Event(), asyncio.Event()
+    receive, reading, sent = call.receive, asyncio.Event(), asyncio.Event()
 
     async def slow_receive() -> dict[str, Any]:
         reading.set()
         await sent.wait()
         return await receive()
 
-    call._receive = slow_receive  # type: ignore[method-assign]
+    call.receive = slow_receive  # type: ignore[method-assign]
     running = asyncio.create_task(call.run())
     await reading.wait()
     before_the_body_s = time.monotonic()

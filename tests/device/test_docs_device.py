@@ -38,7 +38,7 @@ CALLS = {  # methods that the guides call; the page must name them
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch, device: str) -> Iterator[None]:
     """This machine, without its GPUs unless ``--device`` names one, and a new manager."""
-    monkeypatch.setattr(manager, "_manager", None)
+    monkeypatch.setattr(manager, "process_manager", None)
     default_device.configure(probe(look_for_gpu=device != "cpu"))
     yield
     default_device.reset()

@@ -29,7 +29,7 @@ PLAIN = MachineFacts(2, "a processor", (), 2**33, why_no_gpu="no NVIDIA driver a
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No manager and no machine from another test."""
-    monkeypatch.setattr(manager, "_manager", None)
+    monkeypatch.setattr(manager, "process_manager", None)
     yield
     default_device.reset()
 

@@ -62,7 +62,7 @@ GUIDE_OF_FLAGS = {  # commands of document 003, without the program's name
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch, device: str) -> Iterator[None]:
     """This machine, without its cards unless the tests run on one; what torch keeps for the process stays as it was."""
-    monkeypatch.setattr(manager, "_manager", None)
+    monkeypatch.setattr(manager, "process_manager", None)
     default_device.configure(probe(look_for_gpu=device != "cpu"))
     benchmark = torch.backends.cudnn.benchmark
     yield

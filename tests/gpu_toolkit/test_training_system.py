@@ -177,7 +177,7 @@ def test_clean_up(system: Callable[..., IntegratedGPUTrainingSystem]):
 
     assert made.cleanup() >= 0
     assert not [thread for thread in threading.enumerate() if thread.name == "gpu-performance-monitor"]
-    assert manager_module._manager is None or manager_module._manager is not made.gpu_manager
+    assert manager_module.process_manager is None or manager_module.process_manager is not made.gpu_manager
 
 
 @pytest.mark.slow
