@@ -159,18 +159,13 @@ CORRECTIONS = {  # field and value to type, by number
 }
 
 
-def _as_printed(truth: Truth, ending: str) -> Truth:
-    """Electronic invoices write the country before the number."""
-    return truth._replace(tax_id=f"ES{truth.tax_id}") if ending == "xml" else truth
-
-
 def mixed_papers() -> tuple[dict[str, bytes], dict[str, Truth]]:
     """Twenty files by name, one of them a recording, and the truth of each invoice by its number."""
     forms = [(ending, write) for ending, write, count in _FORMS for _ in range(count)]
     files, truths = {}, {}
     for serial, (ending, write) in enumerate(forms, 1):
         invoice = Invoice(serial)
-        truths[invoice.number] = _as_printed(invoice.truth, ending)
+        truths[invoice.number] = invoice.truth
         if serial in _MISPRINTS:
             invoice = replace(invoice, printed=(_MISPRINTS[serial],))
         files[f"factura-{serial:03d}.{ending}"] = write(invoice)

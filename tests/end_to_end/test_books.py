@@ -37,7 +37,7 @@ async def test_twenty_files_become_one_workbook(chrome: Chrome, state_dir: Path,
                 "document.querySelector('#ledger-none') && !document.querySelector('#ledger-none').hidden"
             )
             await page.drop_file(*paths)
-            await page.wait_for(f"document.querySelectorAll('#ledger-rows tr').length === {len(files)}", limit_s=200)
+            await page.wait_for(f"document.querySelectorAll('#ledger-rows tr').length === {len(truths)}", limit_s=200)
             await page.run("[...document.querySelectorAll('#ledger-rows tr a')].at(-1).click()")
             await another_person_changes(chrome, page)
             await confirm(page, BEFORE_THE_KILL)
@@ -48,7 +48,7 @@ async def test_twenty_files_become_one_workbook(chrome: Chrome, state_dir: Path,
         assert "Se ha perdido la conexión" in await page.text("#ledger-notices")
         with run_server(state_dir, **settings, PORT=port) as server:
             require_kept(server, truths, BEFORE_THE_KILL)
-            await confirm(page, len(files) - BEFORE_THE_KILL)
+            await confirm(page, len(truths) - BEFORE_THE_KILL)
             await page.wait_for("document.querySelector('#ledger-facts').innerText.endsWith(' 0 por revisar')")
             book = await exported(page)
     assert [] == page.faults

@@ -80,7 +80,7 @@ async def test_a_library(served: LiveServer, chrome: Chrome, tmp_path: Path) -> 
         await tab.click("#question .danger")
         await tab.wait_for("document.querySelector('#store-facts').innerText.startsWith('No collection yet')")
         with served.client() as client:
-            assert [] == client.get("/v1/files").json()["data"]
+            assert [] == client.get("/v1/files", params={"purpose": "assistants"}).json()["data"]
         assert [] == tab.faults
 
 

@@ -382,6 +382,7 @@ function addRow(mine, list, row, column) {
 /** Change one field, and remember how it was. */
 function change(mine, name, value, redraw = name in LIST_COLUMNS) {
   mine.undone.push([name, before(mine, name)]);
+  mine.taken_ms = -LOOK_MS; // who goes on has looked
   return send(mine, name, value, redraw);
 }
 
@@ -436,7 +437,7 @@ const LOOK_MS = 1000; // what others have just changed is not confirmed by a key
 
 /** Confirm the document as it is shown, then go on to the next. */
 async function settle(mine) {
-  if (performance.now() - mine.taken_ms < LOOK_MS) return undefined; // the notice says why
+  if (performance.now() - mine.taken_ms < LOOK_MS) return announce("changed_look");
   mine.failed = false;
   for (const input of inputs()) if (isTyping(mine, input)) commit(mine, input); // what could not be sent before, too
   if (find("validation-form").querySelector('[aria-invalid="true"]')) return announce("confirm_invalid");
