@@ -140,6 +140,10 @@ class MemoryDocuments:
         stored = self.rows.get(file_id) if file_id in self.files.kept else None
         return stored if stored is not None and stored.owner == owner else None
 
+    async def document_revision(self, owner: str, file_id: str) -> int | None:
+        stored = await self.document(owner, file_id)
+        return stored and stored.revision
+
     async def document_content(self, file_id: str) -> Mapping[str, Any] | None:
         return self.contents.get(file_id)
 
