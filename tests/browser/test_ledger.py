@@ -352,7 +352,8 @@ async def test_a_key_is_painted_in_50_ms(page: Tab, tmp_path: Path) -> None:
 
     assert (after["TaskDuration"] - before["TaskDuration"]) / len(keys) < 0.05
     assert after["LayoutCount"] - before["LayoutCount"] <= 3 * len(keys)
-    assert [] == await page.run("performance.getEntriesByType('resource').map((one) => one.name)")
+    asked: list[str] = await page.run("performance.getEntriesByType('resource').map((one) => one.name)")
+    assert [] == [name for name in asked if "/pages/" not in name]  # the paper's picture may still be on its way
 
 
 async def test_500_documents_are_drawn_at_once(page: Tab, services: Any) -> None:
