@@ -55,6 +55,13 @@ class SupportFinder:
 
 
 def supported(text: str, cosines: np.ndarray, reading: Reading, unrelated: float, least: float) -> WrittenSentence:
+    """A written sentence with the sentences of the text that are near to it and say its numbers.
+
+    Args:
+        cosines: of its vector and those of the text's sentences, (n,).
+        unrelated: cosine of sentences that have nothing to do with each other.
+        least: likeness from which on a sentence is near.
+    """
     alike = likeness(cosines, unrelated)
     order = np.argsort(-alike, kind="stable")[:_MOST_SOURCES]
     candidates = [int(index) for index in order if alike[index] >= least]
