@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backend.models.fields_network import bundled_network
 from tests.files.fuzz import FuzzReport, ReaderFuzz, cases, recorded_readers, within
 from tests.files.mutations import mutated_file, sound_files, sound_recordings
 
@@ -27,6 +28,7 @@ SMOKE = range(1000, 1012)
 def fuzz(seeds: Iterable[int], keep: Path) -> FuzzReport:
     """Read the files of these seeds with workers of their own, which leave no descriptor and no process behind."""
     files, process = cases(seeds), psutil.Process()  # making PDFs opens the random device, once for all
+    bundled_network()  # writing fields maps its words, once for all
     descriptors = process.num_fds()
     with recorded_readers(2) as (readers, workers):
         report = ReaderFuzz(readers, workers, keep).run(files)
