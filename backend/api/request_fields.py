@@ -405,9 +405,11 @@ def _check_truncate(value: Any, info: ValidationInfo) -> Truncate | None:
     )
 
 
-def _refuse(value: Any, info: ValidationInfo) -> None:
+def refuse(value: Any, info: ValidationInfo, why: str = "") -> None:
+    """Validates a field that is not served, and may say ``why``: null and false are taken. Raises: InvalidField."""
     if value is not None and value is not False:  # 0 and 0.0 equal False
-        raise InvalidField(f"{info.field_name}: is not served; leave it out", param=info.field_name)
+        reason = f", as {why}" if why else ""
+        raise InvalidField(f"{info.field_name}: is not served{reason}; leave it out", param=info.field_name)
 
 
 def _infinity_model(value: str | None) -> str | None:
@@ -524,7 +526,8 @@ InputsOrObjects = Annotated[
     Any, PlainValidator(_check_inputs_or_objects), WithJsonSchema({"anyOf": _INPUT_OR_OBJECT_KINDS})
 ]
 FilledTexts = Annotated[Any, PlainValidator(_check_filled_texts), WithJsonSchema(many(TEXT))]
-NotServed = Annotated[None, PlainValidator(_refuse), WithJsonSchema({"enum": [False, None]})]
+NOT_SERVED = WithJsonSchema({"enum": [False, None]})
+NotServed = Annotated[None, PlainValidator(refuse), NOT_SERVED]
 InfinityModel = Annotated[str | None, AfterValidator(_infinity_model)]
 AnyTruncate = Annotated[
     Any,

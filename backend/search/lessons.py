@@ -17,7 +17,7 @@ from backend.invoices.structure import example_of
 from backend.invoices.taught.examples import ANY
 from backend.reasons import reasons_in
 from backend.search.records import ConfirmedDocument, StoredDocument, WireFields
-from backend.speech.pages import TIME_HEIGHT
+from backend.speech.pages import TIME_HEIGHT, time_box
 
 
 def lesson_of(confirmed: ConfirmedDocument) -> tuple[Sequence[str], Mapping[str, Any]] | None:
@@ -74,7 +74,7 @@ def page_of(wire: Mapping[str, Any]) -> Page:
 
 
 def _box(word: Mapping[str, Any]) -> Box:
-    return Box(*word["box"]) if "box" in word else Box(word["start_s"], 0.0, word["end_s"], 1.0)
+    return Box(*word["box"]) if "box" in word else time_box(word["start_s"], word["end_s"])
 
 
 def _confirmed(fields: WireFields, read: WireFields) -> dict[str, Field]:

@@ -22,6 +22,11 @@ _PARAGRAPH_PAUSE_S = 2.0  # after which a new thought is likely; a sentence then
 _NEAR_S = 1e-6
 
 
+def time_box(start_s: float, end_s: float) -> Box:
+    """Where a spoken word stands on the axis of time."""
+    return Box(start_s, 0.0, end_s, 1.0)
+
+
 def minutes_of(duration_s: float) -> int:
     """Pages that a recording counts: a begun minute is one."""
     return math.ceil(duration_s / PAGE_S - _NEAR_S)
@@ -106,9 +111,7 @@ def transcript_of(document: Document) -> Transcript:
 def _words(segment: Segment) -> list[RawWord]:
     """The words of a segment; where the model gave them no time, its own is shared out by their letters."""
     words: Sequence[SpokenWord] = segment.words or tuple(_spread(segment))
-    return [
-        RawWord(word.text, Box(word.start_s, 0.0, word.end_s, 1.0), word.confidence, word.is_joined) for word in words
-    ]
+    return [RawWord(word.text, time_box(word.start_s, word.end_s), word.confidence, word.is_joined) for word in words]
 
 
 def _spread(segment: Segment) -> Iterator[SpokenWord]:

@@ -25,7 +25,7 @@ from backend.callers.event_watch import EventWatch
 from backend.documents.formats.registry import negotiate
 from backend.documents.service import DocumentService
 from backend.errors import NotFound
-from backend.jobs.records import Job, JobEvent
+from backend.jobs.records import Job
 from backend.jobs.service import JobService
 from backend.search.lessons import document_of
 from backend.search.stored_documents import DocumentEvent, StoredDocuments
@@ -53,16 +53,11 @@ async def watch_document(request: Request) -> Response:
     async with AsyncExitStack() as stack:
         changes = _documents_of(request).watch(owner, document_id, int(seen[1]) if seen else None, limit_s=limit_s)
         stack.push_async_callback(changes.aclose)
-        pages = first = None
-        if job is not None:
-            pages = _jobs_of(request).events(job, after)
-            stack.push_async_callback(pages.aclose)
-            first = await anext(pages, None) if job.ended else None
-            if job.ended and first is None:
-                return Response(status_code=204)
+        reading = None if job is None else await job_events(request, job, after, stack)
+        if job is not None and reading is None:
+            return Response(status_code=204)
         close = stack.pop_all().aclose  # from here on the stream closes both
-    told = _events(document_id, changes, _until_stored(request, job, pages, first))
-    return EventStream(told, request.app.state.streams, on_end=close)
+    return EventStream(_events(document_id, changes, reading), request.app.state.streams, on_end=close)
 
 
 async def _reading(request: Request, document_id: str, owner: str) -> Job | None:
@@ -77,24 +72,21 @@ async def _reading(request: Request, document_id: str, owner: str) -> Job | None
     return None
 
 
-async def _until_stored(
-    request: Request, job: Job | None, watch: EventWatch[JobEvent] | None, first: JobEvent | None
-) -> AsyncGenerator[ServerEvent, None]:
+async def _until_stored(reading: AsyncGenerator[ServerEvent, None]) -> AsyncGenerator[ServerEvent, None]:
     """The events of the job, without the end of one that has stored its document."""
-    if job is None or watch is None:
-        return
-    async for event in job_events(request, job, watch, first):
+    async for event in reading:
         if event.name != "end" or orjson.loads(event.data)["document_id"] is None:
             yield event
 
 
 async def _events(
-    document_id: str, changes: EventWatch[DocumentEvent], reading: AsyncGenerator[ServerEvent, None]
+    document_id: str, changes: EventWatch[DocumentEvent], reading: AsyncGenerator[ServerEvent, None] | None
 ) -> AsyncGenerator[ServerEvent, None]:
-    async for event in reading:
-        yield event
-        if event.name == "end":
-            return
+    if reading is not None:
+        async for event in _until_stored(reading):
+            yield event
+            if event.name == "end":
+                return
     async for stored, seen in changes:
         if stored is None:
             deleted = {"id": document_id, "object": "document.deleted", "deleted": True}

@@ -293,19 +293,29 @@ async def watch_job(request: Request) -> Response:
     after = last_event_id(request)
     job = await job_of(request)
     async with AsyncExitStack() as stack:
-        watch = _jobs_of(request).events(job, after)
-        stack.push_async_callback(watch.aclose)
-        first = await anext(watch, None) if job.ended else None
-        if job.ended and first is None:
+        events = await job_events(request, job, after, stack)
+        if events is None:
             return Response(status_code=204)
         close = stack.pop_all().aclose  # from here on the stream closes it
-    return EventStream(job_events(request, job, watch, first), request.app.state.streams, on_end=close)
+    return EventStream(events, request.app.state.streams, on_end=close)
 
 
 async def job_events(
+    request: Request, job: Job, after: str, stack: AsyncExitStack
+) -> AsyncGenerator[ServerEvent, None] | None:
+    """The events of a job after an id as they are sent, until ``stack`` closes them; None where none will come.
+
+    Raises: Overloaded at once, where too many clients wait for events.
+    """
+    watch = _jobs_of(request).events(job, after)
+    stack.push_async_callback(watch.aclose)
+    first = await anext(watch, None) if job.ended else None
+    return None if job.ended and first is None else _sent_events(request, job, watch, first)
+
+
+async def _sent_events(
     request: Request, job: Job, watch: EventWatch[JobEvent], first: JobEvent | None
 ) -> AsyncGenerator[ServerEvent, None]:
-    """The events of a job as they are sent, ``first`` before those of ``watch``."""
     if first is not None:
         yield await _server_event(request, job, first)
     async for event in watch:

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import JsonBytes
 from backend.api.json_body import is_json, validate_fields
-from backend.api.request_fields import WireRequest
+from backend.api.request_fields import NOT_SERVED, WireRequest, refuse
 from backend.api.routes.document_answers import document_bytes
 from backend.api.routes.documents import (
     HEADERS,
@@ -117,12 +117,10 @@ _WHY_NOT = {
 
 
 def _refuse(value: Any, info: ValidationInfo) -> None:
-    if value is not None and value is not False:
-        name = info.field_name or ""
-        raise InvalidField(f"{name}: is not served, as {_WHY_NOT[name]}; leave it out", param=name)
+    refuse(value, info, _WHY_NOT[info.field_name or ""])
 
 
-_NotServed = Annotated[None, PlainValidator(_refuse), WithJsonSchema({"enum": [False, None]})]
+_NotServed = Annotated[None, PlainValidator(_refuse), NOT_SERVED]
 
 
 class _Url(BaseModel):

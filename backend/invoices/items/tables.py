@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -352,8 +353,9 @@ def _with_texts(line: Line, row: PieceRow, header: Header, matched: dict[int, in
     """The line with its description, code and unit."""
     description: list[Word] = []
     code, unit = line.code, _glued_unit(line)
+    right = _right_of_texts(line, header)
     for index, piece in enumerate(row.pieces):
-        if index in matched or (_is_right(piece, line) and not _is_text_last(header)) or not _says_something(piece):
+        if index in matched or piece.words[0].box.left > right or not _says_something(piece):
             continue
         column = _text_column(piece, header)
         if piece.number is not None and not piece.joined:
@@ -370,15 +372,12 @@ def _with_texts(line: Line, row: PieceRow, header: Header, matched: dict[int, in
     return replace(line, description=tuple(description), code=code, unit=unit)
 
 
-def _is_right(piece: Piece, line: Line) -> bool:
-    """Whether a text stands right of the amount: a remark, or another table's."""
-    return piece.words[0].box.left > min(word.box.left for word in line.amount.words)
-
-
-def _is_text_last(header: Header) -> bool:
-    """Whether descriptions stand right of the amounts."""
-    kinds = header.kinds
-    return "Description" in kinds and "Amount" in kinds and kinds.index("Amount") < kinds.index("Description")
+def _right_of_texts(line: Line, header: Header) -> float:
+    """Where the last text may begin: right of the amount are remarks, unless the descriptions stand there."""
+    text, amount = header.column("Description"), header.column("Amount")
+    if text is not None and amount is not None and text.label.left > amount.label.left:
+        return math.inf
+    return min(word.box.left for word in line.amount.words)
 
 
 def _glued_unit(line: Line) -> tuple[Word, ...]:

@@ -261,7 +261,7 @@ def find_money(
         proven = _proven(proof, found, rows, withheld, items_sum, complete=digital)
         if totals_hold(proven.equations):
             balance, rows, withheld, equations = proven
-    rows = _completed(rows, balance, taxes)
+            rows = _completed(rows, balance, taxes)
     fields = [
         *_total_fields(balance, pages, found),
         *_tax_fields(rows, pages, balance),
