@@ -226,6 +226,15 @@ async def test_litellm_voyage(client: httpx.AsyncClient) -> None:
     assert ["a", "bb"][result["index"]] == result["document"]
 
 
+async def test_voyage_documents_as_objects(client: httpx.AsyncClient) -> None:
+    """They stay as they were sent."""
+    asked = {"query": "q", "documents": [{"text": "a", "n": 1}], "top_k": 1, "return_documents": True}
+
+    body = (await client.post("/v1/rerank", json=asked)).json()
+
+    assert [{"text": "a", "n": 1}] == [result["document"] for result in body["data"]]
+
+
 async def test_xinference(client: httpx.AsyncClient) -> None:
     """Its client says a boolean in words."""
     asked = {"query": "q", "documents": ["a"], "model": "tiny/reranker", "return_documents": "true"}

@@ -203,11 +203,9 @@ def _ranked_answer(ranked: RankedDocument, documents: Sequence[Any] | None) -> R
 
 
 def _of_voyage(results: Sequence[RankedAnswer]) -> list[dict[str, Any]]:
-    """The results as Voyage's clients read them: a document is its text."""
+    """The results as Voyage's clients read them: a document is its text, an object stays as it was sent."""
     return [
-        {**result, "document": document["text"]}
-        if (document := result.get("document")) and "text" in document
-        else {**result}
+        {**result, "document": document["text"]} if isinstance(document := result.get("document"), dict) else {**result}
         for result in results
     ]
 
