@@ -164,7 +164,8 @@ async def test_examples_are_answered(document: dict[str, Any]) -> None:
             method, path = name.split(" ")
             path = _example_path(path, job_ids)
             for request in _example_requests(operation):
-                response = await client.request(method, path, **request)
+                bounds = {"X-Request-Timeout-S": "0.5"} if path.endswith("/events") else {}  # streams without an end
+                response = await client.request(method, path, headers=bounds, **request)
                 assert response.is_success, (name, request, response.text)
                 if response.headers.get("content-type") == JSON:
                     _require_schema(operation, response.json())
