@@ -2,7 +2,6 @@
 
 import { GivenUp, Lost, Problem, call, keysFrom, persist, problemFrom, upload } from "./connection.js";
 import { find } from "./dom.js";
-import { deleteDocument, documentOf, jobOf, readDocument, readOriginal } from "./document_calls.js";
 import { showDownloads, waitForDownloads } from "./downloads.js";
 import { goBack, showEntities, waitForEntities } from "./entities.js";
 import { showFields, waitForFields } from "./fields.js";
@@ -21,6 +20,7 @@ import { showRecent } from "./recent.js";
 import { offerRereading } from "./reread.js";
 import { askSecret, isLocked, keepPassword } from "./secret.js";
 import "./speech_strings.js";
+import { deleteDocument, documentOf, documentPath, jobOf, picturePath, readDocument, readOriginal } from "./stored_document.js";
 import { showTables, waitForTables } from "./tables.js";
 import { select, startTabs } from "./tabs.js";
 import { closeTranscript, endTranscript, heardSome, lengthOf, openTranscript, putSegment } from "./transcript.js";
@@ -378,10 +378,10 @@ async function reopen(mine, id) {
   const { filename: name, kind, bytes } = answer;
   quote(find("file-name"), name);
   nameDocument({ title: `${name} · FinancIA` });
-  prepare((number) => `documents/${id}/pages/${number}.png`);
+  prepare((number) => picturePath(id, number));
   if (kind === "audio" && bytes <= PLAYED_BYTES) mine.file = await persist(() => readOriginal(id, name, signal), waits());
   buttons(["forget"]);
-  showResult(mine, answer, { name, path: `documents/${id}`, isWhole: true });
+  showResult(mine, answer, { name, path: documentPath(id), isWhole: true });
 }
 
 function absent(error) {

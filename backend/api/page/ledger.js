@@ -2,7 +2,7 @@
 // and kept. Beside it the validation screen, which one document is opened in.
 
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
-import { deleteDocument, exportDocuments, readLedger, storeDocument } from "./document_calls.js";
+import { exportDocuments, readLedger, storeDocument } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
@@ -12,6 +12,7 @@ import { drawRows, drawSums, isPaper, markSorted } from "./ledger_table.js";
 import { centsOf } from "./local_values.js";
 import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
 import { unlocked } from "./secret.js";
+import { deleteDocument } from "./stored_document.js";
 import { deleteLater } from "./undo.js";
 import { Uploads } from "./uploads.js";
 import { closeDocument, openDocument } from "./validation.js";

@@ -2,13 +2,14 @@
 // with the active value lit up. A click on words fills the active input; every change is sent and checked anew.
 
 import { GivenUp, Lost, Problem } from "./connection.js";
-import { confirm, correct, readDocument, split } from "./document_calls.js";
+import { confirm, correct, split } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { follow } from "./events.js";
 import { equationIn, fieldName, later, quote, say, t } from "./language.js";
 import { announce, clear, showNotice, showProblem } from "./notices.js";
 import { kindOf, localAmount, shownValue } from "./local_values.js";
 import { taughtBy, whyOf } from "./reasons.js";
+import { documentPath, readDocument } from "./stored_document.js";
 import { checkDigits, differences } from "./validation_checks.js";
 import { cutting } from "./validation_cut.js";
 import { LIST_COLUMNS, fieldsToCheck, inputOf, listOf, valueOf } from "./validation_fields.js";
@@ -44,7 +45,7 @@ async function watchOthers(mine) {
     else if (name === "end") showProblem(new Problem({ code: "deleted" }), INTO);
   };
   const quiet = { onWait: () => {}, onBack: () => {} };
-  await follow(`documents/${mine.id}/events`, { signal: mine.control.signal, onEvent, ...quiet }).catch((error) => {
+  await follow(documentPath(mine.id, "/events"), { signal: mine.control.signal, onEvent, ...quiet }).catch((error) => {
     if (!(error instanceof Problem || error instanceof Lost || error instanceof GivenUp)) throw error;
   });
 }

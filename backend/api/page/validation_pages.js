@@ -1,10 +1,10 @@
 // The pages beside the validation form: pictures with their words, which are clicked or drawn over to take their text.
 
-import { picturePath } from "./document_calls.js";
 import { find, make, makeSvg } from "./dom.js";
 import { say } from "./language.js";
 import { drawSpot, drawWords, drawing } from "./marks.js";
 import { LazyPicture } from "./pictures.js";
+import { picturePath } from "./stored_document.js";
 
 const MARGIN = 4; // beside a value that is cut out, in units of the page; above and below lines are near
 const MARGIN_ABOVE = 1;
