@@ -42,6 +42,7 @@ INFINITY_SETTINGS = {
     "infinity-int8": ("int8", 32),
 }
 
+_REST_S, _REST_PERCENT = 3.0, 10.0  # a process that used less of a core for so long rests
 _READY_TIMEOUT_S = 600.0  # a first start may measure runtimes, and takes minutes where the machine is busy
 _SETTLING = (
     ("/v1/classifiers", b'"pending"'),
@@ -182,6 +183,7 @@ def running(peer: Peer, logs: Path) -> Iterator[Server]:
         server = Server(peer, port, process.pid, time.monotonic() - started_s)
         for path, sign in peer.settling:
             _wait_settled(process, server.url(path), sign)
+        _wait_rested(process.pid)
         yield server
     except (OSError, subprocess.CalledProcessError) as error:
         if process.poll() is None:
@@ -219,6 +221,14 @@ def _wait_settled(process: subprocess.Popen[bytes], url: str, sign: bytes) -> No
                 return
         time.sleep(5)  # an answer is work, and what is measured waits until there is none
     raise PeerError(f"still learning or measuring after {_READY_TIMEOUT_S:.0f} s, or ended")
+
+
+def _wait_rested(pid: int) -> None:
+    """Wait until the process does nothing: after it is ready ours loads and compiles for some seconds more."""
+    process, deadline_s = psutil.Process(pid), time.monotonic() + _READY_TIMEOUT_S
+    with contextlib.suppress(psutil.NoSuchProcess):  # whoever measures it finds out
+        while process.cpu_percent(_REST_S) > _REST_PERCENT and time.monotonic() < deadline_s:
+            pass
 
 
 def log_of(peer: Peer, logs: Path) -> Path:
