@@ -21,7 +21,7 @@ from tests.api.asgi import Call
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
-from tests.api.speech_fakes import transcript
+from tests.api.speech_fakes import segment, transcript
 
 FILE = {"file": ("clip.wav", b"RIFF of a test", "audio/wav")}
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
@@ -434,3 +434,31 @@ async def test_a_language_without_spaces(client: httpx.AsyncClient, services: Fa
 def test_the_example() -> None:
     """The documented answer has the members of its schema."""
     require_schema(VerboseTranscriptionAnswer, VERBOSE_EXAMPLE)
+
+
+@BOTH
+async def test_smart_format_writes_numbers(client: httpx.AsyncClient, services: FakeServices, path: str) -> None:
+    """In texts, segments and words; a translation is read as English; without the field all is as it was heard."""
+    is_english = path == TRANSLATIONS
+    heard = "It costs twenty dollars." if is_english else "Son veinte euros."
+    services.speech.heard = replace(transcript(), segments=(segment(heard, 1.0),))
+    expected = "It costs $20." if is_english else "Son 20\u00a0€."
+
+    plain = (await ask(client, path)).json()
+    body = (await ask(client, path, smart_format="true", response_format="verbose_json",
+                      timestamp_granularities__="segment,word")).json()  # fmt: skip
+
+    assert heard == plain["text"]
+    assert (expected, expected) == (body["text"], body["segments"][0]["text"].strip())
+    assert expected.split(" ") == [word["word"] for word in body["words"]]
+    assert body["words"][-1]["end"] == body["segments"][0]["end"]
+
+
+async def test_smart_format_of_a_stream(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """The events and the last one's text agree."""
+    services.speech.heard = replace(transcript(), segments=(segment("Son veinte euros.", 1.0),))
+
+    *deltas, done = events(await ask(client, stream="true", smart_format="true"))
+
+    assert ["Son 20\u00a0€."] == [delta["delta"] for delta in deltas]
+    assert "Son 20\u00a0€." == done["text"]

@@ -42,6 +42,7 @@ from backend.models.spelling import word_spellings
 from backend.models.words import word_places
 from backend.search.document_chunks import cut_chunks
 from backend.search.keywords import matched_spans, query_terms, tokens_of, word_coverage
+from backend.speech.written_numbers import LANGUAGES, rewritings
 from backend.tables.headers import names_columns
 from backend.text.entity_merge import MODEL, Entity, merge
 from backend.text.key_phrases import phrase_candidates
@@ -223,7 +224,14 @@ def _own_runs(text: str) -> list[object]:
     return [read_run(OwnLabel(("date",), "date", "date"), page.text, run, patterns) for run in runs]
 
 
+def _spoken_numbers(text: str) -> list[object]:
+    """As it stands, and as the words of numbers, which an attacker can say as well."""
+    spoken = text.replace("1", "uno, ").replace(".", " mil y ").replace("a", " treinta y ").replace("|", " oh one, ")
+    return [rewritings(heard.split(), language) for heard in (text, spoken) for language in LANGUAGES]
+
+
 READERS: dict[str, Callable[[str], object]] = {
+    "spoken_numbers": _spoken_numbers,
     "language": detect,
     "patterns": find_patterns,
     "merge": _merged_name,

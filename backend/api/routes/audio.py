@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, Protocol, get_args
 
@@ -49,6 +49,7 @@ from backend.speech.records import (
 )
 from backend.speech.subtitles import srt, webvtt
 from backend.speech.transcription import TranscriptionService
+from backend.speech.written_numbers import with_written_numbers
 
 _speech_of: Handle[TranscriptionService] = Handle("speech")
 
@@ -121,6 +122,12 @@ class TranslationForm(BaseModel):
     stream: Annotated[bool | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "true", "false"]})] = (
         Field(None, description="true: server-sent events, as soon as each segment is final.")
     )
+    smart_format: Annotated[
+        bool | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "true", "false"]})
+    ] = Field(
+        None,
+        description="Ours, by Deepgram's name; true: numbers in Spanish and English in digits (1.200,50 €).",
+    )
 
     @field_validator("language")
     @classmethod
@@ -172,6 +179,10 @@ class TranslationForm(BaseModel):
     def granularities(self) -> frozenset[Granularity]:
         """What the answer has times of."""
         return frozenset(self.timestamp_granularities or ("segment",))
+
+    def written(self, segment: Segment) -> Segment:
+        """A segment with its numbers in digits."""
+        return with_written_numbers(segment, "en" if self.options().task == "translate" else None)
 
     def options(self) -> TranscriptionOptions:
         """The options of the transcription service."""
@@ -381,7 +392,13 @@ async def _transcribe(request: Request, schema: type[TranslationForm]) -> Respon
         if form.stream:
             return await _streamed(request, upload, form)
         transcript = await transcribed(request, upload, form)
+    if form.smart_format:
+        transcript = await asyncio.to_thread(_written, transcript, form)
     return await _answer(transcript, form)
+
+
+def _written(transcript: Transcript, form: TranslationForm) -> Transcript:
+    return replace(transcript, segments=tuple(map(form.written, transcript.segments)))
 
 
 def _require_model(name: str | None, known: tuple[str, ...]) -> None:
@@ -453,7 +470,7 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
 
     def delta(segment: Segment, *, before: str, total_s: float | None) -> dict[str, Any]:
         return delta_event(
-            segment,
+            form.written(segment) if form.smart_format else segment,
             before=before,
             total_s=total_s,
             with_logprobs=form.with_logprobs,
@@ -461,7 +478,8 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
         )
 
     def done(transcript: Transcript) -> dict[str, Any]:
-        return done_event(transcript, _fields(transcript, form))
+        written = _written(transcript, form) if form.smart_format else transcript
+        return done_event(written, _fields(written, form))
 
     stream = TranscriptStream(work, delta, done, on_progress=charge.add, late=partial(too_late, limit_s))
     stream.start(limit_s, deadline_s)
