@@ -247,6 +247,7 @@ def _within(value: float, least: float, most: float) -> float:
     return max(least, min(value, most))
 
 
+_PIECE_VERSION = "2"  # to be raised when the same engine gives other words: cached pieces are then made again
 UNDECODED = because("no_words_here")
 
 
@@ -395,7 +396,9 @@ class PieceRuns:
         """A piece as it was decoded before, or as it is now; of a text that is known the words alone are sought."""
         audio = samples.tobytes()
         as_text, with_words = (
-            CacheNamespace("speech piece", self.engines.fingerprint, repr(astuple(how))).key("file", audio)
+            CacheNamespace("speech piece", _PIECE_VERSION, self.engines.fingerprint, repr(astuple(how))).key(
+                "file", audio
+            )
             for how in (replace(options, with_words=False), replace(options, with_words=True))
         )
         if options.with_words and (known := await self._known(with_words)) is not None:

@@ -181,7 +181,7 @@ def _segment(fields: dict[str, Any]) -> Segment:
 
 
 # To be raised when the same engines give another transcript: cached ones are then made again.
-_JOINING_VERSION = 4
+_JOINING_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,14 @@ _SENTENCE_ENDS = frozenset(".。!\uff01?\uff1f")
 _LONGEST_S = 1.4  # of a word at the end of a sentence: attention wanders off in the pause after it
 
 
+# How likely a word is wrong, by how little the model expected it, its neighbours and its segment (roots of nats).
+# Logistic regression on 4,674 words of 70 Spanish and English clips, as they are, under noise and a quarter faster, 607
+# of them wrong. Of the clips as they are, half of them unseen by the fit (mean of 20 halves): AUC .89 and ECE .03, and
+# .86 by the mean probability of a word's tokens; with each of 22 sources left out .89.
+_INTERCEPT, _OWN, _NEIGHBOURS, _SEGMENT = -4.94, 2.60, 0.54, 1.88
+_MOST_NATS = 8.0
+
+
 @dataclass(slots=True)
 class _Word:
     """A word as the attention has it."""
@@ -29,7 +38,8 @@ class _Word:
     text: str
     start_s: float
     end_s: float
-    confidence: float
+    nats: float  # of its tokens: how little the model expected them
+    confidence: float = 0.0  # that it is right, 0 to 1; known once all words of the piece are
 
 
 def align_words(
@@ -97,13 +107,28 @@ def _words(whisper: LoadedWhisper, parts: Sequence[list[int]], alignment: Any, l
         segments.append([])
         for text, tokens in whisper.tokens.words(part, language):
             end = first + len(tokens)
-            confidence = float(np.mean(alignment.text_token_probs[first:end]))
+            nats = -float(np.log(np.maximum(alignment.text_token_probs[first:end], 1e-6)).sum())
             times = float(begins_s[min(first, last)]), float(begins_s[min(end, last)])
-            segments[-1].append(_Word(text, *times, confidence))
+            segments[-1].append(_Word(text, *times, nats))
             first = end
     _shorten([word for words in segments for word in words])
     join = _joined_by_spaces if has_spaces(language) else _joined_by_marks
-    return [join(words) for words in segments]
+    joined = [join(words) for words in segments]
+    _set_confidences(joined)
+    return joined
+
+
+def _set_confidences(segments: Sequence[Sequence[_Word]]) -> None:
+    """Tell of each word of a piece how likely it is right."""
+    nats = [np.minimum([word.nats for word in words], _MOST_NATS) for words in segments if words]
+    if not nats:
+        return
+    own = np.sqrt(np.concatenate([np.zeros(1), *nats, np.zeros(1)]))
+    segment = np.concatenate([np.full(len(words), np.sqrt(words.mean())) for words in nats])
+    doubt = _INTERCEPT + _OWN * own[1:-1] + _NEIGHBOURS * (own[:-2] + own[2:]) + _SEGMENT * segment
+    confidences = 1.0 / (1.0 + np.exp(doubt))
+    for word, confidence in zip(chain.from_iterable(segments), confidences.tolist(), strict=True):
+        word.confidence = confidence
 
 
 def _shorten(words: list[_Word]) -> None:
@@ -133,15 +158,13 @@ def _joined_by_spaces(words: list[_Word]) -> list[_Word]:
 
 
 def _with_next(word: _Word, following: _Word) -> _Word:
-    """A word and what follows it without a space; punctuation has no time and no confidence of its own."""
+    """A word and what follows it without a space; punctuation has no time and is not doubted."""
     text = word.text + following.text
     if not any(map(str.isalnum, following.text)):
-        return _Word(text, word.start_s, word.end_s, word.confidence)
+        return _Word(text, word.start_s, word.end_s, word.nats)
     if not any(map(str.isalnum, word.text)):
-        return _Word(text, following.start_s, following.end_s, following.confidence)
-    letters, more = len(word.text.strip()), len(following.text)
-    confidence = (word.confidence * letters + following.confidence * more) / (letters + more)
-    return _Word(text, word.start_s, following.end_s, confidence)
+        return _Word(text, following.start_s, following.end_s, following.nats)
+    return _Word(text, word.start_s, following.end_s, word.nats + following.nats)
 
 
 def _joined_by_marks(words: list[_Word]) -> list[_Word]:
@@ -161,7 +184,7 @@ def _joined_by_marks(words: list[_Word]) -> list[_Word]:
 
 
 def _merged(mark: _Word, word: _Word) -> _Word:
-    return _Word(mark.text + word.text.lstrip(), word.start_s, word.end_s, word.confidence)
+    return _Word(mark.text + word.text.lstrip(), word.start_s, word.end_s, word.nats)
 
 
 def _bounded(text: TimedText, words: list[_Word]) -> TimedText:

@@ -93,3 +93,31 @@ def test_a_word_is_what_is_written_without_a_space(
 
     assert expected == [word.text.strip() for word in words]
     assert all(first.end_s <= second.start_s + 1e-9 for first, second in itertools.pairwise(words))
+
+
+def confidences(tokens: SpeechTokens, *probabilities: float) -> list[float]:
+    """Of the words of a segment, each of one token that the model gave such a probability."""
+    ids = tokens._tokenizer.encode(" la casa del señor es de ella", add_special_tokens=False).ids[: len(probabilities)]
+    places = [(index, 10 * index) for index in range(len(ids) + 1)]
+    alignment = SimpleNamespace(alignments=places, text_token_probs=list(probabilities))
+    [words] = module._words(LoadedWhisper(None, tokens, 80), [ids], alignment, "es")
+    assert len(probabilities) == len(words)
+    return [word.confidence for word in words]
+
+
+def test_a_word_is_doubted_with_what_stands_around_it(tokens: SpeechTokens) -> None:
+    """An unexpected word is doubtful, more so beside another and in an unlikely segment; an expected one is not."""
+    alone = confidences(tokens, 0.99, 0.99, 0.2, 0.99, 0.99)
+    beside = confidences(tokens, 0.99, 0.2, 0.2, 0.99, 0.99)
+    doubtful = confidences(tokens, 0.3, 0.99, 0.2, 0.99, 0.3)
+
+    assert alone[2] < 0.65 < alone[0]
+    assert beside[2] < alone[2]
+    assert doubtful[2] < alone[2]
+    assert alone[0] > 0.9
+    assert alone[0] > alone[1] > alone[2]
+
+
+def test_confidences_of_what_the_model_never_expected_are_finite(tokens: SpeechTokens) -> None:
+    """Zero is no logarithm."""
+    assert all(0.0 <= confidence < 0.1 for confidence in confidences(tokens, 0.0, 0.0, 0.0))
