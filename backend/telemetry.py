@@ -19,8 +19,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from backend.tracing.log_format import JsonFormatter, TextFormatter
-from backend.tracing.spans import NO_TRACER, Tracer
+from backend.tracing.spans import NO_TRACER, JsonFormatter, TextFormatter, Tracer
 
 # Encoders answer in milliseconds; vLLM's first bucket, 0.3 s, is blind to them.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

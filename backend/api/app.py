@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.api_keys import OPEN_PATHS, ApiKeyMiddleware
-from backend.api.browser_guard import BrowserGuardMiddleware
-from backend.api.cors import with_cors
+from backend.api.browser_guard import BrowserGuardMiddleware, with_cors
 from backend.api.dependencies import ApiLimits, ApiOptions, Services, context_of
 from backend.api.middleware import (
     DirectRoutingMiddleware,
@@ -69,7 +68,7 @@ from backend.api.routes import (
 from backend.api.routing import PlainRoute
 from backend.api.sse import OpenStreams
 from backend.callers.callers import LiveKeys, read_key_ring
-from backend.lanes.cache.scope import entry
+from backend.lanes.cache.keys import entry
 
 TITLE = "FinancIA Inference"
 _MOST_PATH = 100  # letters of a path that are compared with those of routes

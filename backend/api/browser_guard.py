@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY
@@ -26,6 +27,22 @@ _ORIGIN = re.compile(r"https?://(.+)", re.IGNORECASE)
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 CLEARING_PATH = "/v1/clear/results"  # docling-serve's, which deletes by GET: a page's picture could ask for it
 _SHOWN_CHARS = 80
+_EXPOSED = (
+    "X-Request-Id",
+    "Server-Timing",
+    "Retry-After",
+    "RateLimit",
+    "RateLimit-Policy",
+    "X-Compute-Tokens",
+    "X-Truncated",
+    "X-Truncated-Count",
+    "X-Failed-Pages",
+    "X-Failed-Pages-Count",
+    "X-Partial",
+    "Location",
+    "ETag",
+    "Idempotent-Replay",
+)
 
 
 class BrowserGuardMiddleware:
@@ -115,4 +132,17 @@ def _cross_site(headers: Mapping[bytes, bytes]) -> FinanciaError:
     return CrossSite(
         f"a page of {origin} sent this through a browser. Without API_KEYS only this service's own pages may; add the "
         "origin to CORS_ORIGINS, or set API_KEYS"
+    )
+
+
+def with_cors(app: ASGIApp, *, origins: tuple[str, ...]) -> ASGIApp:
+    """``app`` with CORS headers on its answers, errors included; ``app`` itself where no origin is named."""
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=_EXPOSED,
     )

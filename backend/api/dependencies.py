@@ -11,7 +11,7 @@ from starlette.requests import Request
 from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY, Caller, LiveKeys, Quotas
 from backend.callers.quotas import NO_METER, Meter, Meters
-from backend.lanes.cache.scope import CacheScope
+from backend.lanes.cache.keys import CacheScope
 from backend.lanes.inference import Timing
 from backend.lanes.text_work import TextWork
 from backend.telemetry import Telemetry

@@ -4,6 +4,8 @@ From the outside in: ``RequestContextMiddleware`` makes the request's context an
 ``ProblemMiddleware`` turns errors into problems, ``ApiKeyMiddleware`` finds the caller by its key (without keys
 ``BrowserGuardMiddleware`` keeps other sites out), ``TrafficMiddleware`` counts what it holds,
 ``DirectRoutingMiddleware`` finds the route. Errors are answered inside CORS, so that browsers may read them.
+
+Left out, as in the log: query, address and user agent of the caller. ``http.route`` has the path that counts.
 """
 
 from __future__ import annotations
@@ -23,14 +25,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.api.dependencies import CONTEXT_KEY, RequestContext
 from backend.api.http_protocol import CONNECTION_KEY, PROBE_PATHS
 from backend.api.problems import problem_of, problem_response
-from backend.api.request_spans import UNTRACED, begin_request, describe_request
 from backend.api.routing import PlainRoute
 from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY
 from backend.errors import Unavailable
 from backend.telemetry import STAGES, Telemetry
-from backend.tracing.log_format import request_id
-from backend.tracing.spans import NO_TRACER, Resumed, Tracer
+from backend.tracing.context import SpanContext, read_traceparent
+from backend.tracing.spans import NO_TRACER, Resumed, Span, Tracer, request_id
 
 OTHER = "other"  # the route label of paths that no route has
 # Every status a request can end with; their series exist from the first scrape.
@@ -40,6 +41,7 @@ STATUSES = tuple(
 _VALID_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
 Stages = tuple[tuple[str, float], ...]  # stages of telemetry.STAGES and their seconds
 _logger = logging.getLogger(__name__)
+UNTRACED = ("/health", "/metrics")  # probes and scrapes, every few seconds
 
 
 class RequestMetrics:
@@ -289,3 +291,37 @@ def server_timing(stage_times: Stages | None, total_s: float) -> str:
     if stage_times is None:
         return total
     return ", ".join([*(f"{stage};dur={seconds * 1e3:.3f}" for stage, seconds in stage_times), total])
+
+
+def caller_span(headers: dict[bytes, bytes]) -> SpanContext | None:
+    """The caller's span, of `traceparent` and `tracestate`; None without one, or with a malformed one."""
+    header = headers.get(b"traceparent")
+    if header is None:
+        return None
+    return read_traceparent(header.decode("latin-1").strip(), headers.get(b"tracestate", b"").decode("latin-1"))
+
+
+def begin_request(tracer: Tracer, scope: Scope, context: RequestContext) -> Span:
+    """The request's span, from the arrival of its headers on."""
+    return tracer.start(scope["method"], "server", caller_span(context.headers), context.arrived_s)
+
+
+def describe_request(span: Span, scope: Scope, context: RequestContext, *, route: str | None, status: int) -> None:
+    """Name and attributes, once the answer is known; ``route``: None where no template matched."""
+    method = scope["method"]
+    span.name = method if route is None else f"{method} {route}"
+    attributes: dict[str, Any] = {
+        "http.request.method": method,
+        "http.response.status_code": status,
+        "url.path": scope["path"],
+        "url.scheme": scope.get("scheme", "http"),
+        "network.protocol.version": scope.get("http_version", "1.1"),
+        "financia.request_id": context.request_id,
+    }
+    if route is not None:
+        attributes["http.route"] = route
+    if (server := scope.get("server")) is not None and server[1]:
+        attributes["server.address"], attributes["server.port"] = server
+    span.attributes.update(attributes)
+    if status >= 500:
+        span.error = str(status)

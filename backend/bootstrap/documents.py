@@ -36,7 +36,7 @@ from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.blobs import BlobCache
-from backend.lanes.cache.scope import entry
+from backend.lanes.cache.keys import entry
 from backend.lanes.policy import QueueLimits
 from backend.models.resting_process import Measurement
 from backend.ocr.rapidocr_autotune import RuntimeSelector

@@ -33,8 +33,7 @@ from backend.images.engine import (
     page_cost,
 )
 from backend.images.model_files import ImageModelSpec, resolve_image_model
-from backend.lanes.engine import Engine
-from backend.lanes.replicas import Replicas
+from backend.lanes.engine import Engine, Replicas
 from backend.models.autotune import EncoderRequest
 from backend.models.batch_limits import learnt_batch_limits
 from backend.models.encoder_source import UnloadableEncoder

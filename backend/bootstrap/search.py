@@ -27,10 +27,9 @@ from backend.documents.understanding import TextServices
 from backend.files.stored_file import StoredFile
 from backend.jobs.records import Job
 from backend.jobs.service import JobService
-from backend.lanes.cache.scope import entry
+from backend.lanes.cache.keys import entry
 from backend.search.expiry import ExpiryTask
-from backend.search.file_facts import FactFinder
-from backend.search.file_reading import FileTextReader
+from backend.search.file_reading import FactFinder, FileTextReader
 from backend.search.files import FileService
 from backend.search.indexing import Indexer, IndexPolicy
 from backend.search.lessons import lesson_of

@@ -42,16 +42,13 @@ from backend.files.limits import FileLimits
 from backend.images.classification import ImageClassificationService
 from backend.images.engine import LoadedImageModel
 from backend.jobs.service import JobService
-from backend.lanes.batcher import Batcher
-from backend.lanes.cache.memory_tier import MemoryTier
+from backend.lanes.batcher import Batcher, show_gauges
 from backend.lanes.cache.redis_client import RedisOptions
 from backend.lanes.cache.redis_tier import RedisTier
 from backend.lanes.cache.store import NullCache, VectorCache
-from backend.lanes.cache.tiered import TieredCache
-from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.lanes.inference import Inference
-from backend.lanes.lane_stats import show_gauges
-from backend.lanes.memory_keeper import MemoryKeeper
+from backend.lanes.memory_keeper import IdleTrim, MemoryKeeper
 from backend.lanes.policy import QueueLimits
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.model_files import resolve
@@ -73,8 +70,8 @@ from backend.serving.engines.scoring import CLASSIFIER, RERANKER
 from backend.serving.health import HealthService
 from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import LoadContext, ModelRequest
-from backend.serving.model_retry import ModelRetry
 from backend.serving.model_swap import ModelSwapper, show_model
+from backend.serving.pending_models import ModelRetry
 from backend.speech.model_files import SpeechModelFiles
 from backend.speech.transcription import TranscriptionService
 from backend.summaries.service import SummaryService

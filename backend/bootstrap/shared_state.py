@@ -13,8 +13,7 @@ from backend.documents.extractors import FOLDER as EXTRACTORS
 from backend.documents.extractors import ExtractorStore, FolderExtractors, SharedExtractors
 from backend.replicas.records import SharedRecords
 from backend.replicas.redis_records import RedisRecords
-from backend.replicas.rollout import CRASHES_MAX, ModelRollout, NoRollout, Target, targets_at_start
-from backend.replicas.rollout_file import FOLDER, RolloutFile
+from backend.replicas.rollout import CRASHES_MAX, FOLDER, ModelRollout, NoRollout, RolloutFile, Target, targets_at_start
 from backend.search.postgres.shared_records import PostgresRecords
 from backend.serving.catalog import Catalog
 from backend.serving.loading import ModelRequest

@@ -13,12 +13,11 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
-from backend.callers.pusher import Pusher
 from backend.callers.quotas import Bucket, Charge, Meters
 from backend.errors import Unavailable
 from backend.lanes.cache.redis_client import RedisOptions, open_pool
 from backend.retry import Backoff
-from backend.supervision import Supervisor
+from backend.supervision import Pusher, Supervisor
 from backend.telemetry import log_event
 
 _EVERY_S = 0.1

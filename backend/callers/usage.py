@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from backend.callers.callers import Caller, LiveKeys
-from backend.callers.pusher import Pusher
 from backend.callers.quotas import Bucket, Meters, Used
 from backend.callers.usage_store import COUNTED, Batch, CallerUsage, Counts, Slice, UsageStore
 from backend.errors import NotFound, Unavailable
 from backend.retry import Backoff
-from backend.supervision import Supervisor
+from backend.supervision import Pusher, Supervisor
 from backend.telemetry import log_event
 
 EVERY_S = 1.0

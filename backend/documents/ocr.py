@@ -22,8 +22,8 @@ from backend.files.records import PlacedPicture, Raster
 from backend.files.text_source import ChosenSource
 from backend.lanes.backlog import Backlog
 from backend.lanes.batcher import Batcher
-from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
+from backend.lanes.memory_keeper import IdleTrim
 from backend.models.resting_process import Measurement
 from backend.ocr.engine_choice import (
     OcrEngineName,

@@ -26,8 +26,8 @@ from backend.files.pages import Document, Page
 from backend.files.stored_file import StoredFile
 from backend.images.classification import ImageClassificationService
 from backend.invoices.records import ExtractedFields
-from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
+from backend.lanes.memory_keeper import IdleTrim
 from backend.telemetry import Telemetry
 from backend.tracing.spans import span
 

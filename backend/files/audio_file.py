@@ -22,7 +22,7 @@ from av.stream import Discard
 from numpy.typing import NDArray
 
 from backend.errors import TooLarge, UnreadableFile
-from backend.files.audio_types import id3_bytes, missing_bytes, sound_demuxer
+from backend.files.file_types import id3_bytes, missing_bytes, sound_demuxer
 from backend.files.limits import FileLimits
 from backend.files.mapped_file import MappedFile
 from backend.files.pages import printable_line

@@ -22,8 +22,8 @@ from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.file_threads import FileThreads
-from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Timing, Urgency, UsageCounter, run_one
+from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.shared_calls import SharedCalls
 from backend.models.fingerprint import arithmetic_key
 from backend.models.logistic import MULTI_LABEL_THRESHOLD

@@ -11,9 +11,19 @@ from typing import Any
 
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
-from backend.jobs.codec import pack_progress
-from backend.jobs.records import EventKind, Job, JobClaim, JobEvent, JobQuota, PageRecord, Progress
-from backend.jobs.states import check_quota, same_job, too_many
+from backend.jobs.document_codec import pack_progress
+from backend.jobs.records import (
+    EventKind,
+    Job,
+    JobClaim,
+    JobEvent,
+    JobQuota,
+    PageRecord,
+    Progress,
+    check_quota,
+    same_job,
+    too_many,
+)
 from backend.jobs.store import Renewal, Swap
 
 _DELETED = 10_000  # ids of deleted jobs, the newest: longer than a job runs on after it was deleted

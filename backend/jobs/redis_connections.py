@@ -1,4 +1,7 @@
-"""Redis connections for job stores: one pool for commands, one for blocking stream reads. Knows nothing of jobs."""
+"""Redis connections for job stores: one pool for commands, one for blocking stream reads. And bytes in parts.
+
+Knows nothing of jobs.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import asyncio
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
 from redis.exceptions import RedisError, ResponseError
 
 from backend.errors import BadSettings, Unavailable
+from backend.jobs.redis_scripts import OPEN_LIST
 from backend.lanes.cache.redis_client import address
 from backend.lanes.cache.redis_pool import Command, RedisPool, error_code
 from backend.retry import Backoff
@@ -33,6 +38,7 @@ NO_SENTINEL = "is a Sentinel, which keeps no data. Give the address of the maste
 _DROPS_ANY = re.compile(r"maxmemory_policy:(allkeys-\w+)")
 _MAXMEMORY = re.compile(r"\bmaxmemory:(\d+)")
 _logger = logging.getLogger(__name__)
+CHUNK_BYTES = 2**20
 
 
 class RedisConnections:
@@ -147,3 +153,49 @@ def stream_entry(row: Any) -> tuple[str, dict[str, bytes]]:
     """Id and fields of a raw stream entry."""
     entry, flat = row
     return entry.decode(), {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+class RedisChunks:
+    """Bytes as lists of an empty chunk and then chunks of at most 1 MiB."""
+
+    def __init__(self, redis: RedisConnections) -> None:
+        self._redis = redis
+
+    async def put(self, key: str, content: bytes, keep_s: float) -> int:
+        """Write bytes that expire after ``keep_s`` unless a job takes them; the length of the list.
+
+        Whatever ends it early, nothing is left of them, or what is left expires. Raises: Unavailable, also where a
+        full Redis dropped them again.
+        """
+        try:
+            return await self._write(key, memoryview(content), keep_s)
+        except BaseException:
+            await self.drop(key)
+            raise
+
+    async def get(self, key: str) -> bytes | None:
+        chunks = await self._redis.call("LRANGE", key, 0, -1)
+        return b"".join(chunks) if chunks else None
+
+    async def drop(self, key: str) -> None:
+        """Remove the bytes; where Redis is away, they expire."""
+        with suppress(Unavailable):
+            await self._redis.call("UNLINK", key)
+
+    async def _write(self, key: str, content: memoryview, keep_s: float) -> int:
+        await self._redis.run(OPEN_LIST, (key,), round(keep_s * 1000))
+        chunks = 1
+        for start in range(0, len(content), CHUNK_BYTES):
+            chunks += 1
+            if await self._redis.call("RPUSHX", key, bytes(content[start : start + CHUNK_BYTES])) != chunks:
+                raise dropped()
+        return chunks
+
+
+def dropped() -> Unavailable:
+    """The error for bytes that Redis dropped before their job was written."""
+    return Unavailable(
+        "jobs: Redis (REDIS_URL) dropped what was just written, for want of memory (maxmemory). Try again later, or "
+        "send the file to /v1/documents, which answers without it",
+        retry_after_s=5.0,
+    )

@@ -20,14 +20,22 @@ from backend.callers.event_watch import WATCHERS_MAX
 from backend.errors import JobOfAnotherRelease, TooLarge, Unavailable
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
-from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
-from backend.jobs.records import EventKind, Job, JobClaim, JobEvent, JobQuota, PageRecord, Progress
-from backend.jobs.redis_chunks import RedisChunks, dropped
-from backend.jobs.redis_connections import RedisConnections, stream_entry
-from backend.jobs.redis_queue import GROUP, RedisQueue, place_of
+from backend.jobs.document_codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
+from backend.jobs.records import (
+    EventKind,
+    Job,
+    JobClaim,
+    JobEvent,
+    JobQuota,
+    PageRecord,
+    Progress,
+    check_quota,
+    same_job,
+    too_many,
+)
+from backend.jobs.redis_connections import RedisChunks, RedisConnections, dropped, stream_entry
+from backend.jobs.redis_queue import GROUP, QueueSweep, RedisQueue, place_of
 from backend.jobs.redis_scripts import ADD, COUNT_LIVE, DISCARD, FORGET, LINK, POSITION, RESTORE, SWAP, WRITE_PROGRESS
-from backend.jobs.redis_sweep import QueueSweep
-from backend.jobs.states import check_quota, same_job, too_many
 from backend.jobs.store import Renewal, Swap
 from backend.telemetry import log_event
 

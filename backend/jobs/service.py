@@ -21,11 +21,10 @@ from backend.files.page_codec import unpack_page
 from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
-from backend.jobs.records import DOCUMENT, Job, JobEvent, JobFile, JobQuota, KeepAs
+from backend.jobs.records import DOCUMENT, Job, JobEvent, JobFile, JobQuota, KeepAs, move
 from backend.jobs.runner import JobPolicy, JobRunner, Keep, Process, Work
-from backend.jobs.states import move
 from backend.jobs.store import JobStore
-from backend.lanes.cache.scope import Enter, share_with_all
+from backend.lanes.cache.keys import Enter, share_with_all
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from backend.tracing.spans import traceparent

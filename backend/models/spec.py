@@ -36,7 +36,7 @@ class TokenTypes(StrEnum):
 
     NONE = "none"  # always the first type
     SEGMENTS = "segments"  # which of two texts a token is of
-    SPELLING = "spelling"  # the capitals of its word, for an uncased vocabulary: models/spelling.py
+    SPELLING = "spelling"  # the capitals of its word, for an uncased vocabulary: models/words.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,9 @@ from backend.models.encoder import payload_of
 from backend.models.latin_tokenizer import read_tokenizer
 from backend.models.span_sums import Payload, SpannedText
 from backend.models.spec import ModelSpec, TokenTypes
-from backend.models.spelling import word_spellings
 from backend.models.text_slices import SLICE_CHARS, slicer_of
 from backend.models.windows import Window, Windows, coverage, cut
-from backend.models.words import word_of_pieces, word_places
+from backend.models.words import word_of_pieces, word_places, word_spellings
 
 Truncate = Literal["end", "start", "none"]
 InputName = Callable[[int], str]  # what error messages call the input at an index of its request

@@ -13,9 +13,9 @@ from typing import Any
 import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backend.api.cors import with_cors
+from backend.api.browser_guard import with_cors
+from backend.api.middleware import UNTRACED, caller_span
 from backend.api.problems import problem_of, problem_response
-from backend.api.request_spans import UNTRACED, caller_span
 from backend.errors import CallerGone, Unavailable
 from backend.telemetry import log_event
 from backend.tracing.spans import NO_TRACER, Active, Tracer

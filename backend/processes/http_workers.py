@@ -1,12 +1,23 @@
-"""The HTTP workers of a service process: starts them, restarts those that die, and asks them all."""
+"""The HTTP workers of a service process: starts them, restarts those that die, and asks them all.
+
+Each has a socket of its own on the port, and reaches the service by a Unix socket.
+
+The kernel spreads new connections over the sockets by a hash of the addresses (SO_REUSEPORT). From one socket that all
+share, the worker that wakes first takes everything that waits: of 32 connections made at once one worker got 30.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
+import socket
+import tempfile
+import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from backend.bootstrap.metering import Metering
@@ -17,9 +28,7 @@ from backend.lanes.batcher import Batcher
 from backend.lanes.engine import Engine
 from backend.models.tokenizer import TextTokenizer
 from backend.processes.control import Keys, Models, Start
-from backend.processes.listening_port import ListeningPort
 from backend.processes.remote_batcher import RemoteEngine
-from backend.processes.service_socket import create_folder, socket_in
 from backend.processes.shared_page import SharedPage
 from backend.processes.worker_process import WorkerProcess
 from backend.serving.catalog import Catalog, LoadedModel
@@ -38,6 +47,11 @@ _MOST_UNANSWERED = (
     10  # then it is killed; counted, not timed: a service that was stopped itself kills nobody when it goes on
 )
 _EXTRA_S = 5.0  # beyond LIMIT_DRAIN_S, until a worker that does not end is killed
+_PREFIX = "financia-http-"
+_SOCKET = "service.sock"
+_PATH_BYTES = 103  # of a Unix socket's path on macOS; Linux takes 107
+SHORT = ("/tmp", "/dev/shm")  # noqa: S108 - the folder in it is this user's alone
+_SETTLED_S = 60.0  # a younger socket may be about to listen
 
 
 class EngineTable:
@@ -286,3 +300,112 @@ class HttpWorkers:
 
     def _living(self) -> list[WorkerProcess]:
         return [worker for worker in self._workers if worker is not None]
+
+
+def create_folder() -> Path:
+    """A new folder, once those of service processes that were killed are gone.
+
+    It is in TMPDIR, or in a folder of a shorter name where a socket's path would be too long for the system.
+
+    Raises: SetupError where no folder can be made.
+    """
+    faults = []
+    for parent in dict.fromkeys((tempfile.gettempdir(), *SHORT)):
+        path_bytes = len(os.fsencode(socket_in(Path(parent, f"{_PREFIX}12345678"))))  # as many as mkdtemp adds
+        if path_bytes > _PATH_BYTES:
+            faults.append(f"{parent}: {path_bytes} bytes")
+            continue
+        try:
+            return _create_in(Path(parent))
+        except OSError as error:
+            faults.append(f"{parent}: {error.strerror or error}")
+    raise SetupError(
+        "SERVER_PROCESSES needs a folder for a Unix socket, whose path may have "
+        f"{_PATH_BYTES} bytes ({'; '.join(faults)}); set TMPDIR to a short path that may be written to"
+    )
+
+
+def _create_in(parent: Path) -> Path:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        if _is_left_over(folder / _SOCKET):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+
+
+def socket_in(folder: Path) -> Path:
+    """The path of the socket."""
+    return folder / _SOCKET
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether nobody listens there any more."""
+    try:
+        if time.time() - path.stat().st_mtime < _SETTLED_S:  # noqa: TID251 - a file's time is the wall clock's
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)  # one whose queue is full listens
+            probe.connect(str(path))
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # it is another user's, has gone meanwhile, or is no socket
+        return False
+    return False
+
+
+class ListeningPort:
+    """HOST and PORT, held for this service from ``open`` to ``close``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._host, self._port = settings.host, settings.port
+        self._holders: list[socket.socket] = []
+        self._family = socket.AF_INET
+        self._address: Any = ()  # as getaddrinfo has it
+
+    def open(self) -> tuple[str, int]:
+        """Take the port; the address, with the number that the kernel chose for port 0. Raises: SetupError."""
+        try:
+            self._family, kind, protocol, _, address = socket.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(self._family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._bind(probe, address)  # fails where anybody listens
+                self._address = probe.getsockname()
+            self._claim()
+            self._holders.append(self.socket_of_worker())  # never listens; holds the port while no worker does
+        except OSError as error:
+            self.close()
+            reason = (error.strerror or str(error)).lower()
+            raise SetupError(
+                f"HOST={self._host} PORT={self._port} cannot be listened on: {reason}; choose others"
+            ) from error
+        return str(self._address[0]), int(self._address[1])
+
+    def socket_of_worker(self) -> socket.socket:
+        """A bound socket for one worker to listen on. Raises: OSError."""
+        made = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._bind(made, self._address)
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def close(self) -> None:
+        """Leave the port to the workers that still have a socket, and to others once those end."""
+        for holder in self._holders:
+            holder.close()
+        self._holders.clear()
+
+    def _claim(self) -> None:
+        """Keep another service from joining these sockets: SO_REUSEPORT alone admits every process of this user."""
+        claim = socket.socket(socket.AF_UNIX)
+        self._holders.append(claim)
+        claim.bind("\0financia-inference {} {}".format(*self._address[:2]))  # as ports, of one network namespace
+
+    def _bind(self, made: socket.socket, address: Any) -> None:
+        if self._family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as with one process
+        made.bind(address)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from backend.search.corrected_answer import compared, corrected_answer, values_of
-from backend.search.list_sql import range_query
 from backend.search.records import (
     DocumentChange,
     DocumentQuery,
@@ -23,6 +22,7 @@ from backend.search.records import (
 )
 from backend.text.patterns.pattern import plain_tax_id
 
+PAST_S = 86_400  # so long a deleted row's position is known, to whoever goes on behind it
 Row = Sequence[Any]
 FILE_COLUMNS = "f.id, f.owner, f.name, f.size_bytes, f.sha256, f.purpose, f.created_s, f.expires_s"
 _FILE_WIDTH = len(FILE_COLUMNS.split(","))
@@ -61,6 +61,33 @@ _LEAST: Mapping[DocumentSort, str | float] = {  # what sorts where a document ha
     "total": -9e99,
 }
 _SORTED = {"created_at": "d.created_s", **{name: f"coalesce(v.{name}, {least!r})" for name, least in _LEAST.items()}}
+
+
+def range_query(
+    select: str, where: Sequence[str], arguments: list[Any], *, part: ListRange, keys: tuple[str, str]
+) -> tuple[str, bool]:
+    """The query, with its further arguments appended to ``arguments``; True where its rows come last first.
+
+    With ``before`` alone the part is the one that ends there, so it is read backwards.
+
+    Args:
+        select: the query up to WHERE.
+        where: conditions of the list itself, over ``arguments`` as $1, $2, ….
+        keys: the columns of creation time and id.
+    """
+    flipped = part.before is not None and part.after is None
+    conditions, ascending = list(where), part.order == "asc"
+    for position, is_behind in ((part.after, True), (part.before, False)):
+        if position is not None:
+            arguments += position
+            sign = ">" if is_behind == ascending else "<"
+            conditions.append(f"({keys[0]}, {keys[1]}) {sign} (${len(arguments) - 1}, ${len(arguments)})")
+    arguments.append(part.limit)
+    direction = "ASC" if ascending != flipped else "DESC"
+    return (
+        f"{select} WHERE {' AND '.join(conditions)} ORDER BY {keys[0]} {direction}, {keys[1]} {direction} "
+        f"LIMIT ${len(arguments)}"
+    ), flipped
 
 
 class PackedDocument(NamedTuple):

@@ -25,15 +25,14 @@ from backend.errors import (
     Unavailable,
     UnreadableFile,
 )
-from backend.lanes.cache.scope import Enter, share_with_all
+from backend.lanes.cache.keys import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_item import Priority
 from backend.retry import Backoff, StoreRetry
 from backend.search.document_chunks import chunk_tokens, cut_chunks, page_sizes
 from backend.search.encoder import PASSAGE, identity_of
-from backend.search.file_facts import ChunkVectors, FactFinder
-from backend.search.file_reading import FileText, FileTextReader, kept_text
+from backend.search.file_reading import ChunkVectors, FactFinder, FileText, FileTextReader, kept_text
 from backend.search.limits import SearchLimits
 from backend.search.records import IndexClaim, IndexedFile, IndexFailure, NewChunk, Progress
 from backend.search.storage import SearchStorage

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from backend.callers.quotas import NO_METER, Meter
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
-from backend.lanes.cache.scope import Enter, share_with_all
+from backend.lanes.cache.keys import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_item import Priority
 from backend.search.encoder import PASSAGE, identity_of

@@ -20,9 +20,9 @@ from backend.files.pages import Box, bounding_box
 from backend.lanes.inference import Urgency, offload
 from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
+from backend.search.attributes import with_id_forms
 from backend.search.encoder import PASSAGE, QUERY, identity_of
 from backend.search.filters import Comparison, Filter, keys_of
-from backend.search.found_attributes import with_id_forms
 from backend.search.keywords import Identifiers, matched_spans, query_identifiers, query_terms, word_coverage
 from backend.search.records import (
     ChunkContent,

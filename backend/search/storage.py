@@ -19,7 +19,7 @@ from backend.errors import InvalidField
 from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search import document_sql
-from backend.search.document_sql import FILE_COLUMNS, PackedDocument, Row
+from backend.search.document_sql import FILE_COLUMNS, PackedDocument, Row, range_query
 from backend.search.filters import ATTRIBUTE_TYPES, Filter
 from backend.search.limits import (
     SearchLimits,
@@ -29,7 +29,6 @@ from backend.search.limits import (
     check_room_to_index,
     check_waiting_files,
 )
-from backend.search.list_sql import range_query
 from backend.search.records import (
     Attributes,
     ChunkContent,
@@ -58,7 +57,6 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.search.sweeper import Sweeper
 from backend.search.tables import (
     Driver,
     Rows,
@@ -71,6 +69,7 @@ from backend.search.tables import (
     vector_store,
     write_found_by,
 )
+from backend.search.waker import Sweeper
 from backend.supervision import Supervisor
 
 _FILES = f"SELECT {FILE_COLUMNS} FROM files f"

@@ -1,9 +1,17 @@
-"""How background work on a storage waits for more to do."""
+"""How background work on a storage waits for more to do, and how what was deleted is removed slice by slice."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+from backend.errors import FinanciaError
+from backend.supervision import Supervisor
+from backend.telemetry import Telemetry, log_event
+
+_log = logging.getLogger(__name__)
 
 
 class Waker:
@@ -28,3 +36,45 @@ class Waker:
                 await self._event.wait()
         if not self._is_closed:
             self._event.clear()
+
+
+class Sweeper:
+    """Sweeps after each `wake` until nothing is left. Used on the event loop only.
+
+    It is deleted for everybody already, so nobody waits for it; after a fault the next deletion goes on.
+
+    Args:
+        sweep: removes a slice; False where nothing was left.
+        supervisor: logs and counts what it raises beside faults that pass; of the service, or one of its own.
+    """
+
+    def __init__(self, sweep: Callable[[], Awaitable[bool]], supervisor: Supervisor | None = None) -> None:
+        self._sweep, self._supervisor = sweep, supervisor or Supervisor(Telemetry())
+        self._task: asyncio.Task[None] | None = None
+        self._is_due = self._is_closed = False
+
+    def wake(self) -> None:
+        self._is_due = True
+        if not self._is_closed and (self._task is None or self._task.done()):
+            self._task = self._supervisor.run("sweep_search", self._run)
+
+    async def idle(self) -> None:
+        """Return when what was deleted before is removed, or cannot be now."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def close(self) -> None:
+        """Stop after the slice that is being removed."""
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            try:
+                while await self._sweep():
+                    pass
+            except FinanciaError as error:
+                log_event(_log, logging.WARNING, "what was deleted could not be removed yet", reason=str(error))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from backend.errors import FinanciaError
-from backend.lanes.batcher import Batcher
+from backend.lanes.batcher import Batcher, BatcherStatus
 from backend.lanes.cache.store import VectorCache
 from backend.lanes.inference import Urgency, run_one
-from backend.lanes.lane_stats import BatcherStatus
 from backend.serving.catalog import Catalog
 
 FRESH_S = 10.0  # a batch that succeeded this lately proves the device; else a probe runs

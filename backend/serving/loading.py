@@ -7,25 +7,33 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+from backend.device.plan.attention import prefer_flash
 from backend.device.plan.placement import Placement
+from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import DeviceType, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import ModelUnavailable
-from backend.lanes.encoder_engine import EncoderEngine, TaskHead
-from backend.lanes.engine import Engine
-from backend.lanes.float32_fallback import Float32Encoder, Float32Fallback, NoFallback
-from backend.lanes.replicas import Replicas
+from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback, NoFallback, TaskHead
+from backend.lanes.engine import Engine, Replicas
 from backend.models.autotune import Choice, EncoderRequest, Selector
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits, measure_batch_limits
 from backend.models.encoder import GRAPH_PADDING_COST, Encoder
 from backend.models.encoder_source import UnloadableEncoder
 from backend.models.generation import Generator
-from backend.models.generator_loading import choose_generator, load_generator
 from backend.models.model_files import check_unchanged, resolve
 from backend.models.pairs import PairTokenizer
 from backend.models.readout import Readout
-from backend.models.runtimes import GRAPH_RUNTIMES, activations, capture_graphs, in_float32_of, load_encoder, warm_up
+from backend.models.runtimes import (
+    GRAPH_RUNTIMES,
+    activations,
+    capture_graphs,
+    in_float32_of,
+    installed,
+    load_encoder,
+    warm_up,
+)
 from backend.models.sequence_head import SequenceHead, read_sequence_head
 from backend.models.spec import ModelSpec
 from backend.models.token_head import TokenHead, read_token_head
@@ -42,6 +50,12 @@ from backend.serving.engines.ner import TokenLabelsHead
 from backend.serving.engines.nli import read_nli
 from backend.serving.engines.scoring import CLASSIFIER, RERANKER, LogitsHead
 from backend.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from backend.models.generation import Generator
+
+_CPU_BUDGET, _GPU_BUDGET = 2048, 32_768  # padded tokens; a step of a CPU's lane costs as much for each row
+_WISHES = {"exact": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +254,34 @@ def _replica(
         padding_cost=GRAPH_PADDING_COST,
     )
     return _DeviceReplica(resident, batch_limits, None if choice.dtype == "fp32" else exact)
+
+
+def choose_generator(spec: ModelSpec, placement: Placement, request: EncoderRequest) -> Choice:
+    """What PRECISION asks for; else float32 on a CPU, and on a card what it computes best and the model can bear."""
+    is_cpu = placement.type is DeviceType.CPU
+    if request.precision in _WISHES:
+        dtype, why = _WISHES[request.precision], f"PRECISION={request.precision}"
+    elif is_cpu:
+        dtype, why = "fp32", "fp32: a token at a time waits for memory, not for arithmetic"
+    else:
+        known = for_model(DtypeChoice(placement.dtypes, ""), spec.shape.family, spec.stored_dtype)
+        dtype, why = known.dtypes[0], known.why or f"{known.dtypes[0]}: the card computes it best"
+    reasons = [f"{spec.name} on {placement.device}: {why}"]
+    if request.precision == "int8" or request.runtime not in ("auto", "torch"):
+        reasons.append("texts are written by torch, in fp32, bf16 or fp16 alone, whatever RUNTIME and PRECISION say")
+    budget = request.batch_tokens or (_CPU_BUDGET if is_cpu else _GPU_BUDGET)
+    return Choice("torch", dtype, budget, 0.0, tuple(reasons))
+
+
+def load_generator(spec: ModelSpec, choice: Choice, placement: Placement) -> Generator:
+    """The model in the chosen arithmetic. Raises: ModelUnavailable."""
+    if not installed("torch"):
+        raise ModelUnavailable(f"{spec.name}: SUMMARY_MODEL needs torch, which is not installed")
+    from backend.models.seq2seq import TorchSeq2Seq  # seconds and 300 MiB: only where a model is set
+
+    if placement.type is DeviceType.CUDA:
+        prefer_flash()
+    return cast(
+        "Generator",
+        TorchSeq2Seq(spec, dtype=choice.dtype, device=placement.device, threads=placement.threads),
+    )

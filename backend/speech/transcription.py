@@ -24,8 +24,8 @@ from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.file_threads import FileThreads
-from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
+from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.shared_calls import SharedCalls
 from backend.speech.pages import KIND
 from backend.speech.piece_runs import LanguageTally, PieceRuns

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from backend.tables.aligned import Stretch, TableLine, TablePiece, pieces_of
 from backend.tables.cell_layout import CellSpan, Layout, without_empty_lines
-from backend.tables.headers import names_columns
 from backend.tables.level_page import PlacedWord, Segment
 from backend.tables.text_rows import is_figure, row_cuts
 
+_PERIOD = re.compile(r"(?:19|20)\d\d|[QT]\d|\d\.?[ºªo]?\s?[QT]|[^\W\d]{3,}\.?[ '-]\d{2,4}")  # "2025", "Q1", "Mar 24"
+_MAX_ROWS = 3
 _FULL = 0.6  # of the columns: the first line that fills so many is the lowest of the header, or the first row
 _MAX_HEADER_LINES = 4
 _RULED_BANDS = 4  # between rulings; the fewest of a table with a ruling below each row, or one less
@@ -20,6 +22,32 @@ _BESIDE = 0.75  # of the line height: lines this close stand beside each other, 
 _LEADING = 1.35  # of the line height: lines of one heading are no further apart
 
 _Cell = tuple[int, int, tuple[PlacedWord, ...]]  # first column, the one after the last, words
+
+
+def header_rows(layout: Layout) -> int:
+    """The count of header rows: as the rulings show, else the first rows without figures over rows with them."""
+    if layout.header_rows is not None:
+        return layout.header_rows
+    rows = [[cell for cell in layout.cells if cell.row == row and cell.words] for row in range(layout.rows)]
+    texts = [[" ".join(word.word.text for word in cell.words) for cell in row] for row in rows]
+    for row in range(min(_MAX_ROWS, layout.rows - 1)):
+        if not names_columns(texts[row], layout.columns):
+            return row
+        if all(cell.colspan == 1 and cell.rowspan == 1 for cell in rows[row]):
+            return row + 1 if _has_body(texts[row + 1 :]) else row
+    return 0
+
+
+def names_columns(texts: Sequence[str], columns: int) -> bool:
+    """Whether a row names columns: several short texts, none of them a figure but years and quarters."""
+    if len(texts) < min(2, columns):
+        return False
+    return not any(is_figure(text) and not _PERIOD.fullmatch(text) for text in texts)
+
+
+def _has_body(rows: list[list[str]]) -> bool:
+    """Whether rows below a first row without figures look otherwise, or are many: prose has no header."""
+    return any(is_figure(text) for row in rows for text in row) or len(rows) >= 2
 
 
 def aligned_layout(stretch: Stretch, levels: Sequence[Segment], unit: float) -> Layout:

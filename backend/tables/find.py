@@ -14,9 +14,8 @@ from backend.abandoned import require_wanted
 from backend.files.pages import Box, Document, Grid, Page, Word, bounding_box, printed_rows
 from backend.files.visual_rows import Cell, page_rows
 from backend.tables.aligned import Stretch, lines_of, stretches
-from backend.tables.aligned_layout import aligned_layout
+from backend.tables.aligned_layout import aligned_layout, header_rows
 from backend.tables.cell_layout import CellSpan, Layout, by_lines
-from backend.tables.headers import header_rows
 from backend.tables.level_page import LevelPage, level_page
 from backend.tables.numbers import decimal_mark_of, numbers_in
 from backend.tables.records import Table, TableCell, TableSource

@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 
-from backend.lanes.cache.scope import cached_for_all
+from backend.lanes.cache.keys import cached_for_all
 from backend.lanes.inference import Urgency
 from backend.models.encoder import Vectors
 from backend.serving.catalog import LoadedModel

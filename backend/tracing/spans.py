@@ -6,10 +6,13 @@ only the identity goes on, into logs, jobs and other processes.
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
 from typing import Literal, Protocol, Self
 
@@ -20,6 +23,8 @@ Value = str | bool | int | float
 Attributes = Mapping[str, Value]
 _NO_ATTRIBUTES: Attributes = MappingProxyType({})
 LINKS_MAX = 128  # of a span: OpenTelemetry's default
+request_id: ContextVar[str] = ContextVar("financia_request_id", default="")  # as in X-Request-Id; set by the API
+_TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 @dataclass(slots=True, eq=False)
@@ -266,3 +271,43 @@ def record(
     child.attributes.update(attributes)
     child.links = links[:LINKS_MAX]
     child.end(ended_s)
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """The fields of a line: those it was logged with, and the request and span that the logging task works for."""
+    fields: dict[str, object] = dict(getattr(record, "fields", {}))
+    if number := request_id.get():
+        fields.setdefault("request_id", number)
+    span = current()
+    if span is not None:
+        fields["trace_id"] = f"{span.context.trace_id:032x}"
+        fields["span_id"] = f"{span.context.span_id:016x}"
+    return fields
+
+
+class TextFormatter(logging.Formatter):
+    """``time level logger message key=value …``: a fixed sentence, then its fields."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        return " ".join([line, *(f"{key}={value}" for key, value in fields_of(record).items())])
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, the line's fields, and an error's trace."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in fields_of(record).items():
+            line[f"field_{name}" if name in line else name] = value
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)

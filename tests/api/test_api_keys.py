@@ -14,7 +14,7 @@ from backend.api.app import ROUTES, create_app
 from backend.api.dependencies import ApiOptions
 from backend.callers.callers import Caller, KeyRing, LiveKeys, Quotas, key_digest, owner_digest
 from backend.errors import Forbidden
-from backend.lanes.cache.scope import owner_scope
+from backend.lanes.cache.keys import owner_scope
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.conftest import connect

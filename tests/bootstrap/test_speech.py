@@ -24,7 +24,7 @@ from backend.config import Settings, load_settings
 from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable
 from backend.files.limits import FileLimits
-from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.memory_keeper import IdleTrim
 from backend.models import hub as hub_module
 from backend.retry import Backoff
 from backend.serving import pending_models

@@ -16,7 +16,7 @@ from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.jobs.records import Job
 from backend.jobs.service import JobRequest
-from backend.lanes.cache.codec import decode, encode
+from backend.lanes.cache.redis_tier import decode, encode
 from backend.lanes.cache.store import CachedVector
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from tests.bootstrap.conftest import QUICK, measured

@@ -22,8 +22,8 @@ from backend.files.pages import Box
 from backend.files.records import Raster
 from backend.files.text_source import ChosenSource
 from backend.lanes.batcher import Batcher
-from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
+from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.policy import QueueLimits
 from backend.lanes.work_item import Priority, WorkItem
 from backend.ocr.orientation import UprightPage

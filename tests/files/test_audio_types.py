@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.files.audio_types import id3_bytes, missing_bytes, sound_demuxer
-from backend.files.file_types import FileType, sniff
+from backend.files.file_types import FileType, id3_bytes, missing_bytes, sniff, sound_demuxer
 from tests.files.recordings import KINDS, recording, steps
 
 DEMUXERS = {"ipod": "mov", "mp4": "mov", "3gp": "mov", "webm": "matroska", "adts": "aac", "mp2": "mp3"}

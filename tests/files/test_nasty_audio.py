@@ -18,9 +18,8 @@ import pytest
 
 from backend.errors import BadInput, UnreadableFile, WrongMediaType
 from backend.files.audio_file import open_container
-from backend.files.audio_types import sound_demuxer
 from backend.files.file_readers import FileReaders
-from backend.files.file_types import FileType, sniff
+from backend.files.file_types import FileType, sniff, sound_demuxer
 from backend.files.speech_records import SAMPLE_RATE
 from tests.conftest import DATA_DIR
 from tests.files.recordings import all_samples

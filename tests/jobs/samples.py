@@ -7,8 +7,7 @@ from typing import Any
 
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
-from backend.jobs.records import Job, JobFile
-from backend.jobs.states import Change, move
+from backend.jobs.records import Change, Job, JobFile, move
 
 NOW_S = 1_900_000_000.0  # in the future: keys that Redis is to expire then are kept
 TTL_S = 100.0

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from backend.errors import JobOfAnotherRelease
-from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
+from backend.jobs.document_codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
 from backend.jobs.records import Failure, Progress
 from tests.jobs.samples import job, moved
 

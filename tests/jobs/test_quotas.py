@@ -15,9 +15,9 @@ from backend.callers.quotas import Meters
 from backend.documents.records import DocumentAnswer, DocumentEvent
 from backend.errors import InferenceFailed, Overloaded, QuotaExceeded
 from backend.jobs.memory_store import MemoryJobStore
-from backend.jobs.progress_writer import ProgressWriter
 from backend.jobs.records import Job, JobQuota, Progress
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
+from backend.jobs.runner import ProgressWriter
 from backend.retry import StoreRetry
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry

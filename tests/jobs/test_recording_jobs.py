@@ -10,8 +10,7 @@ import pytest
 
 from backend.documents.recordings import RecordingExtractor
 from backend.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions, Understood
-from backend.lanes.cache.memory_tier import MemoryTier
-from backend.lanes.cache.tiered import TieredCache
+from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.lanes.inference import Urgency
 from backend.telemetry import Telemetry
 from tests.jobs.replica import FakeProcess

@@ -15,7 +15,7 @@ from redis import exceptions
 from redis.asyncio.connection import DefaultParser
 
 from backend.errors import BadSettings, Unavailable
-from backend.jobs import redis_chunks
+from backend.jobs import redis_connections
 from backend.jobs.records import Job, PageRecord, Progress
 from backend.jobs.redis_connections import RedisConnections
 from backend.jobs.redis_scripts import ADD, SWAP
@@ -157,7 +157,7 @@ def check_keys(client) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_a_fault_at_any_command(store, redis_server, monkeypatch, name, mode):
     """Whichever command fails, all that is left expires or is a whole job; the same call again then succeeds."""
-    monkeypatch.setattr(redis_chunks, "CHUNK_BYTES", len(CONTENT) // 2)
+    monkeypatch.setattr(redis_connections, "CHUNK_BYTES", len(CONTENT) // 2)
     operation, faults = OPERATIONS[name], Faults(store._redis)
     for index in itertools.count():
         faults.clear()
@@ -318,7 +318,7 @@ async def test_a_file_that_redis_drops_before_its_job_is_written(store, redis_se
 
 async def test_a_file_that_redis_drops_while_it_is_read(store, redis_server, monkeypatch):
     """It is absent, not cut off."""
-    monkeypatch.setattr(redis_chunks, "CHUNK_BYTES", len(CONTENT) // 2)
+    monkeypatch.setattr(redis_connections, "CHUNK_BYTES", len(CONTENT) // 2)
     await add(store)
     call = store._redis.call
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from backend.errors import JobOfAnotherRelease, Unavailable
-from backend.jobs import redis_queue, redis_sweep
-from backend.jobs.codec import RECORD_FORMAT
+from backend.jobs import redis_queue
+from backend.jobs.document_codec import RECORD_FORMAT
 from backend.jobs.records import PageRecord, Progress
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from tests.fakes import TEST_TIMEOUT_S, ManualClock
@@ -86,7 +86,7 @@ async def test_the_time_to_live_counts_from_the_end(connect, redis_server):
 
 async def test_jobs_that_wait_for_long_are_kept(connect, redis_server, monkeypatch):
     """The sweep extends the lives of all their keys, a few jobs at each renewal; it comes again after an hour."""
-    monkeypatch.setattr(redis_sweep, "ENTRIES", 2)
+    monkeypatch.setattr(redis_queue, "ENTRIES", 2)
     clock = ManualClock()
     store, client = await connect(clock), redis_server.client
     for job_id in ("one", "two", "three", "four"):
@@ -140,7 +140,7 @@ async def test_the_sweep_removes_what_belongs_to_no_job(connect, redis_server):
 
 async def test_processes_that_ended_are_forgotten(connect, redis_server, monkeypatch):
     """Each start adds a consumer to the group; those with jobs to be taken over stay."""
-    monkeypatch.setattr(redis_sweep, "CONSUMER_IDLE_S", -1.0)
+    monkeypatch.setattr(redis_queue, "CONSUMER_IDLE_S", -1.0)
     client = redis_server.client
     client.xgroup_create("financia:jobs:queue", "workers", "0", mkstream=True)
     for consumer in ("ended", "died"):

@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 
 from backend.errors import InvalidField
-from backend.jobs.records import ENDED, Failure, Progress, Status
-from backend.jobs.states import Change, move, same_job
+from backend.jobs.records import ENDED, Change, Failure, Progress, Status, move, same_job
 from tests.jobs.samples import NOW_S, TTL_S, job, moved
 
 ALLOWED = {

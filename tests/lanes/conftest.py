@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.lanes.batcher import Batcher
-from backend.lanes.lane_stats import show_gauges
+from backend.lanes.batcher import Batcher, show_gauges
 from backend.lanes.policy import QueueLimits
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.lanes.encoder_engine import EncoderEngine, TaskHead
-from backend.lanes.float32_fallback import Float32Encoder, Float32Fallback
+from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback, TaskHead
 from backend.models.encoder import TokenBatch, Vectors, pack
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.readout import Readout, SequenceLogits

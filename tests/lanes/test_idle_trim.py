@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.memory_keeper import IdleTrim
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 

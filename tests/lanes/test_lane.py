@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from backend.errors import BadInput, DeadlineExceeded, DeviceLost, DoesNotFit, InferenceFailed, Unavailable
+from backend.lanes.engine import Replicas
 from backend.lanes.lane import DEATHS_MAX
-from backend.lanes.replicas import Replicas
 from tests.fakes import (
     TEST_TIMEOUT_S,
     AsyncEngine,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.lanes.replicas import Replicas
+from backend.lanes.engine import Replicas
 from tests.fakes import EchoEngine
 
 

@@ -15,8 +15,8 @@ from transformers import AutoModelForSeq2SeqLM
 from backend.errors import CallerGone, InferenceFailed, ModelUnavailable
 from backend.models.autotune import EncoderRequest
 from backend.models.generation import Generation
-from backend.models.generator_loading import choose_generator
 from backend.models.spec import read_shape
+from backend.serving.loading import choose_generator
 from tests.tiny_generators import MAX_TOKENS, SEQ2SEQ, TinyGenerators, generator_of, generators
 from tests.tiny_models import copy_of, placement, rewrite, spec_of, tokenizer_of
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.models.spelling import KINDS, Spelling, word_spellings
-from backend.models.words import word_places
+from backend.models.words import KINDS, Spelling, word_places, word_spellings
 
 
 def spelling_of(word):

@@ -9,7 +9,7 @@ import pytest
 
 from backend.config import Settings
 from backend.errors import SetupError
-from backend.processes.listening_port import ListeningPort
+from backend.processes.http_workers import ListeningPort
 
 
 @pytest.fixture

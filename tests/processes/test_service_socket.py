@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from backend.errors import SetupError
-from backend.processes import service_socket
-from backend.processes.service_socket import create_folder, socket_in
+from backend.processes import http_workers
+from backend.processes.http_workers import create_folder, socket_in
 
 
 def folder_with_socket(sock: socket.socket, *, age_s: float) -> Path:
@@ -59,7 +59,7 @@ def test_the_longest_temporary_folder_that_fits(folder: Path, monkeypatch):
     """One byte more goes elsewhere, so that every folder that is taken can be bound."""
     spare = 103 - len("/financia-http-12345678/service.sock") - len(str(folder)) - 1
     fits, too_long = folder / ("d" * spare), folder / ("d" * (spare + 1))
-    monkeypatch.setattr(service_socket, "SHORT", (str(folder),))
+    monkeypatch.setattr(http_workers, "SHORT", (str(folder),))
     parents = []
     for parent in (fits, too_long):
         parent.mkdir()
@@ -78,7 +78,7 @@ def test_no_folder_for_the_socket_says_what_to_change(folder: Path, monkeypatch)
     """Each place with its fault, and the variable that helps."""
     long = folder / ("d" * 100)
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    monkeypatch.setattr(service_socket, "SHORT", (str(folder / "absent"),))
+    monkeypatch.setattr(http_workers, "SHORT", (str(folder / "absent"),))
     with pytest.raises(SetupError) as failure:
         create_folder()
 

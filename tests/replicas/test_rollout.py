@@ -16,8 +16,7 @@ from backend.errors import InvalidField, ModelUnavailable, Unavailable
 from backend.replicas import rollout
 from backend.replicas.records import SharedRecords, Version, new_id
 from backend.replicas.redis_records import RedisRecords
-from backend.replicas.rollout import KIND, ModelRollout, NoRollout, targets_at_start
-from backend.replicas.rollout_file import Loading, RolloutFile
+from backend.replicas.rollout import KIND, Loading, ModelRollout, NoRollout, RolloutFile, targets_at_start
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry

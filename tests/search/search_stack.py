@@ -13,10 +13,9 @@ from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentEvent
 from backend.errors import WrongMediaType
 from backend.files.stored_file import StoredFile
-from backend.lanes.cache.scope import Enter, share_with_all
+from backend.lanes.cache.keys import Enter, share_with_all
 from backend.retry import Backoff, StoreRetry
-from backend.search.file_facts import FactFinder
-from backend.search.file_reading import FileTextReader
+from backend.search.file_reading import FactFinder, FileTextReader
 from backend.search.files import FileService
 from backend.search.indexing import Indexer, IndexPolicy
 from backend.search.limits import SearchLimits

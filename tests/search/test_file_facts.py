@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from backend.lanes.inference import Urgency
-from backend.search.file_facts import ChunkVectors, FactFinder
-from backend.search.file_reading import FileText
+from backend.search.file_reading import ChunkVectors, FactFinder, FileText
 from backend.text.classification import ClassifiedText
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backend.invoices.records import FIELD_NAMES, ExtractedFields, Field, FieldRow, Validity
+from backend.search.attributes import MOST_VALUES, attribute_name, found_attributes
 from backend.search.file_reading import FACT_CHARS, fact_parts
-from backend.search.found_attributes import MOST_VALUES, attribute_name, found_attributes
 from backend.text.entity_merge import MODEL, PATTERN, Entity
 
 

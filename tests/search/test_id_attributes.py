@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from backend.search.attributes import compact_id, national_id, with_id_forms
 from backend.search.filters import Comparison, Compound, matches
-from backend.search.found_attributes import compact_id, national_id, with_id_forms
 
 
 @pytest.mark.parametrize("written", ["B12345674", "b-12345674", "B 12.345.674", "ESB12345674", "es b12345674"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backend.errors import NotFound, Unavailable
-from backend.lanes.cache.scope import Enter, cached_for, share_with_all
+from backend.lanes.cache.keys import Enter, cached_for, share_with_all
 from backend.search import reembedding
 from backend.search.encoder import PASSAGE, identity_of
 from backend.search.records import VectorStore

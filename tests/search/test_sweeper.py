@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.errors import Unavailable
-from backend.search.sweeper import Sweeper
+from backend.search.waker import Sweeper
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 

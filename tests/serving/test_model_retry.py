@@ -13,9 +13,8 @@ from backend.models.autotune import EncoderRequest
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import ModelRequest
-from backend.serving.model_retry import ModelRetry
 from backend.serving.model_swap import ModelSwapper
-from backend.serving.pending_models import PendingModel, PendingModels
+from backend.serving.pending_models import ModelRetry, PendingModel, PendingModels
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S, ManualClock

@@ -23,10 +23,9 @@ from backend.files.speech_records import SAMPLE_RATE, AudioInfo, AudioSlice, Spo
 from backend.files.stored_file import StoredFile
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.blobs import BlobCache
-from backend.lanes.cache.memory_tier import MemoryTier
-from backend.lanes.cache.tiered import TieredCache
-from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.lanes.inference import Urgency
+from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.policy import QueueLimits
 from backend.speech.records import (
     DecodedPiece,

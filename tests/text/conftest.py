@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.memory_tier import MemoryTier
 from backend.lanes.cache.store import VectorCache
-from backend.lanes.cache.tiered import TieredCache
+from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.lanes.inference import Inference
 from backend.lanes.policy import QueueLimits
 from backend.serving.catalog import Catalog, LoadedModel

@@ -17,18 +17,16 @@ from tokenizers import Tokenizer
 from backend.errors import InvalidField, NotFound, TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.memory_tier import MemoryTier
 from backend.lanes.cache.store import NullCache, VectorCache
-from backend.lanes.cache.tiered import TieredCache
+from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.lanes.inference import Inference
 from backend.lanes.policy import QueueLimits
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import TokenTypes
-from backend.models.spelling import word_spellings
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer, TokenArrays
-from backend.models.words import word_places
+from backend.models.words import word_places, word_spellings
 from backend.serving.engines.ner import TASK, TokenLabelsHead
 from backend.telemetry import Telemetry
 from backend.text.entities import EntityService, NoEntityModel, TextEntities

@@ -38,12 +38,11 @@ from backend.files.pages import Document
 from backend.files.text_files import document_of_text
 from backend.invoices.structure import fields_of, tables_of
 from backend.models.features import gram_places
-from backend.models.spelling import word_spellings
-from backend.models.words import word_places
+from backend.models.words import word_places, word_spellings
 from backend.search.document_chunks import cut_chunks
 from backend.search.keywords import matched_spans, query_terms, tokens_of, word_coverage
 from backend.speech.written_numbers import LANGUAGES, rewritings
-from backend.tables.headers import names_columns
+from backend.tables.aligned_layout import names_columns
 from backend.text.entity_merge import MODEL, Entity, merge
 from backend.text.key_phrases import phrase_candidates
 from backend.text.key_sentences import SummaryLength, select_key_sentences, select_summary, summary_candidates

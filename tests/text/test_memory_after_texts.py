@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from backend.device.memory.release import trim_heap
-from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.text_work import TextWork
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S

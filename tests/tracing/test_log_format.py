@@ -10,8 +10,7 @@ from datetime import datetime
 import pytest
 
 from backend.telemetry import configure_logging, log_event
-from backend.tracing.log_format import JsonFormatter, TextFormatter, request_id
-from backend.tracing.spans import Active
+from backend.tracing.spans import Active, JsonFormatter, TextFormatter, request_id
 from tests.traced import KeptSpans
 
 

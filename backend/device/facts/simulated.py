@@ -8,10 +8,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from backend.device.facts.machine import probe
+from backend.device.facts.machine import probe, visible_cards
 from backend.device.facts.simulated_machines import MACHINES, MachineProfile
 from backend.device.facts.torch_wheels import driver_runs, kernels_run
-from backend.device.facts.visibility import visible_cards
 from backend.device.records import (
     AllocatorStats,
     Card,

@@ -11,10 +11,9 @@ import orjson
 
 from backend.errors import NotFound, StorageCorrupt
 from backend.models.encoder import Vectors
-from backend.search.document_sql import Row
+from backend.search.document_sql import PAST_S, Row
 from backend.search.filters import AttributeRow, effective
 from backend.search.limits import attributes_bytes
-from backend.search.list_sql import PAST_S
 from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.ranking import CHUNK_COLUMNS, chunk_of
 from backend.search.postgres.schema import SCHEMA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from backend.search.list_sql import PAST_S
+from backend.search.document_sql import PAST_S
 from backend.search.records import EncoderIdentity
 from backend.search.sqlite.pending_deletes import hide_store
 

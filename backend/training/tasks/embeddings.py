@@ -20,6 +20,13 @@ from backend.training.data.texts import TextGroup, is_retrieval, read_groups, re
 from backend.training.metrics import Report, correlation_scores, rank, retrieval_scores
 from backend.training.model_card import Card, split_sources, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
+from backend.training.tasks.classifier_head import (
+    SentenceEncoder,
+    encode,
+    frozen_vectors,
+    load_sentence_encoder,
+    save_sentence_encoder,
+)
 from backend.training.tasks.in_batch_losses import (
     cosent,
     gather_from_ranks,
@@ -28,13 +35,6 @@ from backend.training.tasks.in_batch_losses import (
     multiple_negatives,
 )
 from backend.training.tasks.pretrained import padding_id, plain_copy
-from backend.training.tasks.sentence_encoder import (
-    SentenceEncoder,
-    encode,
-    frozen_vectors,
-    load_sentence_encoder,
-    save_sentence_encoder,
-)
 
 Objective = Literal["auto", "multiple_negatives", "cosent", "cosine", "triplet", "distillation"]
 _IN_BATCH = ("multiple_negatives", "cosent")

@@ -17,9 +17,8 @@ from transformers import AutoConfig, AutoModelForTokenClassification
 from backend.errors import ModelUnavailable
 from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec, TokenTypes
-from backend.models.spelling import Ids, word_spellings
 from backend.models.tokenizer import TextTokenizer, TokenPiece, tokenizer_of
-from backend.models.words import Offsets, word_of_pieces, word_places
+from backend.models.words import Ids, Offsets, word_of_pieces, word_places, word_spellings
 from backend.training.data.conll import OUTSIDE, Sentence, detokenize, keep_types, read_conll, rename_types
 from backend.training.data.text_batches import batches_within_budget, model_inputs, pad, to_model_device, windows
 from backend.training.losses import IGNORED
@@ -36,7 +35,7 @@ class Row:
     ids: Sequence[int]
     words: Sequence[int]  # at each position: the index of the word it is the first piece of, or -100
     labels: Sequence[int]  # at each position: the label id of the word that begins there, or -100
-    types: Sequence[int]  # at each position: how its word is written (models/spelling.py)
+    types: Sequence[int]  # at each position: how its word is written (models/words.py)
     uppercase_types: Sequence[int]  # the same for the text in upper case
     sentence: int  # index
 

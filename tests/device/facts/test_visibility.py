@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from backend.device.facts.visibility import visible_cards
+from backend.device.facts.machine import visible_cards
 from backend.device.records import Card
 
 OLD = Card("GPU-aaaa1111", "old", 0, total_bytes=24, capability=(8, 9))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backend.lanes.cache.blobs import BlobCache
-from backend.lanes.cache.codec import decode, encode
-from backend.lanes.cache.memory_tier import MemoryTier
+from backend.lanes.cache.redis_tier import decode, encode
 from backend.lanes.cache.store import CachedVector, NullCache
-from backend.lanes.cache.tiered import TieredCache
+from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.telemetry import Telemetry
 
 KEY = bytes(range(16))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.lanes.cache.circuit_breaker import BreakerPolicy, CircuitBreaker, State
+from backend.lanes.cache.redis_client import BreakerPolicy, CircuitBreaker, State
 from backend.retry import Backoff
 from tests.fakes import ManualClock
 

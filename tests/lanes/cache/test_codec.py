@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.lanes.cache.codec import HEADER_BYTES, decode, encode
+from backend.lanes.cache.redis_tier import HEADER_BYTES, decode, encode
 from backend.lanes.cache.store import CachedVector
 from tests.lanes.cache.samples import content, key, value
 

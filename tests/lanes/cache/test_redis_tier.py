@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 from backend.errors import BadSettings
-from backend.lanes.cache.circuit_breaker import BreakerPolicy
-from backend.lanes.cache.codec import encode
-from backend.lanes.cache.redis_client import RedisOptions, address
-from backend.lanes.cache.redis_tier import PIPELINE_WRITES, PendingWrites, RedisTier
+from backend.lanes.cache.redis_client import BreakerPolicy, RedisOptions, address
+from backend.lanes.cache.redis_tier import PIPELINE_WRITES, PendingWrites, RedisTier, encode
 from backend.retry import Backoff
 from backend.telemetry import CACHE_STATES, Telemetry
 from tests.fakes import ManualClock

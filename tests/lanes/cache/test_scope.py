@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from backend.lanes.cache.keys import KEY_BYTES, CacheNamespace
-from backend.lanes.cache.scope import cached_for, cached_for_all, entry, owner_scope
+from backend.lanes.cache.keys import KEY_BYTES, CacheNamespace, cached_for, cached_for_all, entry, owner_scope
 
 KEYS = CacheNamespace("model", "task")
 

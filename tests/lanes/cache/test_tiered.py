@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.lanes.cache.memory_tier import MemoryTier
-from backend.lanes.cache.tiered import TieredCache
+from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.telemetry import Telemetry
 from tests.lanes.cache.samples import content, contents, key, value
 

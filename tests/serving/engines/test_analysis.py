@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.lanes.encoder_engine import EncoderEngine
-from backend.lanes.float32_fallback import Float32Encoder, Float32Fallback
+from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback
 from backend.models.encoder import pack, pool
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.span_sums import SpannedText, payload_at, pooled_and_sums, with_spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.training.data.conll import Sentence
-from backend.training.data.ner_sentences import RECASINGS, in_capitals, in_small_letters, names_in_capitals
+from backend.training.tasks.ner import RECASINGS, in_capitals, in_small_letters, names_in_capitals
 
 SENTENCE = Sentence(("El", "señor", "Weiß", "viene"), ("O", "O", "B-PER", "O"), "here:1")
 

@@ -14,8 +14,7 @@ from backend.models.classifier_head import NO_ANSWER, NONE, read_head
 from backend.models.model_files import BUNDLED, resolve
 from backend.training.data.texts import LabelledText
 from backend.training.records import TrainingConfig
-from backend.training.tasks.classifier_head import ClassifierHeadTask, prepare
-from backend.training.tasks.sentence_encoder import frozen_vectors
+from backend.training.tasks.classifier_head import ClassifierHeadTask, frozen_vectors, prepare
 from backend.training.tasks.text_classifier import LabelledData
 from tests.tiny_models import reference_of
 from tests.training.tasks.task_checks import assert_splits_agree, fit

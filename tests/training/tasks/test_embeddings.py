@@ -15,8 +15,8 @@ from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import Pooling
 from backend.models.torch_encoder import TorchEncoder
 from backend.training.records import TrainingConfig
+from backend.training.tasks.classifier_head import encode, frozen_vectors
 from backend.training.tasks.embeddings import prepare
-from backend.training.tasks.sentence_encoder import encode, frozen_vectors
 from backend.training.trainer.loop import train
 from tests.models.test_parity import assert_same, run
 from tests.tiny_models import FAMILIES, PROMPTS, tokenizer_of

@@ -10,8 +10,8 @@ from backend.device.plan.placement import LoaderSettings
 from backend.errors import BadSettings
 from backend.models.model_files import resolve
 from backend.models.spec import TokenTypes
-from backend.models.spelling import KINDS
 from backend.models.tokenizer import tokenizer_of
+from backend.models.words import KINDS
 from backend.training.data.batches import MicroBatchLoader
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, NerTask, prepare
