@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +32,8 @@ from backend.search.storage import SearchStorage, list_range
 from backend.serving.catalog import Catalog
 
 _BATCH_ID = re.compile(r"vsfb_([0-9a-f]{8})[0-9a-f]{16}")
+_NAMES = ("person", "organization", "location", "vendor_name", "customer_name")  # attributes found in files
+_NAMED_FILES, _NAME_CHARS = 100, 60
 MOST_DAYS = 365  # of no activity; as OpenAI's
 
 
@@ -295,6 +298,20 @@ class VectorStoreService:
     def _has_expired(self, store: VectorStore) -> bool:
         days = store.expires_after_days
         return days is not None and store.last_active_s + days * 86_400 <= self._now()
+
+
+async def names_in_stores(stores: VectorStoreService, owner: str, store_ids: Sequence[str]) -> list[str]:
+    """Names that the newest files of stores hold: those of most files first, then those of newer ones.
+
+    Raises: NotFound.
+    """
+    counts: Counter[str] = Counter()
+    for store_id in store_ids:
+        files, _ = await stores.list_files(owner, store_id, ListPage(limit=_NAMED_FILES), status="completed")
+        for file in files:
+            values = [value for key in _NAMES for value in file.found.get(key, ()) if isinstance(value, str)]
+            counts.update(list(dict.fromkeys(name for name in values if len(name) <= _NAME_CHARS)))
+    return [name for name, _ in counts.most_common()]
 
 
 def index_warnings(file: StoreFile) -> tuple[str, ...]:

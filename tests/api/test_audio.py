@@ -13,14 +13,16 @@ import pytest
 from backend.api.dependencies import ApiOptions
 from backend.api.routes.audio import VERBOSE_EXAMPLE
 from backend.api.routes.audio_answers import TranscriptionAnswer, VerboseTranscriptionAnswer
-from backend.callers.callers import Quotas
+from backend.callers.callers import ANYBODY, Quotas
 from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits
 from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord
+from backend.search.vector_stores import NewFile
 from tests.api.asgi import Call
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
+from tests.api.search_fakes import indexed
 from tests.api.speech_fakes import segment, transcript
 
 FILE = {"file": ("clip.wav", b"RIFF of a test", "audio/wav")}
@@ -462,3 +464,51 @@ async def test_smart_format_of_a_stream(client: httpx.AsyncClient, services: Fak
 
     assert ["Son 20\u00a0€."] == [delta["delta"] for delta in deltas]
     assert "Son 20\u00a0€." == done["text"]
+
+
+async def _store_of(services: FakeServices, owner: str, *found: dict[str, tuple[str, ...]]) -> str:
+    """A vector store whose files hold these names."""
+    store = await services.vector_stores.create(owner)
+    files = {f"file-{index}": indexed(store.id, NewFile(f"file-{index}"), "a.pdf", None) for index in range(len(found))}
+    services.vector_stores.in_stores[store.id] = {
+        name: replace(file, found=names) for (name, file), names in zip(files.items(), found, strict=True)
+    }
+    return store.id
+
+
+async def test_names_of_vector_stores_are_expected(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Those of most files stand nearest to what is said, before the caller's own words; other attributes are none."""
+    store = await _store_of(
+        services,
+        ANYBODY.owner,
+        {"person": ("Ana Ruiz",), "iban": ("ES12",)},
+        {"organization": ("Acme, S.L.",), "person": ("Ana Ruiz",)},
+    )
+
+    answer = await ask(client, vector_store_ids__=store, keywords__="NIF", prompt="Hola.")
+
+    assert 200 == answer.status_code
+    [(_, options, _)] = services.speech.calls
+    assert "Acme, S.L., Ana Ruiz, NIF Hola." == options.prompt
+
+
+async def test_names_of_vector_stores_are_bounded(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Hundreds of names leave room for the caller's own words."""
+    names = tuple(f"Nombre {index}" for index in range(300))
+    store = await _store_of(services, ANYBODY.owner, {"person": names})
+
+    await ask(client, vector_store_ids__=store, prompt="Hola.")
+
+    [(_, options, _)] = services.speech.calls
+    assert options.prompt.endswith("Nombre 1, Nombre 0 Hola.")
+    assert len(options.prompt) < 500
+
+
+async def test_names_of_other_tenants_are_not_found(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A store of somebody else is as one that is not there, and nothing is heard."""
+    store = await _store_of(services, "somebody else", {"person": ("Ana Ruiz",)})
+
+    answers = [await ask(client, vector_store_ids__=asked) for asked in (store, "vs_9", "no id")]
+
+    assert [404, 404, 422] == [answer.status_code for answer in answers]
+    assert not services.speech.calls

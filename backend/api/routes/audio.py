@@ -19,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from backend.api.dependencies import Handle, context_of, limits_of
+from backend.api.dependencies import Handle, context_of, limits_of, owner_of
 from backend.api.json_answers import written_json
 from backend.api.json_body import validate_fields
+from backend.api.parameters import ID_PATTERN, check_id
 from backend.api.problems import openai_error, problem_of
 from backend.api.request_fields import none_if_empty, one_of
 from backend.api.routes.audio_answers import (
@@ -33,13 +34,14 @@ from backend.api.routes.audio_answers import (
     verbose_answer,
 )
 from backend.api.routing import JSON, Endpoint, PlainRoute, described, name_parameter, upload_route
-from backend.api.service_call import call_service, run_until_disconnect, time_limit_s
+from backend.api.service_call import call_service, call_within_limit, run_until_disconnect, time_limit_s
 from backend.api.sse import HEARTBEAT_S, MEDIA_TYPE, EventStream, OpenStreams, ServerEvent
 from backend.api.upload import Upload, receive_upload
 from backend.callers.quotas import Meter
 from backend.errors import DeadlineExceeded, FinanciaError, InvalidField, UnknownModel
 from backend.files.speech_records import Segment, SpeechTask, Transcript
 from backend.lanes.inference import Urgency
+from backend.search.vector_stores import VectorStoreService, names_in_stores
 from backend.speech.languages import LANGUAGES, language_code
 from backend.speech.records import (
     Transcription,
@@ -52,6 +54,7 @@ from backend.speech.transcription import TranscriptionService
 from backend.speech.written_numbers import with_written_numbers
 
 _speech_of: Handle[TranscriptionService] = Handle("speech")
+_vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["segment", "word"]
@@ -63,8 +66,9 @@ _NOT_SERVED = {
     "known_speaker_references": "speakers are not told apart",
 }
 _LANGUAGE = {"type": "string", "pattern": "^$|^ *(" + "|".join(LANGUAGES) + ") *$"}
-_LISTS = ("timestamp_granularities", "include", "languages", "keywords")
-_MOST_KEYWORDS = 1000
+_LISTS = ("timestamp_granularities", "include", "languages", "keywords", "vector_store_ids")
+_MOST_KEYWORDS, _MOST_STORES = 1000, 4
+_NAMES_CHARS = 400  # of names from stores: about half of what the model reads of a prompt
 
 
 def audio_fields(fields: Mapping[str, str], repeated: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -89,6 +93,11 @@ def _items(text: str) -> Iterable[str]:
 
 def _list_of(names: Iterable[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "array", "items": {"enum": list(names)}})
+
+
+_STORE_IDS = WithJsonSchema(
+    {"type": "array", "maxItems": _MOST_STORES, "items": {"type": "string", "pattern": ID_PATTERN}}
+)
 
 
 class TranslationForm(BaseModel):
@@ -218,6 +227,12 @@ class TranscriptionForm(TranslationForm):
         alias="keywords[]",
         description="Words to expect; they go before the prompt.",
     )
+    vector_store_ids: Annotated[list[str] | None, _STORE_IDS] = Field(
+        None,
+        max_length=_MOST_STORES,
+        alias="vector_store_ids[]",
+        description="Ours: vector stores whose names of people, companies and places are words to expect.",
+    )
     chunking_strategy: Annotated[Literal["auto"] | None, BeforeValidator(none_if_empty), one_of(("auto",))] = Field(
         None, description="auto, which it always is: cut where nobody speaks."
     )
@@ -233,6 +248,21 @@ class TranscriptionForm(TranslationForm):
                 param="chunking_strategy",
             )
         return fields
+
+    @field_validator("vector_store_ids")
+    @classmethod
+    def _are_ids(cls, store_ids: list[str] | None) -> list[str] | None:
+        return [check_id(store_id, "vector_store_ids") for store_id in dict.fromkeys(store_ids or ())]
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Add names to the words to expect: as many as the prompt has room for, the first nearest to what is said."""
+        room, taken = _NAMES_CHARS, list[str]()
+        for name in names:
+            room -= len(name) + len(", ")
+            if room < 0:
+                break
+            taken.append(name)
+        self.keywords = [*reversed(taken), *(self.keywords or ())]
 
     @property
     def with_logprobs(self) -> bool:
@@ -389,6 +419,9 @@ async def _transcribe(request: Request, schema: type[TranslationForm]) -> Respon
     async with receive_upload(request, most_s=limits_of(request).transcription_s) as upload:
         form = validate_fields(schema, audio_fields(upload.fields, upload.repeated))
         _require_model(form.model, _speech_of(request).names)
+        if isinstance(form, TranscriptionForm) and form.vector_store_ids:
+            names = names_in_stores(_vector_stores_of(request), owner_of(request), form.vector_store_ids)
+            form.expect(await call_within_limit(request, names))
         if form.stream:
             return await _streamed(request, upload, form)
         transcript = await transcribed(request, upload, form)
