@@ -13,14 +13,12 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from backend.documents.formats.page_flow import grid_of, page_flow
+from backend.documents.formats.page_flow import HEADING_RATIO, grid_of, line_height, page_flow
 from backend.files.pages import Box, Document, Page, Word, blocks_of, bounding_box
 from backend.invoices.structure import tables_or_none
 from backend.tables.records import Table
 
-# Minimum size relative to the body text, and its heading level. Sizes are heights of the tallest word of a line, which
-# differ by up to a fifth between lines with and without ascenders; below 1.3 those would become headings.
-_LEVELS = ((1.9, 1), (1.5, 2), (1.3, 3))
+_LEVELS = ((1.9, 1), (1.5, 2), (HEADING_RATIO, 3))  # least size relative to the body text, and the heading's level
 _LONGEST_HEADING = 120  # characters
 _MAX_HEADING_LINES = 2
 
@@ -162,7 +160,7 @@ def text_of(line: Line) -> str:
 
 def _size(page: Page, line: Line) -> float:
     """Height of a line in inches."""
-    return max(word.box.height for word in line) / page.units_per_inch
+    return line_height(line) / page.units_per_inch
 
 
 def body_size(document: Document) -> float:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from statistics import median
 
 from backend.files.pages import Box, Page, Word, blocks_of
 from backend.tables.records import Table, TableCell
 
 Block = list[list[Word]]  # lines of words
+# Least size of a heading's letters relative to the lines around it: heights of the tallest word of a line differ by up
+# to a fifth between lines with and without ascenders.
+HEADING_RATIO = 1.3
 
 
 def page_flow(page: Page, tables: Iterable[Table]) -> Iterator[Block | Table]:
     """Blocks of text, and each table once: at its first word on its first page."""
     here = [(table, _TablePart(table, page.number)) for table in tables if page.number in table.pages]
     told: list[Table] = []
-    for block in blocks_of(page):
+    usual = median([line_height(line) for block in blocks_of(page) for line in block] or [0.0])
+    for block in chain.from_iterable(_headings_apart(block, usual) for block in blocks_of(page)):
         rest: Block = []
         for table, words in _runs(block, here):
             if table is None:
@@ -31,6 +36,26 @@ def page_flow(page: Page, tables: Iterable[Table]) -> Iterator[Block | Table]:
                     yield table
         if rest:
             yield rest
+
+
+def line_height(line: Sequence[Word]) -> float:
+    """Of the tallest word, in page units."""
+    return max(word.box.height for word in line)
+
+
+def _headings_apart(block: Block, usual: float) -> Iterator[Block]:
+    """The block, cut below lines in larger letters at its start: headings often stand close to their text.
+
+    Args:
+        usual: height of a line of the page.
+    """
+    heights = [line_height(line) for line in block]
+    large = next((index for index, height in enumerate(heights) if height < HEADING_RATIO * usual), len(block))
+    if 0 < large < len(block) and min(heights[:large]) >= HEADING_RATIO * heights[large]:
+        yield block[:large]
+        yield block[large:]
+    else:
+        yield block
 
 
 def _runs(block: Block, here: Sequence[tuple[Table, _TablePart]]) -> Iterator[tuple[Table | None, list[Word]]]:

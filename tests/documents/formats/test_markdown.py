@@ -103,6 +103,15 @@ def test_not_all_that_is_large_is_a_heading(lines):
     assert "p" == shown(markdown(document))[0][0]
 
 
+def test_a_heading_close_to_its_text_is_one():
+    """Though both are one block; words that are merely tall in the middle of a text are none."""
+    text = (*[("El importe vence el 31 de marzo.", 10)] * 3, ("Alto", 14), ("Pago por transferencia.", 10))
+    found = shown(markdown(document_with(lines_of(("Condiciones de", 18), ("pago", 18), *text))))
+
+    assert ("h2", "Condiciones de pago") == found[0]
+    assert ["p"] == [element for element, _ in found[1:]]
+
+
 def test_lines_that_were_broken_on_purpose_stay_broken():
     """A line break is hard where the next word would have fitted; wrapped lines are joined."""
     letter = lines_of(("Calle Mayor 5", 8.0), ("28013 Madrid", 8.0), BODY, ("en dos copias", 8.0))
