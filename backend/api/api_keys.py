@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext, context_of
+from backend.api.http_protocol import WEBSOCKET_PATHS
 from backend.api.routes.browser_files import DOCS_PATHS, PAGE_PATHS
 from backend.callers.callers import Caller, LiveKeys
 from backend.callers.quotas import Meters
@@ -32,14 +34,15 @@ SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 READ_ROUTES = frozenset(
     (
         *("/v1/embeddings", "/embeddings", "/embed", "/embed_all", "/v1/embed", "/v2/embed", "/tokenize", "/decode"),
-        *("/", "/invocations", "/api/embed", "/api/embeddings", "/v1/ranking"),
+        *("/", "/invocations", "/api/embed", "/api/embeddings", "/v1/ranking", "/v1/retrieval/{name}/reranking"),
         *("/vectors", "/vectors/", "/ner", "/ner/", "/hf/token-classification", "/hf/zero-shot-classification"),
         *("/hf/summarization", "/hf/automatic-speech-recognition"),
         *("/v1/tokenize", "/v1/detokenize", "/v2/audio/transcriptions", "/openai/deployments/{name}/embeddings"),
         *("/openai/deployments/{name}/audio/transcriptions", "/openai/deployments/{name}/audio/translations"),
         *("/similarity", "/v1/similarity", "/rerank", "/v1/rerank", "/v2/rerank"),
         *("/v1/classify", "/classify", "/predict", "/v1/entities", "/v1/fields", "/v1/analyze", "/v1/summarize"),
-        *("/v1/ocr", "/v1/documents", "/v1/audio/transcriptions", "/v1/audio/translations"),
+        *("/v1/ocr", "/providers/mistral/azure/ocr", "/v1/documents"),
+        *("/v1/audio/transcriptions", "/v1/audio/translations"),
         *("/v1/convert/file", "/v1/convert/source", "/v1/chunk/{chunker}/file", "/v1/chunk/{chunker}/source"),
         *("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", "/detect/stream", "/process"),
         *("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form"),
@@ -50,7 +53,7 @@ READ_ROUTES = frozenset(
 KEY_HEADERS = (b"ocp-apim-subscription-key", b"x-api-key", b"api-key")
 _READ_PATHS = re.compile(
     r"/v1/vector_stores/[^/]+/search|/v1/chunk/[^/]+/(file|source)"
-    r"|/openai/deployments/[^/]+/(embeddings|audio/transcriptions|audio/translations)"
+    r"|/openai/deployments/[^/]+/(embeddings|audio/transcriptions|audio/translations)|/v1/retrieval/.+/reranking"
 )
 
 
@@ -96,7 +99,8 @@ class ApiKeyMiddleware:
             await self._app(scope, receive, send)
             return
         context: RequestContext = scope[CONTEXT_KEY]
-        caller = self._identify(context)
+        query = scope["query_string"] if scope["path"].startswith(WEBSOCKET_PATHS) else b""
+        caller = self._identify(context, query)
         if not caller.may_write:
             require_reading(scope["method"], scope["path"])
         try:
@@ -106,14 +110,15 @@ class ApiKeyMiddleware:
             context.meter.refuse(error)  # a storage that refuses knows no meters
             raise
 
-    def _identify(self, context: RequestContext) -> Caller:
-        caller = context.caller = self._find(context)
+    def _identify(self, context: RequestContext, query: bytes) -> Caller:
+        caller = context.caller = self._find(context, query)
         context.meter = self._meters.of(caller.owner)
         context.meter.admit()
         return caller
 
-    def _find(self, context: RequestContext) -> Caller:
-        caller = self._keys.ring.find(sent_key(context.headers))
+    def _find(self, context: RequestContext, query: bytes = b"") -> Caller:
+        [key] = parse_qs(query).get(b"api_key", [b""])[:1]  # browsers' WebSockets have no headers of their own
+        caller = self._keys.ring.find(key or sent_key(context.headers))
         if caller is None:
             raise Unauthorized("the key is not one of this service's (API_KEYS, ADMIN_KEYS)")
         if caller.expires_s is not None and caller.expires_s <= self._now_s():

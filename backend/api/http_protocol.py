@@ -20,11 +20,13 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from backend.api.event_socket import EventSocket
 from backend.api.problems import problem_of, problem_response
 from backend.errors import BadInput, FinanciaError, HeadersTooLarge, HeadersTooLate, TooManyConnections
 
 CONNECTION_KEY = "financia.connection"  # in the ASGI scope: the `GuardedProtocol` that a request came over
 PROBE_PATHS = frozenset(("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu"))
+WEBSOCKET_PATHS = "/v1/status/ws/"  # docling-serve's; everywhere else an offer of WebSockets is declined
 # Connections over the limit, for probes and for telling the others 503; beyond them: closed unheard. An address that
 # has more than half of all connections gets half of these, so that it cannot keep the probes of another one out.
 _RESERVED = 64
@@ -116,6 +118,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_upgrade = False  # the request that is parsed offers another protocol
         self._is_refused = False  # nothing that the client sends now is read
         self._is_over = False  # accepted over the limit of connections
+        self._socket: EventSocket | None = None  # what the client sends is for it, and no HTTP any more
         self.address = self.owner = ""  # of the client, and whose the last request was: a key's, or its address
 
     # Connection
@@ -171,6 +174,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, at most as far as headers may reach."""
+        if self._socket is not None:
+            self._socket.receive(data)
+            return
         most = self._limits.header_bytes + 1
         if self._unparsed_bytes + len(data) <= most:
             self._parse(data)
@@ -255,10 +261,26 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         version = self.parser.get_http_version().encode("ascii")
         lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        socket = self._offered_socket(lines[0])
         lines += [name + b": " + value for name, value in self.headers if name not in (b"upgrade", b"http2-settings")]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
-        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + (rest if socket is None else b""))
+        if socket is not None and not self._is_refused:
+            socket.cycle, self._socket = self.cycle, socket
+            if rest:
+                socket.receive(bytes(rest))
+
+    def _offered_socket(self, request_line: bytes) -> EventSocket | None:
+        """The WebSocket that is offered where there are some, for nothing but the one request of a connection."""
+        if not self.url.startswith(WEBSOCKET_PATHS.encode()) or self.pipeline or self._is_answering():
+            return None
+        lines = [request_line, *(name + b": " + value for name, value in self.headers)]
+        host = next((value for name, value in self.headers if name == b"host"), b"")
+        socket = EventSocket.of(self.app, self.transport, b"\r\n".join(lines) + b"\r\n\r\n", host)
+        if socket is not None:
+            self.app = cast("Any", socket)
+        return socket
 
     def _is_in_head(self) -> bool:
         return self.scope is not None and "method" not in self.scope  # type: ignore[redundant-expr]  # None at first

@@ -23,7 +23,8 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     "/hf/automatic-speech-recognition",
     "/v1/detokenize",
 }
-_WITH_FILES = ("/admin/", "/documentintelligence/", "/v1/convert/", "/v1/chunk/", "/v1/ocr")  # or those of admins
+# Or those of admins.
+_WITH_FILES = ("/admin/", "/documentintelligence/", "/providers/", "/v1/convert/", "/v1/chunk/", "/v1/ocr")
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 

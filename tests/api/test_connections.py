@@ -88,8 +88,10 @@ def _start(status: int, content: bytes) -> Message:
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, limits: ConnectionLimits, keep_alive_s: int, traffic: Traffic | None = None) -> None:
-        self.app = EchoApp()
+    def __init__(
+        self, limits: ConnectionLimits, keep_alive_s: int, traffic: Traffic | None = None, app: EchoApp | None = None
+    ) -> None:
+        self.app = app or EchoApp()
         self.refused: list[str] = []
         self._clients: list[Client] = []
         guard = ConnectionGuard(limits, self.refused.append, traffic)

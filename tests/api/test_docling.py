@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import zipfile
@@ -14,6 +15,7 @@ import pytest
 from backend.errors import UnreadableFile
 from backend.files.pages import Box, Document, RawWord, make_page
 from tests.api import document_fakes
+from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 from tests.api.test_jobs import PDF, JobsApi, opened
@@ -180,6 +182,35 @@ async def test_places_in_the_queue() -> None:
     assert {("success", None)} == {(task["task_status"], task["task_position"]) for task in ended}
 
 
+async def test_a_task_that_is_watched() -> None:
+    """Its state at once, then each other one up to the end; the same as events and as docling's messages."""
+    async with opened(process := FakeProcess(stops_at=2)) as api:
+        task = (await api.client.post("/v1/convert/file/async", files=TWO)).json()["task_id"]
+        await process.started.get()
+        call = Call(api.services, f"/v1/status/ws/{task}", method="GET", app=api.app)
+        watching = asyncio.create_task(call.run())
+        await call.answering.wait()
+        process.gate.set()
+        told = (await watching).text.splitlines()
+
+    messages = [orjson.loads(line.removeprefix("data: ")) for line in told if line.startswith("data: ")]
+    states = [message["task"]["task_status"] for message in messages]
+    assert ["connection", *["update"] * (len(messages) - 1)] == [message["message"] for message in messages]
+    assert ("started", "success", 2) == (states[0], states[-1], messages[-1]["task"]["task_meta"]["num_succeeded"])
+    assert len(messages) - 1 == len({orjson.dumps(message) for message in messages[1:]})
+
+
+async def test_a_key_in_the_address() -> None:
+    """Only where a WebSocket may be, as browsers give those no headers: addresses are written into logs."""
+    async with opened(FakeProcess(), keys=("own",)) as api:
+        answers = [
+            await api.client.get(f"{path}?api_key={key}")
+            for path, key in (("/v1/status/ws/a", "own"), ("/v1/status/ws/a", "no"), ("/v1/status/poll/a", "own"))
+        ]
+
+    assert [404, 401, 401] == [answer.status_code for answer in answers]
+
+
 async def test_results_are_cleared() -> None:
     """Those of ended tasks, by age; jobs of other routes stay, and no other site's page can ask for it."""
     async with opened(FakeProcess()) as api:
@@ -219,3 +250,4 @@ async def test_tasks_of_nobody() -> None:
         for task in ("none", job, f"{job}-none"):
             assert "Task not found." == (await api.client.get(f"/v1/result/{task}")).json()["detail"]
             assert 404 == (await api.client.get(f"/v1/status/poll/{task}")).status_code
+            assert 404 == (await api.client.get(f"/v1/status/ws/{task}")).status_code

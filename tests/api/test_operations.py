@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -54,8 +55,10 @@ async def test_models_tell_what_they_do(client: httpx.AsyncClient, services: Fak
 
 @pytest.mark.parametrize("name", ["bundled", "alias/with-slash", "alias%2Fwith-slash"])
 async def test_a_model_by_its_names(client: httpx.AsyncClient, name: str) -> None:
-    """A model is found by any of its names, hub ids with a slash too."""
-    assert "fake-model" == (await client.get(f"/v1/models/{name}")).json()["id"]
+    """A model is found by any of its names, hub ids with a slash too; clients look for the one they asked for."""
+    card = (await client.get(f"/v1/models/{name}")).json()
+
+    assert (unquote(name), "fake-model") == (card["id"], card["names"][0])
 
 
 async def test_unknown_model(client: httpx.AsyncClient) -> None:

@@ -130,6 +130,11 @@ CHARGED: tuple[tuple[str, object, int | None], ...] = (
     ("/api/embed", {"input": ["abc", "de"]}, 5),
     ("/api/embeddings", {"prompt": "abc"}, 3),
     ("/v1/ranking", {"query": {"text": "abc"}, "passages": [{"text": "de"}, {"text": "f"}]}, 9),
+    (
+        "/v1/retrieval/{name}/reranking",
+        {"query": {"text": "abc"}, "passages": [{"text": "de"}, {"text": "f"}], "model": "tiny/reranker"},
+        9,
+    ),
     ("/v1/tokenize", {"text": "abc"}, 0),
     ("/vectors", {"text": "abc"}, 3),
     ("/vectors/", {"text": "abc"}, 3),

@@ -252,3 +252,14 @@ async def test_nvidia(client: httpx.AsyncClient) -> None:
     assert {0, 1, 2} == {ranking["index"] for ranking in body["rankings"]}
     assert sorted(logits, reverse=True) == logits
     require_schema(RankingAnswer, body)
+
+
+async def test_nvidia_by_the_path(client: httpx.AsyncClient) -> None:
+    """The model's name in the path counts where there is none in the body; `top_k` are the best."""
+    asked = {"query": {"text": "q"}, "passages": [{"text": "a"}, {"text": "qq"}], "top_k": 1}
+
+    body = (await client.post("/v1/retrieval/tiny/reranker/reranking", json=asked)).json()
+
+    assert [1] == [ranking["index"] for ranking in body["rankings"]]
+    problem(await client.post("/v1/retrieval/nobody/reranking", json=asked), 404, "model_not_found", "nobody")
+    assert 200 == (await client.post("/v1/retrieval/x/reranking", json=asked | {"model": "tiny/reranker"})).status_code

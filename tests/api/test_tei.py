@@ -425,6 +425,7 @@ LONG: dict[str, Any] = {
     "/api/embed": lambda text: {"input": text},
     "/api/embeddings": lambda text: {"prompt": text},
     "/v1/ranking": lambda text: {"query": {"text": "a"}, "passages": [{"text": text}]},
+    "/v1/retrieval/{name}/reranking": lambda text: {"query": {"text": "a"}, "passages": [{"text": text}]},
     "/v1/tokenize": lambda text: {"text": text},
     "/vectors": lambda text: {"text": text},
     "/vectors/": lambda text: {"text": text},

@@ -150,7 +150,7 @@ class FakeReranking(FakeService):
 
     async def rerank(self, query: str, documents: Sequence[str], **options: Any) -> RerankResult:
         await self.enter((query, list(documents)), options)
-        if options.get("model") not in (None, "tiny/reranker"):
+        if options.get("model") not in (None, "bundled", "tiny/reranker"):
             raise UnknownModel(options["model"], ("tiny/reranker",))
         order = sorted(range(len(documents)), key=lambda index: -len(documents[index]))
         longest = len(documents[order[0]])

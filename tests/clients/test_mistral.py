@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 
 import pytest
+from mistralai.azure.client import MistralAzure
 from mistralai.client import Mistral
 from mistralai.client.errors import SDKError
 from mistralai.extra.utils.response_format import response_format_from_pydantic_model
@@ -47,6 +48,23 @@ def test_a_kept_file(client: Mistral) -> None:
 
     assert ["Page two"] == [page.markdown for page in by_url.pages] == [page.markdown for page in by_id.pages]
     assert client.files.delete(file_id=file.id).deleted
+
+
+def test_where_azure_has_it(live_server: LiveServer) -> None:
+    """Mistral's client for Azure, under a name that Azure gives the model."""
+    with MistralAzure(api_key="not-needed", server_url=live_server.url) as client:
+        answer = client.ocr.process(
+            model="mistral-document-ai-2505", document={"type": "document_url", "document_url": URL}
+        )
+
+    assert ["Total 1.284,50 EUR", "Page two"] == [page.markdown for page in answer.pages]
+
+
+def test_models(client: Mistral) -> None:
+    """Their list; kinds that the client does not know it keeps as they are."""
+    models = client.models.list()
+
+    assert "multilingual-e5-small" in {name for model in models.data or () for name in model.raw["names"]}
 
 
 class Car(BaseModel):

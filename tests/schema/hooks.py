@@ -31,7 +31,7 @@ _TIKA = ("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", 
 _TIKA_FORMS = ("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form")
 UPLOADS = (
     *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA, *_TIKA_FORMS),
-    "/documentintelligence/documentModels/{model}:analyze",
+    *("/documentintelligence/documentModels/{model}:analyze", "/providers/mistral/azure/ocr"),
 )
 _ENDLESS = "/v1/documents/{id}/events"  # until the document is deleted
 _EVERY = 4  # upload keeps the bytes that were drawn for it; the others get a file that can be read

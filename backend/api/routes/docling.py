@@ -10,8 +10,8 @@ import io
 import re
 import time
 import zipfile
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -29,7 +29,10 @@ from backend.api.routes.documents import process_upload, run_off_loop
 from backend.api.routes.jobs import submit_job
 from backend.api.routing import JSON, Endpoint, PlainRoute, described, get, json_upload_route, upload_route
 from backend.api.service_call import call_within_limit
+from backend.api.sse import MEDIA_TYPE as EVENTS
+from backend.api.sse import EventStream, ServerEvent
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_uploads
+from backend.callers.event_watch import EventWatch
 from backend.documents.chunks import CHUNK_TOKENS
 from backend.documents.formats.docling_document import docling_document
 from backend.documents.formats.html import stream_html
@@ -40,7 +43,7 @@ from backend.files.file_types import media_type_of
 from backend.files.page_ranges import check_page_ranges
 from backend.files.pages import PAGE_GAP
 from backend.files.text_source import RequestedSource
-from backend.jobs.records import ENDED, Failure, Job
+from backend.jobs.records import ENDED, Failure, Job, JobEvent
 from backend.jobs.service import JobRequest, JobService
 
 _jobs_of: Handle[JobService] = Handle("jobs")
@@ -365,6 +368,37 @@ async def _wait(request: Request, jobs: Sequence[Job], wait_s: float) -> None:
                     await watch.aclose()
 
 
+async def watch(request: Request) -> Response:
+    """How far a task is, whenever that changes, until it has ended: over a WebSocket a message each, else an event.
+
+    A WebSocket's key may be the query's `api_key`. Every text of the client is answered with the last message.
+    """
+    jobs = await _task_of(request)
+    waiting = _jobs_of(request).events(jobs[0], "")
+    return EventStream(
+        _changes(request, jobs, waiting), request.app.state.streams, resumes=False, on_end=waiting.aclose
+    )
+
+
+async def _changes(
+    request: Request, jobs: Sequence[Job], waiting: EventWatch[JobEvent]
+) -> AsyncGenerator[ServerEvent, None]:
+    status = await _status(request, jobs)
+    yield _told("connection", status)
+    yield _told("update", status)
+    for job in jobs:
+        async with aclosing(waiting if job is jobs[0] else _jobs_of(request).events(job, "")) as events:
+            async for _ in events:
+                last, status = status, await _status(request, await _task_of(request))
+                if status != last:
+                    yield _told("update", status)
+
+
+def _told(message: str, status: dict[str, Any]) -> ServerEvent:
+    """docling's WebsocketMessage."""
+    return ServerEvent("", message, orjson.dumps({"message": message, "task": status, "error": None}))
+
+
 async def result(request: Request) -> Response:
     """What came of a task, as the request in the foreground would have been answered; of a failed one its failure."""
     jobs = await _task_of(request)
@@ -624,6 +658,7 @@ _TASK = {
     "error_message": None,
     "failure": None,
 }
+_UPDATE = {"message": "update", "task": _TASK, "error": None}
 _OBJECT = {"type": "object"}
 _ZIP = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
 _ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "example": _ID}
@@ -684,6 +719,15 @@ ROUTES = (
         example=_TASK,
         errors=(404, 422, 429, 504),
         parameters=(_ID_PARAMETER, _WAIT),
+    ),
+    get(
+        "/v1/status/ws/{id}",
+        watch,
+        tag=_TAG,
+        example=f"event: update\ndata: {orjson.dumps(_UPDATE).decode()}\n\n",
+        media_type=EVENTS,
+        errors=(404, 429),
+        parameters=(_ID_PARAMETER,),
     ),
     get(
         "/v1/result/{id}",

@@ -48,6 +48,7 @@ class _Card(TypedDict):
 
     id: str
     object: Literal["model"]
+    type: Annotated[Literal["base"], Field(description="What Mistral's client tells its kinds of models by.")]
     created: Annotated[int, Field(description="Unix seconds at which it was ready.")]
     owned_by: str
     names: Annotated[list[str], Field(description="Every name a request may give it.")]
@@ -163,6 +164,7 @@ def _card(
     return {
         "id": names[0],
         "object": "model",
+        "type": "base",
         "created": int(created_s),
         "owned_by": "financia",
         "names": list(names),
@@ -188,15 +190,19 @@ async def list_models(request: Request) -> Response:
 
 
 async def retrieve_model(request: Request) -> Response:
-    """One model, by any of its names."""
+    """One model, by any of its names, which `id` repeats."""
     name, catalog, speech = request.path_params["name"], _catalog_of(request), _speech_of(request)
     known = {model_name for model in catalog.models() for model_name in model.names}
-    if name in speech.names and name not in known:
-        return json_response(speech_model_card(speech, catalog.embedding(None).created_s))
     images = _images_of(request).engines
-    if images is not None and name in images.model.names and name not in known:
-        return json_response(image_model_card(images.model))
-    return json_response(model_card(catalog.find(name)))
+    card: ModelCard | SpeechModelCard | ImageModelCard
+    if name in speech.names and name not in known:
+        card = speech_model_card(speech, catalog.embedding(None).created_s)
+    elif images is not None and name in images.model.names and name not in known:
+        card = image_model_card(images.model)
+    else:
+        card = model_card(catalog.find(name))
+    card["id"] = name
+    return json_response(card)
 
 
 async def system(request: Request) -> Response:
@@ -207,6 +213,7 @@ async def system(request: Request) -> Response:
 CARD_EXAMPLE = {
     "id": "intfloat/multilingual-e5-small",
     "object": "model",
+    "type": "base",
     "created": 1767225600,
     "owned_by": "financia",
     "names": ["intfloat/multilingual-e5-small", "multilingual-e5-small", "bundled"],

@@ -29,7 +29,7 @@ from backend.api.routes.documents import (
     respond_in,
     run_off_loop,
 )
-from backend.api.routing import described, upload_route
+from backend.api.routing import JSON, described, json_upload_route, upload_route
 from backend.api.service_call import call_within_limit
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_upload
 from backend.documents.formats.markdown import MarkdownBlock, pages_blocks
@@ -45,6 +45,7 @@ from backend.text.own_labels import labels_json, read_labels
 _files_of: Handle[FileService] = Handle("files")
 
 MODEL = "mistral-ocr-latest"
+_MODELS = ("mistral-ocr", "mistral-document-ai")  # how names begin: Mistral's own, and those of Azure
 _DPI = 200  # of the picture of a page that Mistral's pixels are of, where the page is no picture
 _OWN_FILE = re.compile(r"https?://[^/?#]+(?:/[^?#]*)?/v1/files/([A-Za-z0-9_-]{1,80})/content(?:[?#].*)?")
 _RANGE = re.compile(r"\d{1,8}(-\d{1,8})?")
@@ -175,7 +176,7 @@ class MistralOcrRequest(WireRequest):
 
     def check_model(self) -> None:
         """Raise UnknownModel (404) for a name that is no OCR model's."""
-        if self.model and not self.model.removeprefix("mistral/").startswith("mistral-ocr"):
+        if self.model and not self.model.removeprefix("mistral/").startswith(_MODELS):
             raise UnknownModel(self.model[:100], [MODEL])
 
 
@@ -186,7 +187,7 @@ async def read_pages(request: Request) -> Response:
     request, and is answered in its shape: pages from 0 as Markdown, with their blocks.
     """
     if is_json(request):
-        return await _mistral(request)
+        return await read_pages_for_mistral(request)
     async with receive_upload(request) as upload:
         form = validate_fields(ReadRequest, upload.fields)
         upload.require_pages()
@@ -196,7 +197,8 @@ async def read_pages(request: Request) -> Response:
         return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
 
 
-async def _mistral(request: Request) -> Response:
+async def read_pages_for_mistral(request: Request) -> Response:
+    """`POST /v1/ocr` with JSON alone, where Azure has Mistral's OCR."""
     body = await read_json_with_file(request, MistralOcrRequest)
     body.check_model()
     async with _file_of(request, body.document) as upload:
@@ -310,22 +312,36 @@ class MistralPages(TypedDict):
     document_annotation: Annotated[str | None, Field(description="JSON of what document_annotation_format asks for.")]
 
 
+_EXAMPLES = {
+    "as Mistral's clients send it": {
+        "model": MODEL,
+        "document": {"type": "document_url", "document_url": "data:application/pdf;base64,JVBERi0xLjcK"},
+        "pages": [0],
+    }
+}
+_MISTRAL_EXAMPLE = {
+    "pages": [
+        {"index": 0, "markdown": "# Factura", "images": [], "dimensions": {"dpi": 200, "height": 2339, "width": 1654}}
+    ],
+    "model": MODEL,
+    "usage_info": {"pages_processed": 1, "doc_size_bytes": 48213},
+    "document_annotation": None,
+}
 ROUTES = (
     upload_route(
         "/v1/ocr",
         read_pages,
         tag="documents",
         request=ReadRequest,
-        json_request=(
-            MistralOcrRequest,
-            {
-                "as Mistral's clients send it": {
-                    "model": MODEL,
-                    "document": {"type": "document_url", "document_url": "data:application/pdf;base64,JVBERi0xLjcK"},
-                    "pages": [0],
-                }
-            },
-        ),
+        json_request=(MistralOcrRequest, _EXAMPLES),
         answers={200: described(answers_of(READ_EXAMPLE, MistralPages), HEADERS)},
+    ),
+    json_upload_route(
+        "/providers/mistral/azure/ocr",
+        read_pages_for_mistral,
+        tag="documents",
+        request=MistralOcrRequest,
+        examples=_EXAMPLES,
+        answers={200: described({JSON: {"schema": MistralPages, "example": _MISTRAL_EXAMPLE}})},
     ),
 )

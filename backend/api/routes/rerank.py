@@ -30,7 +30,7 @@ from backend.api.request_fields import (
     wrong_type,
 )
 from backend.api.routes.embeddings import TRUNCATE, Usage, usage
-from backend.api.routing import post
+from backend.api.routing import REQUEST_TIMEOUT, name_parameter, post
 from backend.api.service_call import call_service_timed
 from backend.errors import InvalidField
 from backend.models.tokenizer import Truncate
@@ -275,6 +275,7 @@ class RankingRequest(WireRequest):
 
     query: NvidiaText
     passages: Annotated[list[NvidiaText], Field(min_length=1, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})]
+    top_k: Count | None = Field(None, description="How many rankings to answer with, best first; unset: all.")
     model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
     truncate: AnyTruncate = Field("end", description=TRUNCATE)
 
@@ -294,7 +295,10 @@ class RankingAnswer(TypedDict):
 
 
 async def rank_passages(request: Request) -> Response:
-    """Passages in the order of what they say about the query, for NVIDIA's clients; scores are the model's own."""
+    """Passages in the order of what they say about the query, for NVIDIA's clients; scores are the model's own.
+
+    A model in the path counts where the body names none.
+    """
     body = await read_json(request, RankingRequest)
     passages = [passage.text for passage in body.passages]
     characters = check_limits([body.query.text], limits_of(request), "query")
@@ -303,7 +307,8 @@ async def rank_passages(request: Request) -> Response:
         _reranking_of(request).rerank,
         body.query.text,
         passages,
-        model=body.model,
+        top_n=body.top_k,
+        model=body.model or request.path_params.get("name"),
         truncate=body.truncate or "end",
     )
     reranked = await call_service_timed(request, call, characters=characters)
@@ -360,18 +365,25 @@ ROUTES = (
         schema=RerankAnswer,
         example=_V2_EXAMPLE,
     ),
-    post(
-        "/v1/ranking",
-        rank_passages,
-        tag="texts",
-        request=RankingRequest,
-        examples={
-            "as NVIDIA's clients send it": {
-                "query": {"text": _QUERY},
-                "passages": [{"text": text} for text in _DOCUMENTS],
-            }
-        },
-        schema=RankingAnswer,
-        example={"rankings": [{"index": 0, "logit": 0.8871}], "usage": {"prompt_tokens": 44, "total_tokens": 44}},
+    *(
+        post(
+            path,
+            rank_passages,
+            tag="texts",
+            request=RankingRequest,
+            examples={
+                "as NVIDIA's clients send it": {
+                    "query": {"text": _QUERY},
+                    "passages": [{"text": text} for text in _DOCUMENTS],
+                }
+            },
+            schema=RankingAnswer,
+            example={"rankings": [{"index": 0, "logit": 0.8871}], "usage": {"prompt_tokens": 44, "total_tokens": 44}},
+            parameters=parameters,
+        )
+        for path, parameters in (
+            ("/v1/ranking", (REQUEST_TIMEOUT,)),
+            ("/v1/retrieval/{name:path}/reranking", (name_parameter("bundled"), REQUEST_TIMEOUT)),
+        )
     ),
 )

@@ -1,0 +1,134 @@
+"""A WebSocket as one more way to read server-sent events: the handshake is a GET, each event's data a text message.
+
+So keys, quotas, deadlines and the places of clients that wait are those of the route, over any number of processes, and
+the connection stays one of `http_protocol.GuardedProtocol`, with its limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+if TYPE_CHECKING:
+    from websockets.http11 import Response
+    from websockets.server import ServerProtocol
+
+EVENTS = b"text/event-stream; charset=utf-8"  # as `sse.EventStream` sends them
+_MOST_BYTES = 1024  # of a message from the client, which has nothing to say but "again"
+_MOST_UNREAD_BYTES = 64 * 1024  # that wait for a client which goes on sending: answers to its pings, and events
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.WARNING)  # the library tells of each connection
+
+
+class EventSocket:
+    """The ASGI app for one request whose client reads its events over a WebSocket.
+
+    Any other answer than an event stream is sent as it is, and refuses the handshake.
+    """
+
+    cycle: RequestResponseCycle  # of the request; whose connection it is sets it before the app runs
+
+    def __init__(self, app: Any, transport: asyncio.Transport, connection: ServerProtocol, handshake: Response) -> None:
+        self._app, self._transport = app, transport
+        self._connection, self._handshake = connection, handshake
+        self._is_open = False
+        self._unread = b""  # of the stream: what has no end yet
+        self._last = b""  # message
+
+    @classmethod
+    def of(cls, app: Any, transport: asyncio.Transport, head: bytes, host: bytes) -> EventSocket | None:
+        """Read a handshake. None where it is none, or comes from a page of another site: browsers let any page ask.
+
+        Args:
+            head: the request line and headers.
+        """
+        from websockets.server import ServerProtocol  # few processes ever serve one, and it takes a while
+
+        name = host.decode("latin-1")
+        origins: list[Any] = [None, f"http://{name}", f"https://{name}"]
+        connection = ServerProtocol(origins=origins, max_size=_MOST_BYTES, logger=_log)
+        connection.receive_data(head)
+        for request in connection.events_received():
+            handshake = connection.accept(request)  # type: ignore[arg-type]  # the first event is the request
+            if handshake.status_code == 101:
+                return cls(app, transport, connection, handshake)
+        return None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the one request; the connection ends with it."""
+        cycle = self.cycle
+        cycle.keep_alive = False
+
+        async def send_events(message: Message) -> None:
+            if message["type"] == "http.response.start" and _is_stream(message):
+                cycle.response_started = True
+                self._open(message["headers"])
+            elif not self._is_open:
+                await send(message)
+            else:
+                await cycle.flow.drain()
+                self._send(message.get("body", b""))
+
+        await self._app(scope, receive, send_events)
+        if self._is_open:
+            cycle.response_complete = True
+            self._close()
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the client: any text asks for the last message again."""
+        if self._transport.is_closing():
+            return  # it says goodbye in turn
+        if not self._is_open or self._transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            self._transport.abort()
+            return
+        self._connection.receive_data(data)
+        is_asked = any(getattr(event, "opcode", 0) == 1 for event in self._connection.events_received())
+        if is_asked and self._last and not self._has_ended():
+            self._connection.send_text(self._last)
+        self._write()
+        if self._has_ended():  # by a goodbye, or by what is no WebSocket's
+            self._transport.close()
+
+    def _open(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        for name, value in headers:
+            if name != b"content-type":
+                self._handshake.headers[name.decode("latin-1")] = value.decode("latin-1")
+        self._connection.send_response(self._handshake)
+        self._write()
+        self._is_open = True
+
+    def _send(self, events: bytes) -> None:
+        *whole, self._unread = (self._unread + events).split(b"\n\n")
+        if self._has_ended():
+            return
+        for event in whole:
+            if event.startswith(b":"):
+                self._connection.send_ping(b"")  # the stream's sign of life
+            for line in event.split(b"\n"):
+                if line.startswith(b"data: "):
+                    self._last = line.removeprefix(b"data: ")
+                    self._connection.send_text(self._last)
+        self._write()
+
+    def _close(self) -> None:
+        if not self._has_ended():
+            self._connection.send_close(1000)
+            self._write()
+        self._transport.lingers = True  # type: ignore[attr-defined]  # the client still says goodbye
+        self._transport.close()
+
+    def _has_ended(self) -> bool:
+        """Whether either side has closed the WebSocket."""
+        return self._connection.close_sent is not None
+
+    def _write(self) -> None:
+        self._transport.write(b"".join(self._connection.data_to_send()))
+
+
+def _is_stream(start: Message) -> bool:
+    return start["status"] == 200 and (b"content-type", EVENTS) in start["headers"]
