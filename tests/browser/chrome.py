@@ -174,11 +174,15 @@ class Tab:
         return str(await self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     async def click(self, selector: str) -> None:
-        """Click with the mouse in the middle of an element; what covers it is hit instead."""
+        """Click with the mouse in the middle of an element; what covers it is hit instead.
+
+        Two frames are drawn before: a busy browser finds what is under the mouse in the picture it has.
+        """
         x, y = await self.run(
-            f"""(() => {{
+            f"""(async () => {{
                 const node = document.querySelector({json.dumps(selector)});
                 node.scrollIntoView({{block: "center", inline: "center", behavior: "instant"}});
+                for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
                 const box = node.getBoundingClientRect();
                 return [box.x + box.width / 2, box.y + box.height / 2];
             }})()"""

@@ -205,15 +205,36 @@ async def test_a_long_recording_is_a_job(
     assert not await tab.run("document.querySelector('audio').hidden")
 
 
-async def test_cancelling_keeps_what_was_heard(tab: Tab, hearing: FakeHearing, sound: Path) -> None:
-    """The work ends at once, the text so far stays and can be saved; the file can be sent again."""
-    hearing.step_by_step = True
+async def test_a_page_closed_while_a_recording_is_heard(
+    tab: Tab, hearing: FakeHearing, service: FakeJobService, sound: Path
+) -> None:
+    """It is a job as soon as it is sent, so its address brings back what was heard meanwhile."""
+    hearing.step_by_step, service.step_by_step, service.data = True, True, minutes()
     await tab.choose_file(sound)
-    hearing.step()
-    await tab.wait_for("document.querySelectorAll('#segments li').length === 1")
-    await tab.click("#cancel")
+    await tab.wait_for("location.hash === '#document=file-job-1'")
+    assert 0 == await tab.run("document.querySelectorAll('#segments li').length")
+    await tab.reload(to_hash="#document=file-job-1")
+    await service.read_page()
+    await service.read_page()
+    await service.finish()
     await tab.wait_for(ENDED)
 
+    assert [text for _, _, text in SPOKEN] == await tab.run(TEXT)
+    assert 1 == len(service.forms)
+
+
+async def test_cancelling_keeps_what_was_heard(
+    tab: Tab, hearing: FakeHearing, service: FakeJobService, sound: Path
+) -> None:
+    """The work ends at once, nothing is stored, the text so far stays and can be saved; the file can be sent again."""
+    hearing.step_by_step = service.step_by_step = True
+    await tab.choose_file(sound)
+    hearing.step()
+    await tab.wait_for("document.querySelectorAll('#segments li').length === 1 && location.hash")
+    await tab.click("#cancel")
+    await tab.wait_for(f"{ENDED} && location.hash === ''")
+
+    assert ["file-job-1"] == service.deleted_documents
     assert "Cancelled. What was heard until then is shown." == await tab.text("#notices")
     assert await tab.run("document.querySelector('[data-ending=srt]').checkVisibility()")
     hearing.step_by_step = False

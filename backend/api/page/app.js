@@ -37,7 +37,7 @@ let now = reading(null);
 /** A document that is read: with `wishes` instead of the options, and in place of the one `replaced`. */
 function reading(file, { password = null, wishes = {}, replaced = null } = {}) {
   const hears = Boolean(file && isRecording(file));
-  return { file, password, wishes, replaced, hears, job: null, id: null, control: new AbortController() }; // id: as it is stored
+  return { file, password, wishes, replaced, hears, job: null, id: null, keeping: null, control: new AbortController() }; // id: as it is stored
 }
 
 const path = (job, rest = "") => `jobs/${encodeURIComponent(job.id)}${rest}`;
@@ -122,26 +122,33 @@ async function newJob(mine, onSent) {
   return job;
 }
 
-/** Keep a recording that was heard: what the service has heard is in its cache. */
+/**
+ * Keep a recording that is being heard: its job joins what the service hears already, and goes on if the page is
+ * closed. Returns why it is not kept, or null.
+ */
 async function keepHeard(mine) {
   try {
     mine.job = await newJob(mine, () => {});
-    nameDocument({ hash: addressOf(mine) });
-    buttons(["forget"]);
+    if (mine === now) nameDocument({ hash: addressOf(mine) });
+    return null;
   } catch (error) {
-    if (!(error instanceof Problem || error instanceof Lost)) throw error;
-    if (mine === now) showProblem(error, { title: "not_kept" });
+    if (error instanceof Problem || error instanceof Lost || error instanceof GivenUp) return error;
+    throw error;
   }
 }
 
 const addressOf = ({ id, job }) => (id ? `#document=${id}` : `#job=${encodeURIComponent(job.id)}`);
 
-/** Send a recording, whose transcript grows while it is made; then it is kept. */
+/** Send a recording, whose transcript grows while it is made; it is kept as soon as the service has it. */
 async function listen(mine) {
   nameDocument({ hash: "" });
   buttons(["cancel"]);
   openTranscript(mine.file);
-  const onSent = (part) => (part < 1 ? showProgress("uploading_recording", { part }, part) : showProgress("hearing_queued", {}));
+  const onSent = (part) => {
+    if (part < 1) return showProgress("uploading_recording", { part }, part);
+    showProgress("hearing_queued", {});
+    mine.keeping ??= keepHeard(mine);
+  };
   const onSegment = (index, segment) => {
     putSegment(index, segment);
     const { end, duration: total } = segment;
@@ -155,7 +162,11 @@ async function listen(mine) {
   say(find("file-facts"), "facts_heard", { length: lengthOf(done), bytes: mine.file.size });
   buttons([]);
   announce("heard", { length: lengthOf(done) });
-  await keepHeard(mine);
+  const refusal = (await mine.keeping) && (await keepHeard(mine)); // what the queue had no room for has another chance
+  mine.keeping = null;
+  if (mine !== now) return;
+  if (refusal) showProblem(refusal, { title: "not_kept" });
+  else buttons(["forget"]);
 }
 
 /** Go on with a job that the service has: one just sent, or the one in the address after a reload. */
@@ -316,9 +327,13 @@ function settle(mine) {
 async function cancel() {
   const mine = now;
   find("cancel").hidden = true;
-  if (!mine.job) { // still on its way
+  if (!mine.job || mine.keeping) {
     mine.control.abort();
     showNotice("ended", heardSome() ? "heard_partly" : "cancelled");
+    await mine.keeping;
+    if (mine.job) await dropQuietly(mine);
+    Object.assign(mine, { job: null, id: null, keeping: null });
+    if (mine === now) nameDocument({ hash: "" });
     return;
   }
   await guarded(mine, () => persist(() => call(path(mine.job), { method: "DELETE" }), waits()));
