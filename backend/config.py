@@ -236,6 +236,11 @@ class Settings(BaseSettings):
         description="Further names a request may give the speech model, comma-separated, such as whisper-large-v3; "
         "OpenAI's own it has.",
     )
+    speaker_model: str = Field(
+        "",
+        description="An ONNX file that makes vectors of voices, such as WeSpeaker's and 3D-Speaker's, from audio or 80 "
+        "log-mel features: diarized_json then tells speakers apart. Unset: it is refused.",
+    )
     speech_beams: int = Field(
         5,
         ge=1,

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from backend.bootstrap.domains import Found, OwnModelDomain, Shared
@@ -22,6 +23,7 @@ from backend.models.model_files import sha256_of
 from backend.speech.activity import SileroNetwork, SpeechActivityEngine, silero_file
 from backend.speech.model_files import BUNDLED_SPEECH, SpeechModelFiles, resolve_speech_model
 from backend.speech.records import SPEECH_TASKS, SpeechEngines
+from backend.speech.speakers import SpeakerNetwork, VoiceEngine
 from backend.speech.transcribe import CPU_BUDGET, CUDA_BUDGET, SpeechEngine
 from backend.speech.transcription import TranscriptionService
 from backend.speech.whisper import WhisperSource, place_speech
@@ -36,6 +38,7 @@ OPENAI_NAMES = (
     "gpt-4o-mini-transcribe",
     "gpt-4o-mini-transcribe-2025-12-15",
 )
+DIARIZING_NAME = "gpt-4o-transcribe-diarize"
 # The hub's names of the bundled model: of the original, and of the form in which CTranslate2's servers know it.
 HUB_NAMES = ("openai/whisper-base", "Systran/faster-whisper-base")
 _MODULES = ("ctranslate2", "av", "faster_whisper")  # of the extra [speech], whatever the model
@@ -69,7 +72,7 @@ async def find_speech_model(settings: Settings) -> Found[SpeechModelFiles]:
 def build_speech(shared: Shared, found: Found[SpeechModelFiles]) -> SpeechDomain:
     """Transcription on lanes that run already."""
     telemetry, cores = shared.context.telemetry, shared.context.facts.cores
-    load = partial(_engines, shared)
+    load = partial(_engines, shared, _speakers(shared.settings.speaker_model, found))
     service = TranscriptionService(
         shared.readers,
         None if found.model is None else load(found.model),
@@ -123,12 +126,22 @@ def _find(source: str) -> Found[SpeechModelFiles]:
         return Found(None, why, is_missing=True)
 
 
-def _engines(shared: Shared, files: SpeechModelFiles) -> SpeechEngines:
+def _speakers(file: str, found: Found[SpeechModelFiles]) -> SpeakerNetwork | None:
+    """The model that SPEAKER_MODEL names. Raises: ModelUnavailable for another, or where nothing is transcribed."""
+    if not file:
+        return None
+    if found.model is None and not found.comes_later:
+        raise ModelUnavailable(f"SPEAKER_MODEL is set, and nothing is transcribed: {found.why_none}")
+    return SpeakerNetwork(Path(file))
+
+
+def _engines(shared: Shared, speakers: SpeakerNetwork | None, files: SpeechModelFiles) -> SpeechEngines:
     settings, ground = shared.settings, shared.context
     place = place_speech(ground.placements[0], settings.speech_precision, lanes=ground.facts.cores)
     source, detector = WhisperSource(files, place), silero_file()
     network = SileroNetwork(detector)
     on_cpu = place.device == "cpu"
+    parts = {"whisper": source.fingerprint, "detector": sha256_of(detector)}
 
     def release() -> None:
         source.release()
@@ -143,13 +156,14 @@ def _engines(shared: Shared, files: SpeechModelFiles) -> SpeechEngines:
         lanes=shared.page_lanes if on_cpu else shared.model_lanes,
         activity=SpeechActivityEngine(network),
         activity_lanes=shared.page_lanes,
-        names=_names(files, settings.speech_model_aliases),
+        names=(*_names(files, settings.speech_model_aliases), *((DIARIZING_NAME,) if speakers else ())),
         languages=frozenset(files.languages),
-        fingerprint=fingerprint_of({"whisper": source.fingerprint, "detector": sha256_of(detector)}),
+        fingerprint=fingerprint_of(parts | ({"speakers": speakers.sha256} if speakers else {})),
         encode_prompt=files.tokens.encode,
         beams=settings.speech_beams,
         release=release,
         report=report,
+        voices=VoiceEngine(speakers) if speakers else None,
         rest_s=_REST_S if settings.model_keep_alive_s is None else settings.model_keep_alive_s,
     )
 

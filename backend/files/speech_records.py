@@ -97,6 +97,7 @@ class Segment:
     compression_ratio: float = 1.0  # of the text by zlib; above 2.4 it repeats itself
     no_speech_prob: float = 0.0  # 0 to 1
     temperature: float = 0.0  # that it was sampled with
+    speaker: int | None = None  # numbered as they first speak; where it was asked for
     is_cut: bool = False  # it begins or ends where speech without a pause was cut: words there may be wrong
 
 

@@ -31,6 +31,7 @@ from backend.speech.records import (
     TimedWord,
     activity_cost,
 )
+from backend.speech.speakers import Voice, listened, voice_cost
 from backend.telemetry import Telemetry
 from backend.tracing.spans import SpanScope, span
 
@@ -267,6 +268,7 @@ class DecodedSpeech:
     segments: tuple[Segment, ...]
     dropped: tuple[DroppedSpeech, ...]
     parts: tuple[SpokenPart, ...]  # in order; more than one where the language changes within the piece
+    voices: tuple[Voice | None, ...] = ()  # of the segments, where they were asked for
 
 
 @dataclass(slots=True)
@@ -292,6 +294,7 @@ class PieceRuns:
     urgency: Urgency
     options: DecodingOptions
     likely: Callable[[], str | None] = lambda: None
+    with_speakers: bool = False
     time: LaneTime = field(default_factory=LaneTime)
 
     async def activity(self, samples: NDArray[int16]) -> tuple[SpeechSpan, ...]:
@@ -309,7 +312,8 @@ class PieceRuns:
             stretches: of it in which somebody speaks, counted from its beginning.
         """
         with _piece_span(samples, start):
-            return await self._decode(self.options, samples, start, stretches)
+            decoded = await self._decode(self.options, samples, start, stretches)
+            return await self._with_voices(decoded, samples, start)
 
     async def decode_in(
         self, language: str, samples: NDArray[int16], start: int, stretches: Sequence[Stretch]
@@ -317,7 +321,20 @@ class PieceRuns:
         """The same in a language that the rest of the file told."""
         self._retried("language")
         with _piece_span(samples, start):
-            return await self._decode(replace(self.options, language=language), samples, start, stretches)
+            decoded = await self._decode(replace(self.options, language=language), samples, start, stretches)
+            return await self._with_voices(decoded, samples, start)
+
+    async def _with_voices(self, decoded: DecodedSpeech, samples: NDArray[int16], start: int) -> DecodedSpeech:
+        """The same with a vector of who speaks in each segment, where speakers are to be told apart."""
+        engine = self.engines.voices if self.with_speakers else None
+        if engine is None:
+            return decoded
+        start_s, voices = start / SAMPLE_RATE, list[Voice | None]()
+        for segment in decoded.segments:
+            heard = listened(samples, segment.start_s - start_s, segment.end_s - start_s)
+            lanes = self.engines.activity_lanes
+            voices.append(None if heard is None else await self._on_lane(lanes, engine, heard, voice_cost(heard)))
+        return replace(decoded, voices=tuple(voices))
 
     async def _decode(
         self,

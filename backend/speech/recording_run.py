@@ -17,6 +17,7 @@ from backend.reasons import because
 from backend.speech.piece_runs import SURE, UNDECODED, DecodedSpeech, LanguageTally, PieceRuns, is_doubtful
 from backend.speech.pieces import AudioPiece, PieceLimits, Stretch, cut_pieces
 from backend.speech.records import TranscriptionCallback, TranscriptionEvent
+from backend.speech.speakers import Voice, tell_apart
 
 if TYPE_CHECKING:
     from numpy import int16
@@ -98,6 +99,7 @@ class RecordingRun:
     speech_s: float = 0.0
     tally: LanguageTally = field(default_factory=LanguageTally)
     _segments: list[Segment] = field(default_factory=list)
+    _voices: list[Voice | None] = field(default_factory=list)  # of the segments, where speakers are told apart
     _dropped: list[DroppedSpeech] = field(default_factory=list)
     _coming: asyncio.Queue[_Coming | None] = field(default_factory=asyncio.Queue)
     _tasks: set[asyncio.Task[DecodedSpeech]] = field(default_factory=set)
@@ -131,12 +133,17 @@ class RecordingRun:
         return Transcript(
             duration_s=round(self.total_s, 3),
             language=self._language(),
-            segments=tuple(self._segments),
+            segments=await asyncio.to_thread(self._told_apart) if self._voices else tuple(self._segments),
             dropped=tuple(self._dropped),
             speech_s=round(self.speech_s, 3),
             why=self._why(),
             model=model,
         )
+
+    def _told_apart(self) -> tuple[Segment, ...]:
+        speakers = tell_apart(self._voices, [segment.end_s - segment.start_s for segment in self._segments])
+        numbered = zip(self._segments, speakers, strict=True)
+        return tuple(replace(segment, speaker=speaker) for segment, speaker in numbered)
 
     async def _cut_all(self, slots: asyncio.Semaphore) -> None:
         """Decode, and begin to decode every piece."""
@@ -239,6 +246,7 @@ class RecordingRun:
         if decoded is not None:
             decoded = self._with_cuts(coming, decoded)
             self._segments += decoded.segments
+            self._voices += decoded.voices
             self._dropped += decoded.dropped
             self.runs.telemetry.speech_dropped_total.inc(len(decoded.dropped))
         before_s, self.done_s = self.done_s, max(self.done_s, coming.until_s)

@@ -144,6 +144,7 @@ class SpeechEngines:
     release: Callable[[], None]  # called on a thread while nothing is transcribed: gives memory back
     report: Callable[[], dict[str, Any]]  # for GET /v1/system
     rest_s: float = 0.0  # without work before ``release``
+    voices: Engine | None = None  # payload: int16 samples; result: a voice's vector; on ``activity_lanes``
 
     @property
     def name(self) -> str:
@@ -159,6 +160,7 @@ class TranscriptionOptions:
     prompt: str = ""  # names and words to expect, or what was said before
     temperature: float = 0.0  # 0: the most likely text, sampled only where that is doubtful
     with_words: bool = False  # seconds and confidence of every word
+    with_speakers: bool = False
 
     def key(self) -> str:
         """A digest that is equal for equal options in every process."""

@@ -142,7 +142,7 @@ class AudioFile:
 _FAST = 1  # zlib's level: an hour of speech in a few milliseconds
 _SEGMENT = (
     "start_s", "end_s", "text", "language", "avg_logprob", "compression_ratio", "no_speech_prob", "temperature",
-    "is_cut",
+    "is_cut", "speaker",
 )  # fmt: skip
 _TRANSCRIPT = ("duration_s", "speech_s", "why", "model")
 
@@ -181,7 +181,7 @@ def _segment(fields: dict[str, Any]) -> Segment:
 
 
 # To be raised when the same engines give another transcript: cached ones are then made again.
-_JOINING_VERSION = 5
+_JOINING_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +240,11 @@ class TranscriptionService:
     def languages(self) -> frozenset[str]:
         """Codes that a request may name."""
         return self._engines.languages if self._engines is not None else frozenset()
+
+    @property
+    def tells_speakers(self) -> bool:
+        """Whether speakers can be told apart."""
+        return self._engines is not None and self._engines.voices is not None
 
     def report(self) -> dict[str, Any]:
         """The model with its reasons, for GET /v1/system."""
@@ -363,6 +368,7 @@ class TranscriptionService:
             request.urgency,
             decoding,
             likely=lambda: tally.likely if tally.is_settled else None,
+            with_speakers=request.options.with_speakers,
         )
         return RecordingRun(
             file.read,

@@ -60,6 +60,7 @@ class FakeSpeech(FakeService):
     """Answers ``heard``; each segment is an event. Fails after ``fails_after`` of them where ``failure`` is set."""
 
     names: tuple[str, ...] = NAMES
+    tells_speakers: bool = False
     heard: Transcript = field(default_factory=transcript)
     fails_after: int = 0
     failure: Exception | None = None

@@ -12,7 +12,11 @@ import pytest
 
 from backend.api.dependencies import ApiOptions
 from backend.api.routes.audio import VERBOSE_EXAMPLE
-from backend.api.routes.audio_answers import TranscriptionAnswer, VerboseTranscriptionAnswer
+from backend.api.routes.audio_answers import (
+    DiarizedTranscriptionAnswer,
+    TranscriptionAnswer,
+    VerboseTranscriptionAnswer,
+)
 from backend.callers.callers import ANYBODY, Quotas
 from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits
@@ -188,13 +192,13 @@ async def test_subtitles_are_cut_at_words(
         ({"language": "klingon"}, "invalid_field", ("klingon", "ISO 639-1", "es")),
         ({"languages__": ["es", "klingon"]}, "invalid_field", ("klingon",)),
         ({"response_format": "xml"}, "invalid_field", ("response_format", "verbose_json")),
-        ({"response_format": "diarized_json"}, "invalid_field", ("speakers are not told apart", "verbose_json")),
+        ({"response_format": "diarized_json"}, "invalid_field", ("SPEAKER_MODEL", "speakers are not told apart")),
         ({"temperature": "nan"}, "invalid_field", ("temperature",)),
         ({"timestamp_granularities__": "line"}, "invalid_field", ("timestamp_granularities", "segment", "line")),
         ({"include__": "tokens"}, "invalid_field", ("include", "logprobs")),
         ({"chunking_strategy": '{"type": "server_vad"}'}, "invalid_field", ("chunking_strategy", "auto")),
         ({"chunking_strategy[type]": "server_vad"}, "invalid_field", ("chunking_strategy", "auto")),
-        ({"known_speaker_names__": "Ana"}, "invalid_field", ("known_speaker_names", "speakers")),
+        ({"known_speaker_names__": "Ana"}, "invalid_field", ("known_speaker_names", "voices")),
         ({"stream": "true", "response_format": "srt"}, "invalid_field", ("stream", "verbose_json")),
         ({"prompt": "x" * 10_001}, "invalid_field", ("prompt", "10000")),
     ],
@@ -511,4 +515,41 @@ async def test_names_of_other_tenants_are_not_found(client: httpx.AsyncClient, s
     answers = [await ask(client, vector_store_ids__=asked) for asked in (store, "vs_9", "no id")]
 
     assert [404, 404, 422] == [answer.status_code for answer in answers]
+    assert not services.speech.calls
+
+
+async def test_diarized_json(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """OpenAI's shape, with a letter for each speaker as they first speak."""
+    services.speech.tells_speakers = True
+    spoken = zip(transcript().segments, (0, 1), strict=True)
+    services.speech.heard = replace(transcript(), segments=tuple(replace(one, speaker=who) for one, who in spoken))
+
+    body = (await ask(client, response_format="diarized_json")).json()
+
+    require_schema(DiarizedTranscriptionAnswer, body)
+    assert [("A", 1.0, "La factura vence <hoy>."), ("B", 70.0, "Thank you.")] == [
+        (segment["speaker"], segment["start"], segment["text"]) for segment in body["segments"]
+    ]
+    assert TEXT == body["text"]
+    [(_, options, _)] = services.speech.calls
+    assert options.with_speakers
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "words"),
+    [
+        pytest.param(TRANSLATIONS, {}, "of transcriptions alone", id="translation"),
+        pytest.param(TRANSCRIPTIONS, {"stream": "true"}, "comes whole", id="stream"),
+    ],
+)
+async def test_diarized_json_is_refused(
+    client: httpx.AsyncClient, services: FakeServices, path: str, fields: dict[str, str], words: str
+) -> None:
+    """Where it cannot be had, with the reason, whatever the model."""
+    services.speech.tells_speakers = True
+
+    answer = await ask(client, path, response_format="diarized_json", **fields)
+
+    assert 422 == answer.status_code
+    assert words in answer.text
     assert not services.speech.calls

@@ -31,6 +31,7 @@ from backend.serving import pending_models
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.bootstrap.test_models import until
+from tests.tiny_voices import voices
 from tests.tiny_whispers import TinyWhispers
 
 WANTED = "owner/wanted"
@@ -175,3 +176,30 @@ def test_openai_s_names() -> None:
     audio_model = pytest.importorskip("openai.types.audio_model")
 
     assert set(get_args(audio_model.AudioModel)) - {"gpt-4o-transcribe-diarize"} == set(OPENAI_NAMES)
+
+
+async def test_a_model_of_voices_tells_speakers_apart(tmp_path: Path) -> None:
+    """Its transcripts are not those of a service without it, and OpenAI's name of such a model is its own, too."""
+    pytest.importorskip("ctranslate2", reason="the extra [speech] is not installed")
+    plain = await _built(load_settings())
+    telling = await _built(load_settings(speaker_model=str(voices(tmp_path))))
+
+    assert (False, True) == (plain.service.tells_speakers, telling.service.tells_speakers)
+    assert {"gpt-4o-transcribe-diarize"} == set(telling.service.names) - set(plain.service.names)
+
+
+@pytest.mark.parametrize(
+    ("speech_model", "speaker_model", "words"),
+    [
+        pytest.param("bundled", "/nowhere.onnx", "SPEAKER_MODEL: /nowhere.onnx cannot be read", id="no-file"),
+        pytest.param("none", "/nowhere.onnx", "SPEAKER_MODEL is set, and nothing is transcribed", id="no-speech"),
+    ],
+)
+async def test_a_model_of_voices_that_cannot_serve_stops_the_start(
+    speech_model: str, speaker_model: str, words: str
+) -> None:
+    """A wish is not ignored."""
+    pytest.importorskip("ctranslate2", reason="the extra [speech] is not installed")
+
+    with pytest.raises(ModelUnavailable, match=words):
+        await _built(load_settings(speech_model=speech_model, speaker_model=speaker_model))

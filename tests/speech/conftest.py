@@ -234,8 +234,10 @@ async def speech() -> AsyncIterator[SpeechFixture]:
 
 
 @asynccontextmanager
-async def open_speech(cache: TieredCache | None = None) -> AsyncIterator[SpeechFixture]:
-    """The service of a process; with ``cache`` that of another one's."""
+async def open_speech(
+    cache: TieredCache | None = None, voices: GatedEngine | None = None
+) -> AsyncIterator[SpeechFixture]:
+    """The service of a process; with ``cache`` that of another one's, with ``voices`` one that tells speakers apart."""
     telemetry, readers, released = Telemetry(), ScriptedReaders(), asyncio.Event()
     cache = cache or TieredCache(MemoryTier(2**24), None, telemetry)
     lanes = Batcher(2, QueueLimits(1_000_000), telemetry)
@@ -258,6 +260,7 @@ async def open_speech(cache: TieredCache | None = None) -> AsyncIterator[SpeechF
         beams=2,
         release=release,
         report=dict,
+        voices=voices,
     )
     service = TranscriptionService(
         readers,  # type: ignore[arg-type]

@@ -26,9 +26,11 @@ from backend.api.parameters import ID_PATTERN, check_id
 from backend.api.problems import openai_error, problem_of
 from backend.api.request_fields import none_if_empty, one_of
 from backend.api.routes.audio_answers import (
+    DiarizedTranscriptionAnswer,
     TranscriptionAnswer,
     VerboseTranscriptionAnswer,
     delta_event,
+    diarized_answer,
     done_event,
     json_answer,
     verbose_answer,
@@ -56,14 +58,16 @@ from backend.speech.written_numbers import with_written_numbers
 _speech_of: Handle[TranscriptionService] = Handle("speech")
 _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
-ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 Granularity = Literal["segment", "word"]
-_FORMATS = get_args(ResponseFormat)
+_DIARIZED = "diarized_json"
+_FORMATS = tuple(name for name in get_args(ResponseFormat) if name != _DIARIZED)  # that every service answers
+_WHOLE = ("srt", "vtt", _DIARIZED)
 _SUBTITLES = ("srt", "vtt")
 _PROMPT_CHARS = 10_000  # the model reads the last 223 tokens of it
 _NOT_SERVED = {
-    "known_speaker_names": "speakers are not told apart",
-    "known_speaker_references": "speakers are not told apart",
+    "known_speaker_names": "speakers are not known by their voices",
+    "known_speaker_references": "speakers are not known by their voices",
 }
 _LANGUAGE = {"type": "string", "pattern": "^$|^ *(" + "|".join(LANGUAGES) + ") *$"}
 _LISTS = ("timestamp_granularities", "include", "languages", "keywords", "vector_store_ids")
@@ -110,7 +114,7 @@ class TranslationForm(BaseModel):
     )
     prompt: str = Field("", max_length=_PROMPT_CHARS, description="Names and words to expect, or what was said before.")
     response_format: Annotated[ResponseFormat | None, BeforeValidator(none_if_empty), one_of(_FORMATS)] = Field(
-        None, description="json (unset), text, srt, verbose_json or vtt."
+        None, description="json (unset), text, srt, verbose_json or vtt; diarized_json where SPEAKER_MODEL is set."
     )
     temperature: Annotated[
         float | None,
@@ -155,12 +159,6 @@ class TranslationForm(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuses_what_is_not_served(cls, fields: Any) -> Any:
-        if fields.get("response_format") == "diarized_json":
-            raise InvalidField(
-                f"response_format: diarized_json is not served, speakers are not told apart; there are "
-                f"{', '.join(_FORMATS)}",
-                param="response_format",
-            )
         for name, why in _NOT_SERVED.items():
             if fields.get(name) or fields.get(f"{name}[]"):
                 raise InvalidField(f"{name}: is not served: {why}; leave it out", param=name)
@@ -168,7 +166,7 @@ class TranslationForm(BaseModel):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> TranslationForm:
-        if self.stream and self.response_format in _SUBTITLES:
+        if self.stream and self.response_format in _WHOLE:
             raise InvalidField(
                 f"stream: {self.response_format} comes whole; send response_format json, text or verbose_json with "
                 "stream, or stream=false",
@@ -205,6 +203,7 @@ class TranslationForm(BaseModel):
             prompt=prompt,
             temperature=self.temperature or 0.0,
             with_words=with_words or cuts_at_words or "word" in self.granularities,
+            with_speakers=self.format == _DIARIZED,
         )
 
 
@@ -419,6 +418,8 @@ async def _transcribe(request: Request, schema: type[TranslationForm]) -> Respon
     async with receive_upload(request, most_s=limits_of(request).transcription_s) as upload:
         form = validate_fields(schema, audio_fields(upload.fields, upload.repeated))
         _require_model(form.model, _speech_of(request).names)
+        if form.format == _DIARIZED:
+            _require_speakers(form, _speech_of(request))
         if isinstance(form, TranscriptionForm) and form.vector_store_ids:
             names = names_in_stores(_vector_stores_of(request), owner_of(request), form.vector_store_ids)
             form.expect(await call_within_limit(request, names))
@@ -432,6 +433,18 @@ async def _transcribe(request: Request, schema: type[TranslationForm]) -> Respon
 
 def _written(transcript: Transcript, form: TranslationForm) -> Transcript:
     return replace(transcript, segments=tuple(map(form.written, transcript.segments)))
+
+
+def _require_speakers(form: TranslationForm, speech: TranscriptionService) -> None:
+    """Raise InvalidField where speakers cannot be told apart."""
+    if speech.tells_speakers and isinstance(form, TranscriptionForm):
+        return
+    why = "set SPEAKER_MODEL to an ONNX model of voices" if not speech.tells_speakers else "of transcriptions alone"
+    raise InvalidField(
+        f"response_format: diarized_json is not served, speakers are not told apart ({why}); there are "
+        f"{', '.join(_FORMATS)}",
+        param="response_format",
+    )
 
 
 def _require_model(name: str | None, known: tuple[str, ...]) -> None:
@@ -480,7 +493,17 @@ async def _answer(transcript: Transcript, form: TranslationForm) -> Response:
     return await written_json(partial(_fields, transcript, form), len(transcript.segments) + words)
 
 
-def _fields(transcript: Transcript, form: TranslationForm) -> TranscriptionAnswer | VerboseTranscriptionAnswer:
+def _fields(
+    transcript: Transcript, form: TranslationForm
+) -> TranscriptionAnswer | VerboseTranscriptionAnswer | DiarizedTranscriptionAnswer:
+    if form.format == _DIARIZED:
+        return diarized_answer(transcript)
+    return _streamable_fields(transcript, form)
+
+
+def _streamable_fields(
+    transcript: Transcript, form: TranslationForm
+) -> TranscriptionAnswer | VerboseTranscriptionAnswer:
     if form.format == "verbose_json":
         return verbose_answer(transcript, form.options().task, form.granularities)
     return json_answer(transcript, with_logprobs=form.with_logprobs)
@@ -512,7 +535,7 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
 
     def done(transcript: Transcript) -> dict[str, Any]:
         written = _written(transcript, form) if form.smart_format else transcript
-        return done_event(written, _fields(written, form))
+        return done_event(written, _streamable_fields(written, form))
 
     stream = TranscriptStream(work, delta, done, on_progress=charge.add, late=partial(too_late, limit_s))
     stream.start(limit_s, deadline_s)
@@ -569,7 +592,7 @@ def _answers() -> dict[int, dict[str, Any]]:
     text = {"schema": {"type": "string"}}
     content = {
         JSON: {
-            "schema": {"anyOf": [VerboseTranscriptionAnswer, TranscriptionAnswer]},
+            "schema": {"anyOf": [VerboseTranscriptionAnswer, TranscriptionAnswer, DiarizedTranscriptionAnswer]},
             "example": VERBOSE_EXAMPLE,
         },
         "text/plain": text,

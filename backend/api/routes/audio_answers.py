@@ -130,6 +130,49 @@ class VerboseTranscriptionAnswer(TypedDict):
     model: str
 
 
+class SpeakerSegmentAnswer(TypedDict):
+    """OpenAI's segment of who says what."""
+
+    type: Literal["transcript.text.segment"]
+    id: str
+    start: Annotated[float, Field(description="Seconds from the beginning of the file.")]
+    end: float
+    text: str
+    speaker: Annotated[str, Field(description="A, B, …, as they first speak.")]
+
+
+class DiarizedTranscriptionAnswer(TypedDict):
+    """`response_format: diarized_json`."""
+
+    task: Literal["transcribe"]
+    duration: float
+    text: str
+    segments: list[SpeakerSegmentAnswer]
+    usage: DurationUsage
+    why: str
+
+
+def diarized_answer(transcript: Transcript) -> DiarizedTranscriptionAnswer:
+    return {
+        "task": "transcribe",
+        "duration": round(transcript.duration_s, _TIME_DIGITS),
+        "text": transcript.text,
+        "segments": [
+            {
+                "type": "transcript.text.segment",
+                "id": f"seg_{index}",
+                "start": round(segment.start_s, _TIME_DIGITS),
+                "end": round(segment.end_s, _TIME_DIGITS),
+                "text": segment.text,
+                "speaker": chr(ord("A") + (segment.speaker or 0)),
+            }
+            for index, segment in enumerate(transcript.segments)
+        ],
+        "usage": _duration_usage(transcript),
+        "why": transcript.why,
+    }
+
+
 def json_answer(transcript: Transcript, *, with_logprobs: bool) -> TranscriptionAnswer:
     answer: TranscriptionAnswer = {
         "text": transcript.text,
