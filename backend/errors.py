@@ -65,11 +65,15 @@ class FinanciaError(Exception):
 
     status = 500
     code = "internal_error"
-    title = "Internal error"
+    title = "Internal error"  # of a subclass with a code and no title: its code in words
     retryable = False
     param: str | None = None  # the request field at fault, where there is one
     told: tuple[str, ...] = ()  # attributes that answers tell as `params`, beside the sentence
     retry_after_s: float | None = None  # sent as Retry-After, rounded up to whole seconds
+
+    def __init_subclass__(cls) -> None:
+        if "code" in vars(cls) and "title" not in vars(cls):
+            cls.title = cls.code.replace("_", " ").capitalize()
 
 
 class BadInput(FinanciaError):
@@ -77,7 +81,6 @@ class BadInput(FinanciaError):
 
     status = 400
     code = "bad_input"
-    title = "Bad input"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(_without_middle(message, _MESSAGE_CHARS))
@@ -89,7 +92,6 @@ class InvalidField(BadInput):
 
     status = 422
     code = "invalid_field"
-    title = "Invalid field"
 
 
 class TokenIdsOutOfRange(BadInput):
@@ -97,7 +99,6 @@ class TokenIdsOutOfRange(BadInput):
 
     status = 422
     code = "token_ids_out_of_range"
-    title = "Token ids out of range"
 
     def __init__(self, token_id: int, vocabulary_size: int, *, param: str = "input") -> None:
         super().__init__(
@@ -113,7 +114,6 @@ class TooLarge(BadInput):
 
     status = 413
     code = "too_large"
-    title = "Too large"
     told = ("what", "value", "limit", "setting")
 
     def __init__(
@@ -129,7 +129,6 @@ class UnreadableFile(BadInput):
 
     status = 422
     code = "unreadable_file"
-    title = "Unreadable file"
 
     def __init__(self, message: str, *, page: int | None = None, param: str = "file") -> None:
         super().__init__(message, param=param)
@@ -141,7 +140,6 @@ class PasswordRequired(BadInput):
 
     status = 422
     code = "password_required"
-    title = "Password required"
 
     def __init__(self, message: str = "file: it is encrypted; send its password with it") -> None:
         super().__init__(message, param="password")
@@ -151,7 +149,6 @@ class WrongPassword(PasswordRequired):
     """The password that was sent does not open the file."""
 
     code = "wrong_password"
-    title = "Wrong password"
 
     def __init__(self) -> None:
         super().__init__("password: it does not open this file")
@@ -162,7 +159,6 @@ class NotAcceptable(BadInput):
 
     status = 406
     code = "not_acceptable"
-    title = "Not acceptable"
 
     def __init__(self, accept: str, known: Sequence[str]) -> None:
         super().__init__(f"Accept: '{accept[:200]}' allows none of {', '.join(known)}; leave it out to get {known[0]}")
@@ -173,7 +169,6 @@ class WrongMediaType(BadInput):
 
     status = 415
     code = "wrong_media_type"
-    title = "Wrong media type"
 
 
 class Unauthorized(BadInput):
@@ -181,14 +176,12 @@ class Unauthorized(BadInput):
 
     status = 401
     code = "unauthorized"
-    title = "Unauthorized"
 
 
 class KeyExpired(Unauthorized):
     """The key was one of this service's until the time in the message."""
 
     code = "key_expired"
-    title = "Key expired"
 
 
 class Forbidden(BadInput):
@@ -196,7 +189,6 @@ class Forbidden(BadInput):
 
     status = 403
     code = "forbidden"
-    title = "Forbidden"
 
 
 class HeadersTooLarge(BadInput):
@@ -204,7 +196,6 @@ class HeadersTooLarge(BadInput):
 
     status = 431
     code = "headers_too_large"
-    title = "Headers too large"
 
     def __init__(self, what: str, got: int, limit: int) -> None:
         super().__init__(
@@ -249,7 +240,6 @@ class NotFound(BadInput):
 
     status = 404
     code = "not_found"
-    title = "Not found"
 
 
 class UnknownModel(NotFound):
@@ -270,7 +260,6 @@ class Overloaded(FinanciaError):
 
     status = 429
     code = "overloaded"
-    title = "Overloaded"
     retryable = True
 
     def __init__(self, queued_tokens: int, limit_tokens: int, retry_after_s: float, message: str = "") -> None:
@@ -297,7 +286,6 @@ class QuotaExceeded(FinanciaError):
 
     status = 429
     code = "quota_exceeded"
-    title = "Quota exceeded"
     told = ("quota",)
     retryable = True
 
@@ -322,7 +310,6 @@ class HeadersTooLate(FinanciaError):
 
     status = 408
     code = "headers_too_late"
-    title = "Headers too late"
     retryable = True
 
     def __init__(self, limit_s: float) -> None:
@@ -347,7 +334,6 @@ class Unavailable(FinanciaError):
 
     status = 503
     code = "unavailable"
-    title = "Unavailable"
     retryable = True
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0, kind: UnavailableKind = "passing") -> None:
@@ -359,7 +345,6 @@ class TooManyConnections(Unavailable):
     """More connections are open than this process accepts; probes are answered all the same."""
 
     code = "too_many_connections"
-    title = "Too many connections"
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -389,14 +374,12 @@ class UpstreamFailed(Unavailable):
     """The API at SUMMARY_URL failed, refused, or answered with what is no summary."""
 
     code = "upstream_failed"
-    title = "Upstream failed"
 
 
 class DeviceLost(Unavailable):
     """The device's context is dead (illegal access, device assert, lost card); only a new process can use it again."""
 
     code = "device_lost"
-    title = "Device lost"
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0, kind: UnavailableKind = "for_good") -> None:
         super().__init__(message, retry_after_s=retry_after_s, kind=kind)
@@ -407,7 +390,6 @@ class NotInstalled(FinanciaError):
 
     status = 503
     code = "not_installed"
-    title = "Not installed"
 
 
 class StorageCorrupt(FinanciaError):
@@ -422,7 +404,6 @@ class JobOfAnotherRelease(FinanciaError):
 
     status = 503
     code = "job_of_another_release"
-    title = "Job of another release"
     retryable = True
     retry_after_s = 10.0
 
@@ -438,7 +419,6 @@ class DeadlineExceeded(FinanciaError):
 
     status = 504
     code = "deadline_exceeded"
-    title = "Deadline exceeded"
     retryable = True
 
     def __init__(self, limit_s: float, message: str = "") -> None:
@@ -454,7 +434,6 @@ class InferenceFailed(FinanciaError):
     """The engine raised on this one item; the others of its batch were answered."""
 
     code = "inference_failed"
-    title = "Inference failed"
 
 
 class DoesNotFit(InferenceFailed):

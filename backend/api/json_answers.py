@@ -6,7 +6,8 @@ import asyncio
 import binascii
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from functools import cache
+from typing import Any, Literal, NotRequired, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import orjson
@@ -20,6 +21,7 @@ from backend.files.page_ranges import written_ranges
 from backend.models.vectors import normalized
 
 Vectors = NDArray[np.float32]
+T = TypeVar("T")
 
 CHARS_PER_ITEM = 100  # of an answer: a text of so many characters counts as one of the objects of ``written_json``
 INLINE_ITEMS = 2_000  # objects of an answer that are written on the event loop: about two milliseconds
@@ -33,6 +35,29 @@ _JSON_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 # orjson writes no integer beyond 64 bits, and null for what is not finite.
 _CALLERS_JSON: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 _NOT_FINITE = (b"NaN", b"Infinity")  # as the adapter writes them; texts may hold the words too
+
+
+def answer_of(schema: type[T], record: object, **others: Any) -> T:
+    """An answer with the names of its schema, in their order: of ``others``, a literal's only value, or of ``record``.
+
+    What is not required is there only where ``others`` have it.
+    """
+    answer = {}
+    for name, is_required, constant in _names_of(schema):  # type: ignore[arg-type]  # classes are hashable
+        if name in others:
+            answer[name] = others[name]
+        elif is_required:
+            answer[name] = getattr(record, name) if constant is None else constant
+    return cast("T", answer)
+
+
+@cache
+def _names_of(schema: type) -> tuple[tuple[str, bool, str | None], ...]:
+    """Each name, whether it is required, and the only value that it can have, where that is so."""
+    hints = get_type_hints(schema, include_extras=True)
+    values = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    constants = {name: texts[0] for name, texts in values.items() if len(texts) == 1}
+    return tuple((name, get_origin(hint) is not NotRequired, constants.get(name)) for name, hint in hints.items())
 
 
 class JsonBytes(Response):

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import json_response
+from backend.api.json_answers import answer_of, json_response
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
     LABEL,
@@ -120,18 +120,8 @@ class ForgottenClassifier(TypedDict):
 
 def classifier_answer(info: ClassifierInfo) -> ClassifierAnswer:
     """A classifier and how it was trained."""
-    return {
-        "object": "classifier",
-        "name": info.name,
-        "kind": info.kind,
-        "labels": list(info.labels),
-        "multi_label": info.multi_label,
-        "examples": info.examples,
-        "threshold": info.threshold,
-        "accuracy": info.accuracy,
-        "created": None if info.created_s is None else int(info.created_s),
-        "status": info.status,
-    }
+    created = None if info.created_s is None else int(info.created_s)
+    return answer_of(ClassifierAnswer, info, labels=list(info.labels), created=created)
 
 
 async def list_classifiers(request: Request) -> Response:

@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from backend.api.json_answers import encoded_vector
+from backend.api.json_answers import answer_of, encoded_vector
 from backend.api.problems import openai_error, problem_of
 from backend.api.routes.analyze import LanguageAnswer, key_phrase_answer, key_sentence_answer, language_answer
 from backend.api.routes.classify import ClassesAnswer, classes_answer
@@ -191,18 +191,8 @@ def custom_answer(fields: Sequence[records.OwnField]) -> dict[str, Any]:
 
 
 def _custom_value(found: records.OwnValue) -> CustomValueAnswer:
-    return {
-        "value": orjson.loads(found.value),
-        "text": found.text,
-        "score": found.score,
-        "page": found.places[0].page if found.places else None,
-        "boxes": _boxes(tuple(place.box for place in found.places)),
-        "start": found.start,
-        "end": found.end,
-        "why": found.why,
-        "reasons": reasons_in(found.why),
-        "valid": found.valid,
-    }
+    value, reasons = orjson.loads(found.value), reasons_in(found.why)
+    return answer_of(CustomValueAnswer, found, value=value, reasons=reasons, **_place_of(found.places))
 
 
 def fields_answer(extracted: ExtractedFields) -> FieldsAnswer:
@@ -216,36 +206,20 @@ def validity_answer(validity: Validity) -> ValidityAnswer:
         "VendorTaxId": validity.vendor_tax_id,
         "CustomerTaxId": validity.customer_tax_id,
         "IBAN": validity.iban,
-        "differences": [
-            {"equation": difference.equation, "expected": difference.expected, "printed": difference.printed}
-            for difference in validity.differences
-        ],
+        "differences": [answer_of(DifferenceAnswer, difference) for difference in validity.differences],
     }
 
 
 def table_answer(table: Table) -> TableAnswer:
-    return {
-        "page": table.pages[0],
-        "pages": list(table.pages),
-        "boxes": _boxes(table.boxes),
-        "rows": table.rows,
-        "columns": table.columns,
-        "source": table.source,
-        "score": table.score,
-        "cells": [_cell_answer(cell) for cell in table.cells],
-    }
+    cells = [_cell_answer(cell) for cell in table.cells]
+    pages, boxes = list(table.pages), _boxes(table.boxes)
+    return answer_of(TableAnswer, table, page=pages[0], pages=pages, boxes=boxes, cells=cells)
 
 
 def _field_answer(field: InvoiceField) -> FieldValueAnswer | FieldListAnswer:
     if field.name in _LISTS:
         rows = [_row_answer(row) for row in field.rows]
-        return {
-            "value": rows,
-            "score": field.score,
-            "source": field.source,
-            "why": field.why,
-            "reasons": reasons_in(field.why),
-        }
+        return answer_of(FieldListAnswer, field, value=rows, reasons=reasons_in(field.why))
     return _value_answer(field)
 
 
@@ -254,24 +228,11 @@ def _row_answer(row: FieldRow) -> dict[str, FieldValueAnswer]:
 
 
 def _value_answer(field: InvoiceField) -> FieldValueAnswer:
-    return {
-        "value": field.value,
-        "text": field.text,
-        "score": field.score,
-        "page": field.places[0].page if field.places else None,
-        "boxes": _boxes(tuple(place.box for place in field.places)),
-        "start": field.start,
-        "end": field.end,
-        "source": field.source,
-        "why": field.why,
-        "reasons": reasons_in(field.why),
-        "valid": field.valid,
-        "repair": field.repair,
-        "ambiguous": field.ambiguous,
-    }
+    return answer_of(FieldValueAnswer, field, reasons=reasons_in(field.why), **_place_of(field.places))
 
 
 def _cell_answer(cell: TableCell) -> TableCellAnswer:
+    """Written out: there may be tens of thousands, and `answer_of` takes four times as long."""
     return {
         "row": cell.row,
         "column": cell.column,
@@ -285,6 +246,11 @@ def _cell_answer(cell: TableCell) -> TableCellAnswer:
         "start": cell.start,
         "end": cell.end,
     }
+
+
+def _place_of(places: Sequence[Any]) -> dict[str, Any]:
+    boxes = _boxes(tuple(place.box for place in places))
+    return {"page": places[0].page if places else None, "boxes": boxes}
 
 
 def _boxes(boxes: tuple[Box, ...]) -> list[Sides]:
@@ -534,10 +500,8 @@ def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> b
     if answer.document.kind == KIND:
         fields["duration_s"] = round(max((page.width for page in answer.document.pages), default=0.0), 3)
     if answer.understood.skipped:
-        fields["skipped"] = [
-            {"feature": one.feature, "why": one.why, "reasons": reasons_in(one.why)}
-            for one in answer.understood.skipped
-        ]
+        skipped = answer.understood.skipped
+        fields["skipped"] = [answer_of(SkippedAnswer, one, reasons=reasons_in(one.why)) for one in skipped]
     return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -641,14 +605,8 @@ def _document_classes(understood: records.Understood) -> DocumentClassesAnswer |
 
 
 def _chunk_answer(index: int, chunk: records.Chunk, encoding: str) -> ChunkAnswer:
-    return {
-        "index": index,
-        "start": chunk.start,
-        "end": chunk.end,
-        "pages": list(chunk.pages),
-        "tokens": chunk.tokens,
-        "vector": encoded_vector(chunk.vector, encoding),
-    }
+    vector = encoded_vector(chunk.vector, encoding)
+    return answer_of(ChunkAnswer, chunk, index=index, pages=list(chunk.pages), vector=vector)
 
 
 def _timings(answer: records.DocumentAnswer) -> dict[str, float]:
@@ -719,20 +677,18 @@ class SummaryFields(TypedDict):
 
 def summary_fields(summary: Summary, document: Document | None = None) -> SummaryFields:
     """A summary; with the places of its sentences in ``document``."""
-    return {
-        "method": summary.method,
-        "model": summary.model,
-        "generated": summary.generated,
-        "text": summary.text,
-        "sentences": [
+    return answer_of(
+        SummaryFields,
+        summary,
+        sentences=[
             *(_extracted(sentence, document) for sentence in summary.sentences),
             *(_written(sentence, document) for sentence in summary.written),
         ],
-        "language": language_answer(summary.language),
-        "coverage": round(summary.coverage, 4),
-        "warnings": list(summary.warnings),
-        "warning_reasons": [reason for warning in summary.warnings for reason in reasons_in(warning)],
-    }
+        language=language_answer(summary.language),
+        coverage=round(summary.coverage, 4),
+        warnings=list(summary.warnings),
+        warning_reasons=[reason for warning in summary.warnings for reason in reasons_in(warning)],
+    )
 
 
 def place_answer(place: TextLocation, document: Document) -> PlaceAnswer:
@@ -771,15 +727,8 @@ def _written(sentence: WrittenSentence, document: Document | None) -> SummarySen
 
 
 def _source(source: Source, document: Document | None) -> SourceAnswer:
-    answer: SourceAnswer = {
-        "text": source.text,
-        "start": source.start,
-        "end": source.end,
-        "cosine": source.cosine,
-    }
-    if document is not None:
-        answer["places"] = _places(document, source.start, source.end)
-    return answer
+    places = {} if document is None else {"places": _places(document, source.start, source.end)}
+    return answer_of(SourceAnswer, source, **places)
 
 
 SUMMARY_EXAMPLE = {

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import CHARS_PER_ITEM, json_response, written_json
+from backend.api.json_answers import CHARS_PER_ITEM, answer_of, json_response, written_json
 from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import (
     ID_PATTERN,
@@ -319,28 +319,14 @@ def store_file_with_pages(file: StoreFile) -> StoreFileAnswer:
 
 
 def batch_answer(batch: FileBatch) -> FileBatchAnswer:
-    return {
-        "id": batch.id,
-        "object": "vector_store.files_batch",
-        "created_at": int(batch.created_s),
-        "vector_store_id": batch.store_id,
-        "status": batch.status,
-        "file_counts": file_counts(batch.counts),
-    }
+    created_at, counts = int(batch.created_s), file_counts(batch.counts)
+    return answer_of(FileBatchAnswer, batch, created_at=created_at, vector_store_id=batch.store_id, file_counts=counts)
 
 
 def chunk_answer(chunk: StoredChunk, *, is_spoken: bool) -> ChunkAnswer:
-    answer: ChunkAnswer = {
-        "type": "text",
-        "text": text_answer(chunk.text),
-        "index": chunk.index,
-        "start": chunk.start,
-        "end": chunk.end,
-        "pages": sorted({word.page for word in chunk.words}),
-    }
-    if is_spoken:
-        answer["words"] = [_chunk_word_answer(word) for word in chunk.words]
-    return answer
+    pages = sorted({word.page for word in chunk.words})
+    words = {"words": [_chunk_word_answer(word) for word in chunk.words]} if is_spoken else {}
+    return answer_of(ChunkAnswer, chunk, text=text_answer(chunk.text), pages=pages, **words)
 
 
 def _chunk_word_answer(word: PlacedWord) -> ChunkWordAnswer:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, owner_of, services_of
-from backend.api.json_answers import JsonBytes, json_response
+from backend.api.json_answers import JsonBytes, answer_of, json_response
 from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import (
     DPI_PARAMETER,
@@ -175,14 +175,8 @@ def change_answers(stored: StoredDocument) -> list[ChangeAnswer]:
     cut = [list(document["pages"]) for document in stored.answer["documents"]]
     answers: list[ChangeAnswer] = []
     for change in stored.changes:
-        answer: ChangeAnswer = {
-            "revision": change.revision,
-            "action": change.action,
-            "document": change.document,
-            "at": change.at_s,
-            "by": change.by,
-            "fields": {} if change.action == "split" else dict(change.fields),
-        }
+        fields = {} if change.action == "split" else dict(change.fields)
+        answer = answer_of(ChangeAnswer, change, at=change.at_s, fields=fields)
         if change.action == "split":
             of = [document.get("of") for document in change.fields["documents"]]
             anew = [document.get("pages") for document in change.fields["documents"]]

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import json_response
+from backend.api.json_answers import answer_of, json_response
 from backend.api.json_body import read_json
 from backend.api.parameters import ID_PATTERN, id_parameter, path_id
 from backend.api.request_fields import WHOLE, Count, WireRequest
@@ -114,13 +114,7 @@ async def add_part(request: Request) -> Response:
     async with receive_upload(request, field="data") as upload:
         call = _uploads_of(request).add_part(owner_of(request), upload_id, upload.stored)
         part = await call_within_limit(request, call)
-    answer: PartAnswer = {
-        "id": part.id,
-        "object": "upload.part",
-        "created_at": int(part.created_s),
-        "upload_id": upload_id,
-    }
-    return json_response(answer)
+    return json_response(answer_of(PartAnswer, part, created_at=int(part.created_s), upload_id=upload_id))
 
 
 async def complete_upload(request: Request) -> Response:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import json_response
+from backend.api.json_answers import answer_of, json_response
 from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
 from backend.api.request_fields import WireRequest, param_of, wrong_type_at
@@ -367,14 +367,10 @@ def store_answer(store: VectorStore, now_s: float) -> VectorStoreAnswer:
         "expires_after": None if days is None else {"anchor": "last_active_at", "days": days},
         "expires_at": expires_s,
         "chunks": store.chunks,
-        "encoder": None if encoder is None else _encoder(encoder.name, encoder.width, encoder.fingerprint),
+        "encoder": None if encoder is None else answer_of(EncoderAnswer, encoder),
         "reembedding": None
         if moving is None
-        else {
-            "encoder": _encoder(moving.encoder.name, moving.encoder.width, moving.encoder.fingerprint),
-            "chunks_done": moving.chunks_done,
-            "chunks_total": moving.chunks_total,
-        },
+        else answer_of(ReembeddingAnswer, moving, encoder=answer_of(EncoderAnswer, moving.encoder)),
     }
 
 
@@ -386,10 +382,6 @@ def file_counts(counts: Mapping[Status, int]) -> FileCountsAnswer:
         "failed": counts.get("failed", 0),
         "total": sum(counts.get(status, 0) for status in FILE_STATUSES),
     }
-
-
-def _encoder(name: str, width: int, fingerprint: str) -> EncoderAnswer:
-    return {"name": name, "width": width, "fingerprint": fingerprint}
 
 
 def _store_status(
