@@ -31,7 +31,7 @@ NAMES = {  # name -> the module that defines it
     "checkpoint_activations": "backend.training.memory.activation_checkpointing",
     "classification_loss": "backend.training.losses",
     "cleanup_gpu_memory": "backend.device.memory.device_memory",
-    "detect_platform": "backend.gpu_toolkit.device_info",
+    "detect_platform": "backend.gpu_toolkit.gpu_config",
     "get_device_info": "backend.gpu_toolkit.manager",
     "get_gpu_manager": "backend.gpu_toolkit.manager",
     "get_optimal_batch_size": "backend.gpu_toolkit.memory_optimizer",

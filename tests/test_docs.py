@@ -16,7 +16,7 @@ import pytest
 from dotenv import dotenv_values
 
 from backend.config import Settings, load_settings
-from backend.device.watch.gpu_metrics import table
+from backend.device.watch.gpu_report import table
 from backend.telemetry import METRICS, PREFIX, Telemetry
 from tools.docs import PAGES, default_text, stale_pages, write_pages
 

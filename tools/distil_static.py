@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 
 from backend.models.bundled_encoders.conversion import TOKENIZER, tokenizer_json
 from backend.models.bundled_encoders.packed_weights import SPECIAL_PIECES
-from backend.models.bundled_encoders.student_layers import quantized_rows
+from backend.models.bundled_encoders.recipes import quantized_rows
 from backend.models.bundled_encoders.tensor_file import whole, write_tensors
 from backend.models.checkpoint_tensors import WEIGHTS
 from backend.models.encoder import Encoder

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from backend.config import Settings
-from backend.device.watch.gpu_metrics import table
+from backend.device.watch.gpu_report import table
 from backend.reasons import SENTENCES
 from backend.telemetry import METRICS, PREFIX, Metric
 

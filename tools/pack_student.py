@@ -24,8 +24,14 @@ from safetensors.numpy import load_file
 from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders.conversion import convert
 from backend.models.bundled_encoders.packed_weights import read_packed
-from backend.models.bundled_encoders.recipes import MANIFEST_FILE, STUDENT, packed_file
-from backend.models.bundled_encoders.student_layers import LAYERS_FILE, read_layers, write_layers
+from backend.models.bundled_encoders.recipes import (
+    LAYERS_FILE,
+    MANIFEST_FILE,
+    STUDENT,
+    packed_file,
+    read_layers,
+    write_layers,
+)
 from backend.models.fingerprint import file_digest
 
 NAME = "financia/multilingual-e5-small-fast"

@@ -15,8 +15,8 @@ from backend.files.file_readers import FileReaders
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import VectorCache
 from backend.lanes.memory_keeper import IdleTrim
-from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import LoadContext
+from backend.serving.model_swap import IdleUnloader
 from backend.serving.pending_models import ModelRetry, PendingModel, PendingModels
 from backend.supervision import Supervisor
 from backend.telemetry import log_event

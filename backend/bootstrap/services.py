@@ -68,9 +68,8 @@ from backend.serving.engines.generation import TASK as SUMMARIES
 from backend.serving.engines.ner import TASK as NER
 from backend.serving.engines.scoring import CLASSIFIER, RERANKER
 from backend.serving.health import HealthService
-from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import LoadContext, ModelRequest
-from backend.serving.model_swap import ModelSwapper, show_model
+from backend.serving.model_swap import IdleUnloader, ModelSwapper, show_model
 from backend.serving.pending_models import ModelRetry
 from backend.speech.model_files import SpeechModelFiles
 from backend.speech.transcription import TranscriptionService

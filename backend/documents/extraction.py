@@ -32,7 +32,7 @@ from backend.files.pages import Document, Page
 from backend.files.records import PlacedPicture, TextLayer
 from backend.files.resolution import choose_resolution
 from backend.files.stored_file import StoredFile
-from backend.files.text_source import ChosenSource, choose_source
+from backend.files.text_files import ChosenSource, choose_source
 from backend.lanes.backlog import Admitted
 from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.blobs import BlobCache

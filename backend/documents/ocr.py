@@ -19,7 +19,7 @@ from backend.documents.ocr_engines import OcrEngines, RapidOcrEngines, Tesseract
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
 from backend.files.pages import POINTS_PER_INCH, Box, Grid, Page, RawWord, Ruling, blocks_of, make_page
 from backend.files.records import PlacedPicture, Raster
-from backend.files.text_source import ChosenSource
+from backend.files.text_files import ChosenSource
 from backend.lanes.backlog import Backlog
 from backend.lanes.batcher import Batcher
 from backend.lanes.inference import Urgency

@@ -11,7 +11,7 @@ import orjson
 
 from backend.errors import FinanciaError
 from backend.files.pages import Document, Page, TextLocation
-from backend.files.text_source import RequestedSource
+from backend.files.text_files import RequestedSource
 from backend.invoices.ocr_confusions import Repair
 from backend.invoices.records import ExtractedFields
 from backend.models.encoder import Vectors

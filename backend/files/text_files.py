@@ -5,13 +5,19 @@ from __future__ import annotations
 import codecs
 import re
 import sys
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
 from hashlib import sha256
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
 
 from backend.errors import TooLarge
 from backend.files.limits import FileLimits
-from backend.files.pages import Box, Document, Page, Word
+from backend.files.pages import Box, Document, Page, Source, Word
+from backend.files.records import LayerStats, TextLayer
+from backend.reasons import because
 
 _BOMS: tuple[tuple[bytes, str], ...] = (  # UTF-32's begin with those of UTF-16
     (codecs.BOM_UTF8, "utf-8"),
@@ -40,6 +46,38 @@ _DECLARED = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w-]{2,40})|<\?xml[^>]{0,100}?encoding=[\"']([\w-]{2,40})"
 )
 _ROW_NAMES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".log"})
+# Row: the first letter, column: the second, a to z, accents off. A digit is 9 + log2 of the share of the second after
+# the first, rounded, at least 0: the mean of Spanish, English, Catalan, Galician, Basque, Portuguese, French, German,
+# Italian, Swedish, Dutch and Romanian. tests/files/test_letter_bigrams.py recomputes it from public texts.
+TABLE = (
+    "33451342414646230656430112",
+    "73007001620510500632500030",
+    "70306006604401700314500000",
+    "60018000600100600321500000",
+    "42443242403547221765331203",
+    "60016520700400700625500010",
+    "61027033600404610644600010",
+    "70007000601313600414400020",
+    "52545340233547531466240203",
+    "70036220305305710120620003",
+    "60006013603433700445520020",
+    "71147121611620600044520030",
+    "74017000600042650021400000",
+    "61466352502104500057420022",
+    "33443331302557440664532101",
+    "70007003500500740733500000",
+    "00000000200000000000910000",
+    "72347131602244611445421011",
+    "61516113604331641057510000",
+    "70007015600200600644501114",
+    "53436231502557140655021203",
+    "70007000700100600310210000",
+    "70127005700203600131300010",
+    "61417002700000560005420220",
+    "62546241402455640464200020",
+    "72007000704010500004603013",
+)
+_FIRST, _LAST = "a", "z"
 
 
 def decode_text(content: bytes) -> str | None:
@@ -158,3 +196,138 @@ def _column(blanks: str, column: int) -> int:
     for part in tabulated:
         column = (column + len(part)) // _TABULATOR * _TABULATOR + _TABULATOR
     return column + len(rest)
+
+
+class BigramScore(NamedTuple):
+    """The mean table digit of a text's bigrams (about 5.4 in a language, 2.4 by chance), and how many there are."""
+
+    mean: float
+    total: int
+
+
+def score_bigrams(text: str) -> BigramScore:
+    """How common the letter bigrams of a text are. Letters of other scripts are ignored."""
+    folds = {ord(character): _folded(character) for character in set(text)}  # some eighty, of thousands of characters
+    plain = text.translate(folds)
+    total = count = 0
+    for (first, second), times in Counter(pairwise(plain)).items():
+        if _FIRST <= first <= _LAST and _FIRST <= second <= _LAST:
+            total += int(TABLE[ord(first) - 97][ord(second) - 97]) * times
+            count += times
+    return BigramScore(total / count if count else 0.0, count)
+
+
+def _folded(character: str) -> str:
+    """Lower case without accents; empty for a lone accent."""
+    decomposed = unicodedata.normalize("NFKD", character.lower())
+    return "".join(mark for mark in decomposed if not unicodedata.combining(mark))
+
+
+RequestedSource = Literal["auto", "text_layer", "ocr"]
+
+_FEW_CHARACTERS = 10  # as in Apache Tika; fewer are a page number or a stamp
+_STAMPED = 100  # visible characters on a scan: fewer are a header added by a scanner or a court
+_SCAN_RATIO = 0.5  # of the page covered by images
+_UNMAPPED_RATIO = 0.1  # of glyphs; bullets and arrows of symbol fonts stay below
+_REPLACED_RATIO = 0.05  # of characters
+_ODD_RATIO = 0.3  # of characters that are not letters, digits or punctuation
+MIN_BIGRAM_SCORE = 4.1  # between the worst language, 4.4, and the best scramble, 3.8 (letter_bigrams)
+_MIN_BIGRAMS = 60  # fewer decide nothing: codes, abbreviations
+_LATIN_SHARE = 0.5  # of the letters, for the bigrams to be representative
+_SINGLE_RATIO = 0.6  # of words with letters; of 227 dev pages none has over 0.14, letter-spaced ones have 0.9
+_MIN_WORDS = 20  # with letters; fewer are the marks of a drawing
+_ODD_CATEGORIES = frozenset({"So", "Sk", "Cc", "Co", "Cn", "Cs"})  # symbols, lone accents, private use, unassigned
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSource:
+    """Where a page's text comes from, and why."""
+
+    source: Source
+    why: str  # one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class TextQuality:
+    """How much a string looks like text of a language."""
+
+    bigrams: BigramScore
+    latin_share: float  # of its letters
+    odd_ratio: float  # of its characters
+
+
+def choose_source(layer: TextLayer, requested: RequestedSource = "auto") -> ChosenSource:
+    """The page's own text where it can be trusted, else OCR. An explicit request is always followed.
+
+    A page that was set here has nothing to recognise, whatever was asked for.
+    The invisible text that earlier OCR left over a scan is checked like any other.
+    """
+    if layer.stats.is_set:
+        return ChosenSource("text_layer", because("set_here"))
+    if requested != "auto":
+        return ChosenSource(requested, because("asked_for"))
+    return _by_content(layer.stats) or _by_glyphs(layer.stats) or _by_language(layer)
+
+
+def text_quality(text: str) -> TextQuality:
+    """Statistics of a text in any script."""
+    counts = Counter(text)  # few distinct characters, whatever the length
+    inked = sum(count for character, count in counts.items() if not character.isspace())
+    letters = sum(count for character, count in counts.items() if character.isalpha())
+    latin = sum(count for character, count in counts.items() if character.isalpha() and _is_latin(character))
+    odd = sum(count for character, count in counts.items() if _is_odd(character))
+    return TextQuality(score_bigrams(text), latin / max(letters, 1), odd / max(inked, 1))
+
+
+def _by_content(stats: LayerStats) -> ChosenSource | None:
+    """Decides by what is drawn on the page."""
+    if not stats.objects:
+        return ChosenSource("text_layer", because("blank"))
+    if not stats.characters:
+        return ChosenSource("ocr", because("no_text"))
+    if stats.characters < _FEW_CHARACTERS and stats.drawings:
+        return ChosenSource("ocr", because("little_text", characters=stats.characters))
+    visible = stats.characters - stats.invisible
+    if stats.image_ratio >= _SCAN_RATIO and visible < _STAMPED and stats.invisible < _STAMPED:
+        return ChosenSource("ocr", because("scan", share=stats.image_ratio, characters=stats.characters))
+    return None
+
+
+def _by_glyphs(stats: LayerStats) -> ChosenSource | None:
+    """Decides by whether its glyphs are mapped to characters."""
+    if stats.unmapped_ratio >= _UNMAPPED_RATIO:
+        return ChosenSource("ocr", because("unmapped_glyphs", share=stats.unmapped_ratio))
+    replaced = stats.replaced / max(stats.characters, 1)
+    if replaced >= _REPLACED_RATIO:
+        return ChosenSource("ocr", because("replaced_characters", share=replaced))
+    return None
+
+
+def _by_language(layer: TextLayer) -> ChosenSource:
+    """Decides by whether its characters look like text."""
+    quality = text_quality(layer.text)
+    if quality.odd_ratio > _ODD_RATIO:
+        return ChosenSource("ocr", because("odd_characters", share=quality.odd_ratio))
+    single_ratio = _single_ratio(layer.text)
+    if single_ratio > _SINGLE_RATIO:
+        return ChosenSource("ocr", because("torn_words", share=single_ratio))
+    is_decisive = quality.bigrams.total >= _MIN_BIGRAMS and quality.latin_share >= _LATIN_SHARE
+    if is_decisive and quality.bigrams.mean < MIN_BIGRAM_SCORE:
+        return ChosenSource("ocr", because("no_language"))
+    stats = layer.stats
+    origin = "earlier_ocr" if stats.invisible > stats.characters / 2 else "own_text"
+    return ChosenSource("text_layer", because(origin, characters=stats.characters))
+
+
+def _single_ratio(text: str) -> float:
+    """The share of single letters among the words with letters; 0 of few words, and in scripts without upper case."""
+    words = [word for word in text.split() if word.lower() != word.upper()]
+    return sum(len(word) == 1 for word in words) / len(words) if len(words) >= _MIN_WORDS else 0.0
+
+
+def _is_latin(letter: str) -> bool:
+    return letter < "\u0250" or "\u1e00" <= letter < "\u1f00"
+
+
+def _is_odd(character: str) -> bool:
+    return not character.isspace() and unicodedata.category(character) in _ODD_CATEGORIES

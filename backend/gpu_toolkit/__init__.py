@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from backend.device.transfer import move_to_device as move_to_device
     from backend.device.transfer import optimize_model_for_inference as optimize_model_for_inference
     from backend.device.watch.monitor import GPUPerformanceMonitor as GPUPerformanceMonitor
-    from backend.gpu_toolkit.device_info import detect_platform as detect_platform
     from backend.gpu_toolkit.gpu_config import GPUConfig as GPUConfig
+    from backend.gpu_toolkit.gpu_config import detect_platform as detect_platform
     from backend.gpu_toolkit.manager import GPUManager as GPUManager
     from backend.gpu_toolkit.manager import get_device_info as get_device_info
     from backend.gpu_toolkit.manager import get_gpu_manager as get_gpu_manager

@@ -20,8 +20,7 @@ from backend.device.plan.placement import LoaderSettings, Placement
 from backend.device.records import AllocatorStats, DeviceType
 from backend.device.watch import monitor
 from backend.errors import BadSettings, DeviceUnavailable
-from backend.gpu_toolkit.device_info import GIB, device_dict, memory_dict, platform_dict
-from backend.gpu_toolkit.gpu_config import GPUConfig
+from backend.gpu_toolkit.gpu_config import GIB, GPUConfig, device_dict, memory_dict, platform_dict
 from backend.telemetry import log_event
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from backend.device.memory.device_memory import (
 )
 from backend.device.memory.probe import PREDICTION_SAFETY, SAFETY, CudaMeter, measure
 from backend.errors import DoesNotFit
-from backend.gpu_toolkit.device_info import GIB
+from backend.gpu_toolkit.gpu_config import GIB
 from backend.telemetry import log_event
 from backend.training.memory.activation_checkpointing import checkpoint_activations
 

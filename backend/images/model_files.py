@@ -12,8 +12,7 @@ from backend.errors import ModelUnavailable
 from backend.files.records import Framing, Preprocessing
 from backend.models.checkpoint_tensors import WEIGHTS
 from backend.models.fingerprint import effective_config, fingerprint_of
-from backend.models.hub import fetch
-from backend.models.model_files import sha256_of
+from backend.models.model_files import fetch, sha256_of
 
 PROCESSOR_CONFIG = "preprocessor_config.json"
 _NESTED_CONFIG = "processor_config.json"  # transformers 5: of all modalities, one field for each

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from backend.errors import DeadlineExceeded, FinanciaError
-from backend.lanes.batch_spans import record_items
+from backend.lanes.batcher import record_items
 from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache

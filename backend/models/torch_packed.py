@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.device.facts.compiler import compiler_fault
+from backend.device.facts.host import compiler_fault
 from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Ids, TokenBatch, Vectors
@@ -25,7 +25,6 @@ from backend.models.torch_attention import (
     relative_bias,
 )
 from backend.models.torch_encoder import numpy_of, opened
-from backend.models.torch_fused import Kernels, choose_kernels
 from backend.models.torch_graphs import (
     SMALL_BUCKETS,
     CudaGraph,
@@ -41,7 +40,7 @@ from backend.models.torch_graphs import (
     rows_of,
 )
 from backend.models.torch_models import DTYPES
-from backend.models.torch_packed_layers import PackedLayers, RestOfLayer, rest_of_layer
+from backend.models.torch_packed_layers import Kernels, PackedLayers, RestOfLayer, choose_kernels, rest_of_layer
 from backend.models.torch_readout import DeviceHeads, queued
 from backend.models.torch_transfers import aligned, fill, send, split, transfers_of
 from backend.models.weights import EncoderWeights, load_weights

@@ -27,9 +27,9 @@ from backend.errors import SetupError
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import Engine
 from backend.models.tokenizer import TextTokenizer
-from backend.processes.control import Keys, Models, Start
 from backend.processes.remote_batcher import RemoteEngine
 from backend.processes.shared_page import SharedPage
+from backend.processes.work_messages import Keys, Models, Start
 from backend.processes.worker_process import WorkerProcess
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor

@@ -14,7 +14,7 @@ from backend.bootstrap.metering import Metering
 from backend.callers.quotas import RATED, Level, OwnLevel, Rated
 from backend.config import Settings
 from backend.lanes.text_work import TextWork
-from backend.processes.ring import create_memory, map_memory
+from backend.processes.channel import create_memory, map_memory
 
 _NUMBERS = 8  # of a slot: a cache line, so that two processes never write the same one
 _CHARACTERS = 0  # the slot's first number

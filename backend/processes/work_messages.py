@@ -1,4 +1,7 @@
-"""How work items and their results are laid out in messages: arrays end to end; nothing is pickled but errors."""
+"""How work items and their results are laid out in messages, arrays end to end; and records outside of requests.
+
+Pickled are errors and those records alone.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,22 @@ import pickle
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.callers.callers import KeyRing
+from backend.callers.usage import Slice
+from backend.config import Settings
 from backend.errors import FinanciaError
 from backend.lanes.work_item import Priority, WorkItem
 from backend.models.encoder import Ids
 from backend.processes.channel import Kind, Message
+from backend.serving.catalog import LoadedModel
+from backend.serving.pending_models import PendingModel
+from backend.telemetry import Snapshot
 from backend.tracing.context import PACKED_BYTES, SpanContext
 
 _SUBMIT = struct.Struct("<QdIIB")  # number of the first item, deadline, engine, items, priority
@@ -192,3 +202,89 @@ def write_promote(number: int, priority: Priority) -> Parts:
 def read_promote(message: Message) -> tuple[int, Priority]:
     number, priority = _PROMOTE.unpack(message.meta)
     return number, Priority(priority)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models that serve, with engines by number and without tokenizers; to an HTTP worker."""
+
+    version: int
+    loaded: tuple[LoadedModel, ...]
+    pending: tuple[PendingModel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys that hold from now on, as the service process has read them; to an HTTP worker."""
+
+    ring: KeyRing
+    owners: tuple[str, ...]  # in the order of their slots on the shared page
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What the callers of an HTTP worker have used; from it."""
+
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All that an HTTP worker starts from."""
+
+    settings: Settings
+    index: int  # of this worker, from 0
+    service_path: str  # the Unix socket of the service process
+    models: Models
+    keys: Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The HTTP worker accepts connections; from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsTaken:
+    """From now on the HTTP worker names engines of this version only."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Show that the event loop runs, by a `Pong`; to an HTTP worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The event loop runs; from an HTTP worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Finish what was accepted, and end; to an HTTP worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskSamples:
+    """Tell the metrics; to an HTTP worker."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The metrics of an HTTP worker, as ``Telemetry.snapshot`` has them."""
+
+    number: int
+    rows: Snapshot
+
+
+def write_control(record: object) -> Parts:
+    return Parts(Kind.CONTROL, b"", (pickle.dumps(record),))
+
+
+def read_control(message: Message) -> object:
+    record: object = pickle.loads(message.block)  # noqa: S301 - our own process wrote it
+    return record

@@ -25,8 +25,7 @@ from backend.bootstrap.services import api_options, limits_of, start_cache, text
 from backend.bootstrap.tracing import open_telemetry
 from backend.callers.callers import KeyRing
 from backend.callers.quotas import Meters
-from backend.callers.usage import UsageReporter
-from backend.callers.usage_store import Slice
+from backend.callers.usage import Slice, UsageReporter
 from backend.config import Settings, publish
 from backend.errors import ModelUnavailable
 from backend.lanes.cache.store import VectorCache
@@ -35,8 +34,12 @@ from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.text_work import TextWork
 from backend.models.fingerprint import tokenizer_digest
 from backend.models.tokenizer import tokenizer_of
-from backend.processes.channel import Channel, Kind, Message
-from backend.processes.control import (
+from backend.processes.channel import Channel, Kind, Message, RingReader, RingWriter, map_memory
+from backend.processes.forward import ForwardingApp, ServiceConnections
+from backend.processes.http_server import DrainingServer, server_config, tune_interpreter
+from backend.processes.remote_batcher import RemoteBatcher
+from backend.processes.shared_page import SharedPage
+from backend.processes.work_messages import (
     AskSamples,
     Drain,
     Keys,
@@ -51,11 +54,6 @@ from backend.processes.control import (
     read_control,
     write_control,
 )
-from backend.processes.forward import ForwardingApp, ServiceConnections
-from backend.processes.http_server import DrainingServer, server_config, tune_interpreter
-from backend.processes.remote_batcher import RemoteBatcher
-from backend.processes.ring import RingReader, RingWriter, map_memory
-from backend.processes.shared_page import SharedPage
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.pending_models import PendingModels
 from backend.supervision import Supervisor

@@ -12,11 +12,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from backend.callers.usage_store import Slice
+from backend.callers.usage import Slice
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import Engine
-from backend.processes.channel import Channel, Kind, Message
-from backend.processes.control import (
+from backend.processes.channel import (
+    RING_BYTES,
+    Channel,
+    Kind,
+    Message,
+    RingReader,
+    RingWriter,
+    create_memory,
+    map_memory,
+)
+from backend.processes.engine_host import WorkerItems
+from backend.processes.work_messages import (
     AskSamples,
     Drain,
     Keys,
@@ -31,8 +41,6 @@ from backend.processes.control import (
     read_control,
     write_control,
 )
-from backend.processes.engine_host import WorkerItems
-from backend.processes.ring import RING_BYTES, RingReader, RingWriter, create_memory, map_memory
 from backend.telemetry import Snapshot, log_event
 from backend.tracing.spans import NO_TRACER, Tracer
 

@@ -18,8 +18,7 @@ from tokenizers import Tokenizer
 from backend.errors import ModelUnavailable
 from backend.files.speech_records import SpeechTask
 from backend.models.fingerprint import fingerprint_of, tokenizer_digest
-from backend.models.hub import fetch
-from backend.models.model_files import sha256_of
+from backend.models.model_files import fetch, sha256_of
 
 SECONDS_PER_TOKEN = 0.02  # of the tokens that tell a time
 MAX_TOKENS = 448  # of prompt and text together: the decoder's positions

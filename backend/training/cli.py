@@ -23,8 +23,8 @@ from transformers.utils import logging as transformers_logging
 
 from backend.device import default_device
 from backend.device.choice.selection import DeviceRequest
+from backend.device.facts.simulated import MACHINES
 from backend.device.facts.simulated import facts as simulated_facts
-from backend.device.facts.simulated_machines import MACHINES
 from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, MachineFacts

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from backend.models.torch_fused import choose_kernels
-from backend.models.torch_packed_layers import TorchLayer, rest_of_layer
+from backend.models.torch_packed_layers import TorchLayer, choose_kernels, rest_of_layer
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.device_timing import random, timed
 from benchmarks.gpu_check.made_models import BASE, E5_SMALL, Size

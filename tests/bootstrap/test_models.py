@@ -18,7 +18,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from backend.bootstrap.models import PROFILES
 from backend.callers.callers import ANYBODY
 from backend.errors import ModelPending, ModelUnavailable, Unavailable
-from backend.models import hub as hub_module
+from backend.models import model_files as hub_module
 from backend.retry import Backoff
 from backend.serving import pending_models
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS

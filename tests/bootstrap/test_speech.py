@@ -25,7 +25,7 @@ from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable
 from backend.files.limits import FileLimits
 from backend.lanes.memory_keeper import IdleTrim
-from backend.models import hub as hub_module
+from backend.models import model_files as hub_module
 from backend.retry import Backoff
 from backend.serving import pending_models
 from backend.supervision import Supervisor

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.callers.callers import KeyRing, LiveKeys, Quotas, key_digest
-from backend.callers.key_file import read_key_file
-from backend.callers.key_watch import KeyWatch
+from backend.callers.key_file import KeyWatch, read_key_file
 from backend.errors import BadSettings
 from backend.telemetry import Telemetry
 

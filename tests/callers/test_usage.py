@@ -12,8 +12,7 @@ import pytest
 
 from backend.callers.callers import LiveKeys, Quotas, read_key_ring
 from backend.callers.quotas import Meters
-from backend.callers.usage import UsageKeeper, UsageLedger, UsageService
-from backend.callers.usage_store import (
+from backend.callers.usage import (
     Batch,
     CallerUsage,
     Counts,
@@ -21,6 +20,9 @@ from backend.callers.usage_store import (
     Slice,
     Stamps,
     UsageDatabase,
+    UsageKeeper,
+    UsageLedger,
+    UsageService,
     UsageStore,
 )
 from backend.errors import NotFound, Unavailable

@@ -20,7 +20,7 @@ from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits
 from backend.api.middleware import OTHER, STATUSES
 from backend.bootstrap.services import TASKS
-from backend.device.watch.gpu_metrics import THROTTLE_REASONS, table
+from backend.device.watch.gpu_report import THROTTLE_REASONS, table
 from backend.ocr.records import OCR_TASKS
 from backend.telemetry import METRICS, PREFIX, Telemetry
 from tests.conftest import absent

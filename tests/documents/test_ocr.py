@@ -20,7 +20,7 @@ from backend.documents.ocr_engines import OcrEngines, RapidOcrEngines, Tesseract
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
 from backend.files.pages import Box
 from backend.files.records import Raster
-from backend.files.text_source import ChosenSource
+from backend.files.text_files import ChosenSource
 from backend.lanes.batcher import Batcher
 from backend.lanes.inference import Urgency
 from backend.lanes.memory_keeper import IdleTrim

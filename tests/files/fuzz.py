@@ -30,7 +30,7 @@ from backend.files.limits import FileLimits
 from backend.files.pages import Document, Page
 from backend.files.resolution import choose_resolution
 from backend.files.speech_records import SAMPLE_RATE
-from backend.files.text_source import choose_source
+from backend.files.text_files import choose_source
 from backend.files.worker_pool import WorkerProcess
 from tests.files.mutations import MutatedFile, mutated_file, sound_files, sound_recordings
 from tests.files.pdfs import pdf, text

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.files.text_source import MIN_BIGRAM_SCORE, TABLE, score_bigrams
+from backend.files.text_files import MIN_BIGRAM_SCORE, TABLE, score_bigrams
 
 ENGLISH = (
     "The supplier shall deliver the goods within thirty days of the order. Payment is due on receipt of the invoice, "

@@ -13,7 +13,7 @@ from backend.files import office_converter
 from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
 from backend.files.resolution import choose_resolution
-from backend.files.text_source import choose_source
+from backend.files.text_files import choose_source
 from tests.conftest import DATA_DIR
 from tests.files.conftest import newest_worker, own_bytes
 

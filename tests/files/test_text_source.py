@@ -8,7 +8,7 @@ import pytest
 
 from backend.files.pages import Box, RawWord
 from backend.files.records import LayerStats, TextLayer
-from backend.files.text_source import choose_source, text_quality
+from backend.files.text_files import choose_source, text_quality
 from tests.files.test_letter_bigrams import ENGLISH, SPANISH, scrambled
 
 SOUND = LayerStats(characters=170, objects=30, drawings=5)

@@ -10,7 +10,7 @@ from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import MACHINES, facts
 from backend.device.plan.placement import place
 from backend.device.records import AllocatorStats, Platform
-from backend.gpu_toolkit.device_info import card_dict, detect_platform, device_dict, memory_dict, platform_dict
+from backend.gpu_toolkit.gpu_config import card_dict, detect_platform, device_dict, memory_dict, platform_dict
 
 GIB = 1024**3
 

@@ -7,8 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from backend.lanes.batch_spans import record_items
-from backend.lanes.batcher import Batcher
+from backend.lanes.batcher import Batcher, record_items
 from backend.lanes.policy import QueueLimits
 from backend.lanes.work_item import WorkItem
 from backend.telemetry import Telemetry

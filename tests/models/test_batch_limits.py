@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from backend.device.memory.adaptive_limit import AdaptiveCountLimit
 from backend.device.memory.device_memory import RESERVE_BYTES
-from backend.device.memory.memory_table import Affine, MemoryTable
+from backend.device.memory.memory_table import AdaptiveCountLimit, Affine, MemoryTable
 from backend.device.plan.placement import with_vectors
 from backend.device.records import AllocatorStats, Platform
 from backend.device.tuning_cache import TuningCache

@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 )
 
 from backend.errors import HubUnreachable, ModelUnavailable
-from backend.models import hub
+from backend.models import model_files as hub
 
 REQUEST = httpx2.Request("GET", "https://hub.test/api/models/some/model")
 

@@ -19,8 +19,8 @@ from huggingface_hub.errors import (
 )
 
 from backend.errors import ModelUnavailable
-from backend.models import hub as hub_module
 from backend.models import model_files
+from backend.models import model_files as hub_module
 from backend.models.bundled_encoders import converted_folder
 from backend.models.bundled_encoders.recipes import FULL, Recipe, student_recipe
 from backend.models.spec import Pooling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.device.facts.compiler import compiler_fault
+from backend.device.facts.host import compiler_fault
 from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable
 from backend.models import torch_packed

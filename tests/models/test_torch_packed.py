@@ -23,11 +23,10 @@ from backend.models.span_sums import SpannedText, with_spans
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.torch_attention import PaddedAttention, TextwiseAttention, relative_bias
 from backend.models.torch_encoder import TorchEncoder
-from backend.models.torch_fused import FusedKernels, TorchKernels, choose_kernels, fault_of
 from backend.models.torch_graphs import SMALL_BUCKETS, GraphCache, GraphKey, Outputs, keys_of
 from backend.models.torch_models import DTYPES
 from backend.models.torch_packed import PackedEncoder, PackedModel
-from backend.models.torch_packed_layers import rest_of_layer
+from backend.models.torch_packed_layers import FusedKernels, TorchKernels, choose_kernels, fault_of, rest_of_layer
 from backend.models.weights import load_weights
 from tests.models.test_parity import assert_same, cosines, random_ids
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, rewrite, spec_of

@@ -22,11 +22,11 @@ from backend.ocr.tesseract import (
     PreparationEngine,
     TesseractEngine,
     TesseractPart,
+    TesseractProgram,
     start_tesseract,
     start_tesseract_program,
 )
 from backend.ocr.tesseract_library import TesseractLibrary
-from backend.ocr.tesseract_program import TesseractProgram
 from backend.ocr.tesseract_words import TesseractResult
 from tests.fakes import ManualClock
 from tests.ocr.drawn_pages import LINES, TEXT, drawn_page, pixels_of, skewed

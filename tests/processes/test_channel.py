@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from backend.processes.channel import Channel, Kind, Message
-from backend.processes.ring import RingReader, RingWriter, create_memory, map_memory
+from backend.processes.channel import Channel, Kind, Message, RingReader, RingWriter, create_memory, map_memory
 
 RING = 64 * 1024
 BLOCK = RING // 8

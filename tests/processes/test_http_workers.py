@@ -12,9 +12,9 @@ import pytest
 from backend.bootstrap.metering import metering_of
 from backend.config import Settings
 from backend.processes import http_workers
-from backend.processes.control import Models, Start
 from backend.processes.http_workers import HttpWorkers
 from backend.processes.remote_batcher import RemoteEngine
+from backend.processes.work_messages import Models, Start
 from backend.serving.catalog import Catalog
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry

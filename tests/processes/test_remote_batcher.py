@@ -16,11 +16,10 @@ from backend.errors import DeadlineExceeded, Overloaded, TooLarge, Unavailable
 from backend.lanes.batcher import Batcher
 from backend.lanes.policy import QueueLimits
 from backend.lanes.work_item import Priority, WorkItem
-from backend.processes.channel import Channel, Message
+from backend.processes.channel import Channel, Message, RingReader, RingWriter, create_memory, map_memory
 from backend.processes.engine_host import WorkerItems
 from backend.processes.http_workers import EngineTable
 from backend.processes.remote_batcher import RemoteBatcher, RemoteEngine
-from backend.processes.ring import RingReader, RingWriter, create_memory, map_memory
 from backend.processes.work_messages import Finished, read_results, write_results
 from backend.serving.catalog import Catalog
 from backend.telemetry import Telemetry

@@ -6,9 +6,8 @@ import asyncio
 import socket
 
 from backend.processes import worker
-from backend.processes.channel import Channel
-from backend.processes.control import Drain, Models, write_control
-from backend.processes.ring import RingReader, RingWriter, create_memory, map_memory
+from backend.processes.channel import Channel, RingReader, RingWriter, create_memory, map_memory
+from backend.processes.work_messages import Drain, Models, write_control
 from backend.processes.worker import HttpWorker
 
 RING = 1 << 16

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from backend.models.encoder_source import UnloadableEncoder
-from backend.serving import idle_unload
-from backend.serving.idle_unload import IdleUnloader
+from backend.serving import model_swap
+from backend.serving.model_swap import IdleUnloader
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 
@@ -142,7 +142,7 @@ async def test_a_model_that_was_replaced_is_left_alone(clock, telemetry):
 async def test_every_device_of_a_model_is_freed(clock, telemetry, monkeypatch):
     """Each card gives back the memory of its own copy; the metric falls with the last one."""
     released: list[str] = []
-    monkeypatch.setattr(idle_unload, "release", released.append)
+    monkeypatch.setattr(model_swap, "release", released.append)
     cards = ("cuda:0", "cuda:1")
     residents = [UnloadableEncoder(Weights(), Weights, name="m", device=card, clock=clock) for card in cards]
     unloader, loop = IdleUnloader(60, telemetry), Loop()

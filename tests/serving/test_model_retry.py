@@ -11,9 +11,8 @@ import pytest
 from backend.errors import HubUnreachable, InvalidField, ModelUnavailable
 from backend.models.autotune import EncoderRequest
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import ModelRequest
-from backend.serving.model_swap import ModelSwapper
+from backend.serving.model_swap import IdleUnloader, ModelSwapper
 from backend.serving.pending_models import ModelRetry, PendingModel, PendingModels
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry

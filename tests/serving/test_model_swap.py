@@ -11,9 +11,8 @@ from backend.device.tuning_cache import TuningCache
 from backend.errors import Unavailable
 from backend.models.autotune import Choice, EncoderRequest
 from backend.serving.catalog import AfterStart, Catalog, LoadedModel
-from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import LoadContext, ModelRequest
-from backend.serving.model_swap import ModelSwapper
+from backend.serving.model_swap import IdleUnloader, ModelSwapper
 from backend.telemetry import Telemetry
 from tests.serving.loaded_models import embedding_model
 from tests.tiny_models import placement

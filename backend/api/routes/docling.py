@@ -42,7 +42,7 @@ from backend.errors import FinanciaError, InvalidField, NotFound
 from backend.files.file_types import media_type_of
 from backend.files.page_ranges import check_page_ranges
 from backend.files.pages import PAGE_GAP
-from backend.files.text_source import RequestedSource
+from backend.files.text_files import RequestedSource
 from backend.jobs.records import ENDED, Failure, Job, JobEvent
 from backend.jobs.service import JobRequest, JobService
 

@@ -64,7 +64,7 @@ from backend.documents.text_fields import find_text_fields, with_own_fields
 from backend.errors import InvalidField
 from backend.files.page_ranges import check_page_ranges, check_split
 from backend.files.pages import Document
-from backend.files.text_source import RequestedSource
+from backend.files.text_files import RequestedSource
 from backend.lanes.inference import Urgency, offload
 from backend.ocr.engine_choice import OcrEngineName
 from backend.reasons import reasons_in

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from backend.api.dependencies import Handle, context_of, services_of
 from backend.api.json_answers import json_response
 from backend.api.routing import JSON, described, get
-from backend.device.watch.gpu_metrics import gpu_samples
+from backend.device.watch.gpu_report import gpu_samples
 from backend.serving.health import HealthService
 from backend.telemetry import render_samples
 

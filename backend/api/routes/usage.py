@@ -17,8 +17,7 @@ from backend.api.json_answers import json_response
 from backend.api.routing import get
 from backend.callers.callers import Caller, Quotas
 from backend.callers.quotas import Bucket
-from backend.callers.usage import TenantUsage, UsageService
-from backend.callers.usage_store import Counts
+from backend.callers.usage import Counts, TenantUsage, UsageService
 from backend.jobs.service import JobService
 from backend.search.files import FileService
 

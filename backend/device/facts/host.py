@@ -6,13 +6,13 @@ import math
 import os
 import platform as standard
 import shutil
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
 from backend.device.facts import amx
-from backend.device.facts.compiler import compiler_fault
 from backend.device.records import DeviceType, Host, Platform
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -43,6 +43,7 @@ _RUNTIMES = {
 # Device files of GPUs that work without NVML: a container with NVIDIA_DRIVER_CAPABILITIES=compute but not "utility", a
 # Jetson, an AMD card. WSL2's /dev/dxg exists for cards of every vendor and proves nothing.
 _GPU_NODES = ("dev/nvidiactl", "dev/nvhost-gpu", "dev/kfd")
+Which = Callable[[str], str | None]  # name of a program -> its path, as shutil.which
 
 
 def read_host(cgroup: Path = CGROUP, root: Path = ROOT) -> Host:
@@ -199,3 +200,30 @@ def _number(file: Path) -> int | None:
 def _statistic(file: Path, *names: str) -> int:
     values = dict(line.split(" ", 1) for line in read(file).splitlines() if " " in line)
     return next((int(values[name]) for name in names if values.get(name, "").isdigit()), 0)
+
+
+def compiler_fault(
+    kind: DeviceType = DeviceType.CUDA,
+    *,
+    environ: Mapping[str, str] | None = None,
+    which: Which = shutil.which,
+    include: Path | None = None,
+) -> str:
+    """Why torch.compile cannot work on such a device, as one sentence; "" when nothing is missing.
+
+    On a card Triton builds the launcher of its kernels in C, with ``CC``, gcc or clang and Python.h
+    (triton/runtime/build.py); on a CPU Inductor builds C++, with ``CXX`` or g++ (torch/_inductor/cpp_builder.py).
+
+    Args:
+        environ, which, include: this process's, unless a test gives others.
+    """
+    environ = os.environ if environ is None else environ
+    variable, names = ("CXX", ("g++", "clang++")) if kind is DeviceType.CPU else ("CC", ("gcc", "clang"))
+    wanted = environ.get(variable, "")
+    if not any(which(name) for name in ([wanted] if wanted else names)):
+        found = f"{variable}={wanted} is not a program" if wanted else f"neither {' nor '.join(names)} is installed"
+        return f"torch.compile builds its kernels with a compiler, and {found} (apt-get install {names[0]} libc6-dev)"
+    headers = include or Path(sysconfig.get_paths()["include"])
+    if kind is not DeviceType.CPU and not (headers / "Python.h").is_file():
+        return f"torch.compile builds against Python's headers, and {headers.name} lacks Python.h (python3-dev)"
+    return ""

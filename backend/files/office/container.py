@@ -19,13 +19,12 @@ from backend.files.limits import FileLimits
 from backend.files.mapped_file import MappedFile
 from backend.files.office.content import HEAD_BYTES, Content, child, local_name, mapped, reason
 from backend.files.office.docx import read_docx
-from backend.files.office.epub import read_epub
 from backend.files.office.mail import read_eml
 from backend.files.office.odf import read_odf
 from backend.files.office.ole import read_ole
 from backend.files.office.pptx import read_pptx
 from backend.files.office.rtf import read_rtf
-from backend.files.office.text_kinds import read_text, read_web_page
+from backend.files.office.text_kinds import read_epub, read_text, read_web_page
 from backend.files.office.xlsx import read_xlsx
 from backend.files.office.zip_entries import Budget, ZipEntries
 from backend.files.pages import printable_line

@@ -10,8 +10,7 @@ from pathlib import Path
 from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders.conversion import convert
 from backend.models.bundled_encoders.packed_weights import read_packed
-from backend.models.bundled_encoders.recipes import PACKED_FILE, Recipe, installation_advice, packed_file
-from backend.models.bundled_encoders.student_layers import read_layers
+from backend.models.bundled_encoders.recipes import PACKED_FILE, Recipe, installation_advice, packed_file, read_layers
 from backend.models.fingerprint import file_digest
 from backend.models.unpacked_folder import INSTALLED, UnpackedFolder
 from backend.telemetry import log_event

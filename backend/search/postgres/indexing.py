@@ -17,7 +17,7 @@ from backend.search.keywords import TERMS_VERSION, text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
 from backend.search.postgres.connections import PostgresConnections
-from backend.search.postgres.postings import pack_lengths, write_postings
+from backend.search.postgres.ranking import pack_lengths, write_postings
 from backend.search.postgres.schema import SCHEMA
 from backend.search.postgres.stores import FILE_COLUMNS, place_files, work_of, write_attributes
 from backend.search.records import (

@@ -31,7 +31,7 @@ from backend.models.tokenizer import tokenizer_of
 from backend.models.torch_encoder import TorchEncoder
 from backend.models.vectors import normalized
 from backend.models.weights import FAMILIES
-from backend.training.data.text_batches import batches_within_budget, model_inputs, to_model_device
+from backend.training.data.batches import batches_within_budget, model_inputs, to_model_device
 from backend.training.metrics import Report
 from backend.training.model_card import write_card
 from backend.training.records import Batch, LossPart, TrainingConfig, TrainingResult

@@ -19,9 +19,8 @@ from backend.errors import BadData, BadSettings, ModelUnavailable
 from backend.models.spec import TYPES_FIELD, ModelSpec, TokenTypes
 from backend.models.tokenizer import tokenizer_of
 from backend.models.words import KINDS
-from backend.training.data.batches import collation_epoch
+from backend.training.data.batches import collation_epoch, pad
 from backend.training.data.conll import OUTSIDE, Sentence, bio_labels, check_types, keep_types, read_conll, rename_types
-from backend.training.data.text_batches import pad
 from backend.training.data.texts import files_of, read_split
 from backend.training.lora import base_of, load_adapter_weights, published_copy, save_adapter
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight

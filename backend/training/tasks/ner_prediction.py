@@ -19,8 +19,8 @@ from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.tokenizer import TextTokenizer, TokenPiece, tokenizer_of
 from backend.models.words import Ids, Offsets, word_of_pieces, word_places, word_spellings
+from backend.training.data.batches import batches_within_budget, model_inputs, pad, to_model_device, windows
 from backend.training.data.conll import OUTSIDE, Sentence, detokenize, keep_types, read_conll, rename_types
-from backend.training.data.text_batches import batches_within_budget, model_inputs, pad, to_model_device, windows
 from backend.training.losses import IGNORED
 from backend.training.metrics import Report, entity_scores
 from backend.training.tasks.pretrained import padding_id, special_ids

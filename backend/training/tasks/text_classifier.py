@@ -18,7 +18,7 @@ from backend.errors import BadData
 from backend.models.calibration import Temperature, fit_temperature
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import tokenizer_of
-from backend.training.data.text_batches import batches_within_budget, model_inputs, to_model_device
+from backend.training.data.batches import batches_within_budget, model_inputs, to_model_device
 from backend.training.data.texts import LabelledText, read_labelled, read_split
 from backend.training.losses import (
     balanced_class_weights,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from backend.device.facts.compiler import compiler_fault
+from backend.device.facts.host import compiler_fault
 from backend.device.faults import FaultKind, classify
 from backend.device.plan.placement import Placement
 from backend.device.plan.precision import DtypeChoice, for_model

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.device.memory.adaptive_limit import AdaptiveCountLimit
-from backend.device.memory.memory_table import COUNT_MAX, Affine, MemoryTable
+from backend.device.memory.memory_table import COUNT_MAX, AdaptiveCountLimit, Affine, MemoryTable
 
 TABLE = MemoryTable({64: Affine(100, 10), 128: Affine(200, 20), 512: Affine(800, 80)})
 PLENTY = 10**9

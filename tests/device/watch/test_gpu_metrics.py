@@ -8,8 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.device.records import CardSample
-from backend.device.watch.gpu_metrics import THROTTLE_REASONS, gpu_samples, table
-from backend.device.watch.gpu_report import DeviceSummary
+from backend.device.watch.gpu_report import THROTTLE_REASONS, DeviceSummary, gpu_samples, table
 from backend.device.watch.history import Headroom
 from backend.telemetry import METRICS, PREFIX, render_samples
 from tests.device.fakes import CPU, GIB, LOST, MACHINES, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report

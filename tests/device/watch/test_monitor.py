@@ -24,7 +24,7 @@ from backend.device.memory.device_memory import RESERVE_BYTES
 from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, MachineFacts
 from backend.device.watch import monitor
-from backend.device.watch.gpu_metrics import gpu_samples
+from backend.device.watch.gpu_report import gpu_samples
 from backend.device.watch.history import AlertKind, Headroom
 from backend.device.watch.monitor import DeviceMonitor, GPUPerformanceMonitor
 from backend.errors import DeviceUnavailable

@@ -11,7 +11,7 @@ from pathlib import Path
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import IMAGES
 from backend.files.pages import Document, Page
-from backend.files.text_source import choose_source
+from backend.files.text_files import choose_source
 
 SAMPLES = Path(__file__).parent / "samples"
 _RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"

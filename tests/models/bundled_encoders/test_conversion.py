@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from backend.models.bundled_encoders.conversion import convert, layers_of
 from backend.models.bundled_encoders.packed_weights import read_packed
-from backend.models.bundled_encoders.student_layers import read_layers, write_layers
+from backend.models.bundled_encoders.recipes import read_layers, write_layers
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import Pooling

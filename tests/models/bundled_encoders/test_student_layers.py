@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backend.errors import ModelUnavailable
-from backend.models.bundled_encoders.student_layers import quantized_rows, read_layers, write_layers
+from backend.models.bundled_encoders.recipes import quantized_rows, read_layers, write_layers
 
 NAME = "encoder.layer.0.output.dense"
 

@@ -14,7 +14,7 @@ from backend.errors import TooLarge
 from backend.files.stored_file import StoredFile
 from backend.search.filters import Comparison
 from backend.search.keywords import TERMS_VERSION
-from backend.search.postgres.postings import FileLengths, Postings, pack_lengths, pack_postings, rank
+from backend.search.postgres.ranking import FileLengths, Postings, pack_lengths, pack_postings, rank
 from backend.search.postgres.storage import PostgresSearchStorage
 from backend.search.records import KeywordQuery
 from tests.search.postgres.server import PostgresServer

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.training.data.text_batches import Window, batches_within_budget, model_inputs, pad, windows
+from backend.training.data.batches import Window, batches_within_budget, model_inputs, pad, windows
 
 
 @given(tokens=st.integers(1, 400), size=st.integers(1, 60))

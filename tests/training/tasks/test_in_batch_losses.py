@@ -13,7 +13,7 @@ import torch
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from torch import Tensor, nn
 
-from backend.training.tasks.in_batch_losses import cosent, in_batch_loss, known_positives, multiple_negatives
+from backend.training.losses import cosent, in_batch_loss, known_positives, multiple_negatives
 
 ITEMS, COLUMNS, LENGTH = 6, 2, 5
 
@@ -184,7 +184,7 @@ import json, sys
 import torch
 from torch import distributed
 from tests.training.tasks.test_in_batch_losses import COLUMNS, ITEMS, Bag, gradients, ranking, texts
-from backend.training.tasks.in_batch_losses import in_batch_loss
+from backend.training.losses import in_batch_loss
 
 rank, store, chunk, fails = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "fails"
 distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
