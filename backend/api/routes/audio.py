@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Protocol, get_args
 
 import orjson
@@ -515,6 +515,8 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
     limit_s = time_limit_s(request, limits_of(request), limits_of(request).transcription_s)
     deadline_s, charge, options = context.arrived_s + limit_s, MinuteCharge(context.meter), form.options()
     stored = upload.stored.shared()  # the upload is freed when this returns
+    # Each segment once, as it is told: all those of an hour would hold the event loop for a third of a second.
+    written = lru_cache(maxsize=None)(form.written)
 
     async def work(on_event: Callable[[TranscriptionEvent], None]) -> Transcription:
         try:
@@ -526,7 +528,7 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
 
     def delta(segment: Segment, *, before: str, total_s: float | None) -> dict[str, Any]:
         return delta_event(
-            form.written(segment) if form.smart_format else segment,
+            written(segment) if form.smart_format else segment,
             before=before,
             total_s=total_s,
             with_logprobs=form.with_logprobs,
@@ -534,8 +536,9 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
         )
 
     def done(transcript: Transcript) -> dict[str, Any]:
-        written = _written(transcript, form) if form.smart_format else transcript
-        return done_event(written, _streamable_fields(written, form))
+        if form.smart_format:
+            transcript = replace(transcript, segments=tuple(map(written, transcript.segments)))
+        return done_event(transcript, _streamable_fields(transcript, form))
 
     stream = TranscriptStream(work, delta, done, on_progress=charge.add, late=partial(too_late, limit_s))
     stream.start(limit_s, deadline_s)
