@@ -150,6 +150,11 @@ class Settings(BaseSettings):
         description="A cross-encoder for POST /v1/rerank: a local folder or a hub id with @revision. Unset: the "
         "embedding model compares.",
     )
+    answer_model: str | None = Field(
+        None,
+        description="The model of POST /v1/answer: bundled, or a local folder of the same kind. Unset, or none: "
+        "questions are not answered, and cost no memory.",
+    )
     image_model: str = Field(
         "",
         description="An image classifier of pages, for images in POST /v1/classify and beside the text's classes in "

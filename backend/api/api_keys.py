@@ -46,7 +46,7 @@ READ_ROUTES = frozenset(
         *("/v1/convert/file", "/v1/convert/source", "/v1/chunk/{chunker}/file", "/v1/chunk/{chunker}/source"),
         *("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", "/detect/stream", "/process"),
         *("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form"),
-        "/v1/vector_stores/{id}/search",
+        *("/v1/answer", "/v1/vector_stores/{id}/search"),
     )
 )
 # In which clients of Azure, docling-serve and Azure OpenAI send their key; "Authorization: Bearer" goes before them.

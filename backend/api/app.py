@@ -29,6 +29,7 @@ from backend.api.openapi import describe
 from backend.api.problems import problem_of, problem_response
 from backend.api.routes import (
     analyze,
+    answer,
     audio,
     azure_documents,
     batches,
@@ -76,6 +77,7 @@ _MOST_PATH = 100  # letters of a path that are compared with those of routes
 ROUTES: tuple[PlainRoute, ...] = (
     *embeddings.ROUTES,
     *entities.ROUTES,
+    *answer.ROUTES,
     *classify.ROUTES,
     *rerank.ROUTES,
     *cohere.ROUTES,

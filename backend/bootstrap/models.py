@@ -24,6 +24,7 @@ from backend.models.classifier_head import CONFIG as HEAD_CONFIG
 from backend.models.model_files import BUNDLED, BUNDLED_SOURCES
 from backend.replicas.rollout import Target
 from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
 from backend.serving.engines.ner import TASK as NER
@@ -101,6 +102,7 @@ def model_requests(settings: Settings) -> dict[str, ModelRequest]:
         NER: settings.ner_model,
         CLASSIFIER: "" if _head_folder(settings) else settings.classifier_model,
         RERANKER: settings.reranker_model,
+        ANSWERS: settings.answer_model,
         SUMMARIES: settings.summary_model,
     }
     profile = PROFILES[settings.model_profile]

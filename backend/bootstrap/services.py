@@ -63,6 +63,7 @@ from backend.search.uploads import UploadService
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.analysis import TASK as ANALYSIS
+from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
 from backend.serving.engines.ner import TASK as NER
@@ -78,6 +79,7 @@ from backend.summaries.support import SupportFinder
 from backend.supervision import Supervisor
 from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
 from backend.text.analysis import AnalysisService
+from backend.text.answers import AnswerService
 from backend.text.classification import ClassificationService
 from backend.text.classifier_store import ClassifierStore
 from backend.text.embeddings import EmbeddingService
@@ -87,7 +89,7 @@ from backend.text.reranking import RerankService
 from backend.text.scoring import ScoringService
 from backend.text.similarity import SimilarityService
 
-TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS, SUMMARIES)
+TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANSWERS, ANALYSIS, SUMMARIES)
 _LEAST_IDLE_S = 60.0  # of a model that leaves when memory is short
 _TOKENIZER_THREADS, _CORES_BESIDE = 2, 2  # at least; cores left to the event loop and to what feeds the card
 _DEVICE_COUNTERS = (
@@ -111,6 +113,7 @@ class Services:
     classification: ClassificationService
     reranking: RerankService
     similarity: SimilarityService
+    answers: AnswerService
     analysis: AnalysisService
     summaries: SummaryService
     speech: TranscriptionService
@@ -120,7 +123,6 @@ class Services:
     jobs: JobService
     batches: BatchService
     files: FileService
-    stored_documents: StoredDocuments
     vector_stores: VectorStoreService
     search: SearchService
     meters: Meters
@@ -146,6 +148,10 @@ class Services:
     late_start: LateStart
     drain_s: float
     processes: Callable[[], dict[str, Any]] = dict  # a report for GET /v1/system, where there are several
+
+    @property
+    def stored_documents(self) -> StoredDocuments:
+        return self.search_runtime.stored_documents
 
     @property
     def uploads(self) -> UploadService:
@@ -383,6 +389,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         classification=classes,
         reranking=stack.reranking,
         similarity=SimilarityService(texts.embeddings, neutral),
+        answers=AnswerService(catalog, inference, telemetry),
         analysis=texts.analysis,
         summaries=stack.summaries.service,
         speech=documents.speech.service,
@@ -392,7 +399,6 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         jobs=documents.jobs,
         batches=join_jobs(shared, search, documents.jobs, texts.embeddings, limits_of(settings)),
         files=search.files,
-        stored_documents=search.stored_documents,
         vector_stores=search.vector_stores,
         search=search.search,
         meters=metering.meters,

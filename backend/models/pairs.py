@@ -85,6 +85,16 @@ class PairTokenizer:
             encoded.append(self._joined(first[: kept[0]], second[: kept[1]], truncated=truncated))
         return encoded
 
+    @property
+    def specials(self) -> int:
+        """Special tokens of a pair."""
+        return self._template.specials
+
+    def join(self, first: _Ids, second: _Ids) -> tuple[Tokens, int]:
+        """Two texts that have been read as one pair, and where the second's first token stands in it."""
+        before = self._template.before.shape[1] + len(first) + self._template.between.shape[1]
+        return self._joined(first, second, truncated=False), before
+
     def _joined(self, first: _Ids, second: _Ids, *, truncated: bool) -> Tokens:
         template = self._template
         segments = [

@@ -44,6 +44,7 @@ from tests.api.search_fakes import FakeFiles, FakeSearch, FakeVectorStores, stor
 from tests.api.speech_fakes import FakeSpeech
 from tests.api.text_fakes import (
     FakeAnalysis,
+    FakeAnswers,
     FakeClassification,
     FakeEntities,
     FakeReranking,
@@ -217,6 +218,7 @@ class FakeServices:
     loader: FakeLoader
     rollout: Any = None
     entities: FakeEntities = field(default_factory=FakeEntities)
+    answers: FakeAnswers = field(default_factory=FakeAnswers)
     classification: FakeClassification = field(default_factory=FakeClassification)
     reranking: FakeReranking = field(default_factory=FakeReranking)
     analysis: FakeAnalysis = field(default_factory=FakeAnalysis)

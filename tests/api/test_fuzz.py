@@ -146,6 +146,7 @@ VALID: dict[tuple[str, str], dict[str, Any]] = {  # a valid body of each route
     ("POST", "/predict"): {"inputs": [["a"], ["b", "c"]]},
     ("POST", "/rerank"): {**QUERY, "texts": ["a"]},
     ("POST", "/v1/entities"): {"input": "a"},
+    ("POST", "/v1/answer"): {"questions": ["q"], "input": "a"},
     ("POST", "/v1/classify"): {"input": ["a", {"text": "b"}]},
     ("POST", "/v1/similarity"): {"source": "a", "sentences": ["b"]},
     ("POST", "/v1/rerank"): {**QUERY, "documents": ["a", {"text": "b"}]},

@@ -408,6 +408,7 @@ LONG: dict[str, Any] = {
     "/tokenize": lambda text: {"inputs": text},
     "/v1/embeddings": lambda text: {"input": [text, "b"]},
     "/v1/entities": lambda text: {"input": text},
+    "/v1/answer": lambda text: {"questions": ["a"], "input": text},
     "/v1/fields": lambda text: {"input": text},
     "/v1/analyze": lambda text: {"input": text},
     "/v1/summarize": lambda text: {"input": text},

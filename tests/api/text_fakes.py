@@ -14,6 +14,7 @@ from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.lanes.inference import Timing
 from backend.summaries.records import Source, Summary, SummaryOptions, SummaryResult, WrittenSentence
 from backend.text.analysis import Analysis, KeySentence
+from backend.text.answers import Absence, Answer, AnswerResult
 from backend.text.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
 from backend.text.classifier_files import Example
 from backend.text.entities import EntityResult, TextEntities
@@ -66,6 +67,17 @@ def _found_in(text: str) -> TextEntities:
     winner = Entity("PER", "Juan", start, start + 4, 0.25, "model")
     loser = Entity("CODE", "Ju", start, start + 2, 0.75, "pattern", value="JU", valid=False)
     return TextEntities((winner,), 0.5, len(text) + 2, (Lost(loser, winner, "names are longer"),))
+
+
+class FakeAnswers(FakeService):
+    """The first word of the text answers every question; "x" answers nothing."""
+
+    async def answer(self, questions: Sequence[str], text: str, **options: Any) -> AnswerResult:
+        await self.enter([*questions, text], options)
+        end = len(text.split(maxsplit=1)[0]) if text.strip() else 0
+        reason: Absence | None = None if end and not text.startswith("x") else "not_there" if end else "empty_text"
+        found = Answer(0, 0 if reason else end, 0.75, reason)
+        return AnswerResult((found,) * len(questions), "tiny/answer", TIMING, len(text) + 2)
 
 
 class FakeClassification(FakeService):

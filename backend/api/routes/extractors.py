@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of, owner_of, services_of
+from backend.api.dependencies import Handle, context_of, services_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
-from backend.api.request_fields import OWN_LABELS, TEXT, WireRequest, check_chars
+from backend.api.request_fields import OWN_LABELS, TEXT, WireRequest
+from backend.api.routes.papers import MOST_WORDS, pages_schema, read_paper
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
 from backend.api.service_call import call_service
 from backend.documents.extractors import (
@@ -29,34 +30,16 @@ from backend.documents.extractors import (
     found,
 )
 from backend.documents.own_examples import MOST_EXAMPLES, learn, lessons_from, lessons_json
-from backend.errors import InvalidField, NotFound, TooLarge
-from backend.files.pages import Box, Document, Page, RawWord, make_page
-from backend.files.text_files import document_of_text
-from backend.search.lessons import page_of
-from backend.search.stored_documents import StoredDocuments
+from backend.errors import InvalidField, TooLarge
+from backend.files.pages import Document
 from backend.text.own_labels import OwnLabel, Path, labels_json, read_labels
 from backend.text.own_values import Value
 
 _extractors_of: Handle[ExtractorStore] = Handle("extractors")
-_stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 
-_MOST_PAGES, _MOST_WORDS = 20, 50_000  # of one example's pages, of all words
-_MOST_UNITS = 1e6  # of a page
+_MOST_PAGES = 20  # of one example
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _SCALAR = (str, bool, int, float)
-_WORD = {
-    "type": "object",
-    "properties": {
-        "text": {"type": "string", "minLength": 1},
-        "box": {"type": "array", "minItems": 4, "maxItems": 4, "items": {"type": "number"}},
-    },
-    "required": ["text", "box"],
-}
-_PAGE = {
-    "type": "object",
-    "properties": {"words": {"type": "array", "minItems": 1, "items": _WORD}},
-    "required": ["words"],
-}
 
 
 class OwnExample(WireRequest):
@@ -65,24 +48,14 @@ class OwnExample(WireRequest):
     input: Annotated[str | None, WithJsonSchema({"anyOf": [TEXT, {"type": "null"}]})] = Field(
         None, description="The text, its lines and columns as they are set on paper."
     )
-    pages: Annotated[
-        list[Any] | None,
-        WithJsonSchema(
-            {"anyOf": [{"type": "array", "minItems": 1, "maxItems": _MOST_PAGES, "items": _PAGE}, {"type": "null"}]}
-        ),
-    ] = Field(None, description="Pages with words and boxes, as POST /v1/documents answers them.")
+    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MOST_PAGES))] = Field(
+        None, description="Pages with words and boxes, as POST /v1/documents answers them."
+    )
     document: str | None = Field(None, description="The id of a stored document.")
     values: dict[str, Any] = Field(
         description="A value for each name, as the paper prints it; a list of all for a list; null, or nothing, where"
         " it has none. Dates may be ISO 8601, numbers JSON numbers."
     )
-
-    def require_one_paper(self, place: str) -> None:
-        """Raises: InvalidField."""
-        sent = [name for name in ("input", "pages", "document") if getattr(self, name) is not None]
-        if len(sent) != 1:
-            got = " and ".join(sent) or "none of them"
-            raise InvalidField(f"{place}: needs one of input, pages and document, got {got}", param="examples")
 
 
 OwnExamples = Annotated[list[OwnExample], Field(min_length=1, max_length=MOST_EXAMPLES)]
@@ -127,11 +100,14 @@ async def own_words(
 
 
 async def _learnt(request: Request, schema: str, examples: Sequence[OwnExample]) -> tuple[str, str]:
-    papers = [await _paper(request, example, f"examples[{index}]") for index, example in enumerate(examples)]
+    papers = [
+        await read_paper(request, example, f"examples[{index}]", most_pages=_MOST_PAGES)
+        for index, example in enumerate(examples)
+    ]
     words = sum(len(page.words) for paper in papers for page in paper.pages)
-    if words > _MOST_WORDS:
+    if words > MOST_WORDS:
         advice = "Send shorter papers, or only the pages that have the values."
-        raise TooLarge("words of all examples", words, _MOST_WORDS, "a fixed limit", advice=advice, param="examples")
+        raise TooLarge("words of all examples", words, MOST_WORDS, "a fixed limit", advice=advice, param="examples")
     told = [dict(_values(example.values, (), f"examples[{index}].values")) for index, example in enumerate(examples)]
     schema = schema or orjson.dumps(_schema_of(examples, papers)).decode()
     labels = read_labels(orjson.loads(schema), "schema")
@@ -141,77 +117,6 @@ async def _learnt(request: Request, schema: str, examples: Sequence[OwnExample])
         sum(paper.characters for paper in papers),
     )
     return schema, orjson.dumps(lessons_json(lessons)).decode()
-
-
-async def _paper(request: Request, example: OwnExample, place: str) -> Document:
-    example.require_one_paper(place)
-    if example.input is not None:
-        check_chars([example.input], limits_of(request), f"{place}.input")
-        read = partial(document_of_text, example.input)
-        return await services_of(request).text_work.run_long(read, len(example.input))
-    if example.pages is not None:
-        return _document(_wire_pages(example.pages, f"{place}.pages"))
-    assert example.document is not None
-    try:
-        pages = await _stored_documents_of(request).pages(owner_of(request), example.document)
-    except NotFound as error:
-        raise NotFound(
-            f"{place}.document: there is no stored document '{example.document[:64]}'", param="examples"
-        ) from error
-    return _document([page_of(page) for page in pages[:_MOST_PAGES] if page.keys() >= {"words", "width"}])
-
-
-def _document(pages: Sequence[Page]) -> Document:
-    return Document("pages", tuple(pages), len(pages), "")
-
-
-def _wire_pages(pages: Sequence[Any], place: str) -> list[Page]:
-    if not 1 <= len(pages) <= _MOST_PAGES:
-        raise TooLarge(
-            place, len(pages), _MOST_PAGES, "a fixed limit", advice="Send those with values.", param="examples"
-        )
-    return [_wire_page(page, index, f"{place}[{index}]") for index, page in enumerate(pages)]
-
-
-def _wire_page(page: Any, index: int, place: str) -> Page:
-    words = page.get("words") if isinstance(page, dict) else None
-    if not isinstance(words, list) or len(words) > _MOST_WORDS:
-        raise InvalidField(f"{place}: must be an object with words, each {{text, box}}", param="examples")
-    lines: dict[tuple[Any, Any], list[RawWord]] = {}
-    for number, word in enumerate(words):
-        box: Any = word.get("box") if isinstance(word, dict) else None
-        if not _is_box(box) or not isinstance(word.get("text"), str):
-            raise InvalidField(
-                f"{place}.words[{number}]: must be {{text, box}}, the box as left, top, right, bottom", param="examples"
-            )
-        line = (word.get("block"), word["line"]) if isinstance(word.get("line"), int) else (None, box[1])
-        lines.setdefault(line, []).append(RawWord(word["text"], Box(*map(float, box))))
-    right = max((word.box.right for line in lines.values() for word in line), default=1.0)
-    bottom = max((word.box.bottom for line in lines.values() for word in line), default=1.0)
-    width, height = (
-        page[side] if _is_length(page.get(side)) else end for side, end in (("width", right), ("height", bottom))
-    )
-    return make_page(
-        [lines.values()],
-        number=index + 1,
-        width=width,
-        height=height,
-        source="text_layer",
-        why="an example",
-        engine="text",
-    )
-
-
-def _is_box(box: Any) -> bool:
-    return (
-        isinstance(box, list)
-        and len(box) == 4
-        and all(type(side) in (int, float) and abs(side) <= _MOST_UNITS for side in box)
-    )
-
-
-def _is_length(side: Any) -> bool:
-    return type(side) in (int, float) and 0 < side <= _MOST_UNITS
 
 
 def _values(values: Mapping[str, Any], path: Path, place: str) -> Iterator[tuple[Path, list[Value]]]:

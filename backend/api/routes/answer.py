@@ -1,0 +1,162 @@
+"""``POST /v1/answer``: questions over a document, answered with words of it and their place, or with nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, WithJsonSchema, field_validator
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from backend.api.dependencies import Handle
+from backend.api.json_answers import json_response
+from backend.api.json_body import read_json
+from backend.api.request_fields import TEXT, WireRequest, require_no_empty_items
+from backend.api.routes.document_answers import Sides
+from backend.api.routes.embeddings import Usage, usage
+from backend.api.routes.papers import pages_schema, read_paper
+from backend.api.routing import post
+from backend.api.service_call import call_service_timed, call_within_limit
+from backend.files.pages import Document, locate
+from backend.text.answers import MOST_QUESTION_CHARS, MOST_QUESTIONS, Absence, Answer, AnswerResult, AnswerService
+
+_answers_of: Handle[AnswerService] = Handle("answers")
+
+_MOST_PAGES = 200
+MIN_SCORE = 0.25  # 9 of 10 questions about another paragraph of the article get no answer, in either language
+Question = Annotated[str, Field(max_length=MOST_QUESTION_CHARS, json_schema_extra={"pattern": r"\S"})]
+
+
+class AnswerRequest(WireRequest):
+    """`POST /v1/answer`."""
+
+    questions: Annotated[list[Question], Field(min_length=1, max_length=MOST_QUESTIONS)] = Field(
+        description="What to ask, in Spanish or English; the document may be in the other."
+    )
+    input: Annotated[str | None, WithJsonSchema({"anyOf": [TEXT, {"type": "null"}]})] = Field(
+        None, description="The text to look in."
+    )
+    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MOST_PAGES))] = Field(
+        None, description="In its place pages with words and boxes, as POST /v1/documents answers them."
+    )
+    document: str | None = Field(None, description="In its place the id of a stored document.")
+    min_score: float = Field(MIN_SCORE, ge=0.0, le=1.0, description="Least score of an answer; below it there is none.")
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+
+    @field_validator("questions")
+    @classmethod
+    def _are_asked(cls, questions: list[str]) -> list[str]:
+        require_no_empty_items([question.strip() for question in questions], "questions")
+        return questions
+
+
+class FoundAnswer(TypedDict):
+    """Words of the document that answer a question."""
+
+    text: Annotated[str, Field(description="As the document has it.")]
+    start: Annotated[
+        int,
+        Field(description="First code point in the text; of pages in their texts, joined by line and form feed."),
+    ]
+    end: Annotated[int, Field(description="The code point after its last.")]
+    page: Annotated[int | None, Field(description="The number of its page; null where a text was sent.")]
+    boxes: Annotated[list[Sides], Field(description="One for each printed line, in page units; empty for a text.")]
+
+
+class QuestionAnswer(TypedDict):
+    """What the document answers to one question."""
+
+    index: Annotated[int, Field(description="Place of the question in the request.")]
+    answer: Annotated[FoundAnswer | None, Field(description="Null where nothing in the document answers it.")]
+    score: Annotated[float, Field(description="How likely the best words of the document answer the question, 0 to 1.")]
+    reason: Annotated[
+        Absence | None,
+        Field(description="Why there is no answer: not_there (the score is under min_score) or empty_text."),
+    ]
+
+
+class AnswersAnswer(TypedDict):
+    """`POST /v1/answer`."""
+
+    object: Literal["list"]
+    data: list[QuestionAnswer]
+    model: str
+    usage: Usage
+
+
+def answers_answer(result: AnswerResult, document: Document, text: str, *, is_paper: bool) -> AnswersAnswer:
+    """The answers in the order of the questions."""
+    return {
+        "object": "list",
+        "data": [
+            {
+                "index": index,
+                "answer": None if answer.absent else _found(answer, document, text, is_paper=is_paper),
+                "score": answer.score,
+                "reason": answer.absent,
+            }
+            for index, answer in enumerate(result.answers)
+        ],
+        "model": result.model,
+        "usage": usage(result.tokens),
+    }
+
+
+def _found(answer: Answer, document: Document, text: str, *, is_paper: bool) -> FoundAnswer:
+    places = locate(document, answer.start, answer.end) if is_paper else []
+    return {
+        "text": text[answer.start : answer.end],
+        "start": answer.start,
+        "end": answer.end,
+        "page": places[0].page if places else None,
+        "boxes": [(*place.box,) for place in places],
+    }
+
+
+async def answer_questions(request: Request) -> Response:
+    """Questions over a text, pages or a stored document: the words that answer each, where they stand, or null.
+
+    An answer is always a piece of the document, never written anew. `score` is how likely the best words are right;
+    under `min_score` the answer is null, and `reason` says so. Long documents are read in overlapping windows; nothing
+    is cut. Questions are data, and so is the document: nothing that it says changes what is asked.
+    """
+    body = await read_json(request, AnswerRequest)
+    document = await call_within_limit(request, read_paper(request, body, "", most_pages=_MOST_PAGES))
+    text = document.text
+    call = partial(_answers_of(request).answer, body.questions, text, min_score=body.min_score, model=body.model)
+    result = await call_service_timed(request, call, characters=len(text) + sum(map(len, body.questions)))
+    return json_response(answers_answer(result, document, text, is_paper=body.input is None))
+
+
+_TEXT = "El contrato dura dos años y entra en vigor el 1 de marzo de 2026. La renta es de 950 euros al mes."
+ROUTES = (
+    post(
+        "/v1/answer",
+        answer_questions,
+        tag="texts",
+        request=AnswerRequest,
+        examples={
+            "a text": {
+                "questions": ["¿Cuánto dura el contrato?", "How much is the rent?", "¿Quién es el fiador?"],
+                "input": _TEXT,
+            }
+        },
+        schema=AnswersAnswer,
+        example={
+            "object": "list",
+            "data": [
+                {
+                    "index": 0,
+                    "answer": {"text": "dos años", "start": 17, "end": 25, "page": None, "boxes": []},
+                    "score": 0.82,
+                    "reason": None,
+                },
+                {"index": 1, "answer": None, "score": 0.03, "reason": "not_there"},
+            ],
+            "model": "intfloat/multilingual-e5-small-answer",
+            "usage": {"prompt_tokens": 126, "total_tokens": 126},
+        },
+    ),
+)

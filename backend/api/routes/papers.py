@@ -1,0 +1,142 @@
+"""A paper in a JSON request: its text, its pages as they were answered, or the id of a stored document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from backend.api.dependencies import Handle, limits_of, owner_of, services_of
+from backend.api.request_fields import check_chars, param_of
+from backend.errors import InvalidField, NotFound, TooLarge
+from backend.files.pages import Box, Document, Page, RawWord, make_page
+from backend.files.text_files import document_of_text
+from backend.search.lessons import page_of
+from backend.search.stored_documents import StoredDocuments
+
+_stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
+
+MOST_WORDS = 50_000  # of all papers of a request
+_MOST_UNITS = 1e6  # of a page
+_WORD = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "minLength": 1},
+        "box": {"type": "array", "minItems": 4, "maxItems": 4, "items": {"type": "number"}},
+    },
+    "required": ["text", "box"],
+}
+_PAGE = {
+    "type": "object",
+    "properties": {"words": {"type": "array", "minItems": 1, "items": _WORD}},
+    "required": ["words"],
+}
+
+
+def pages_schema(most_pages: int) -> dict[str, Any]:
+    """Pages of a request, or null."""
+    pages = {"type": "array", "minItems": 1, "maxItems": most_pages, "items": _PAGE}
+    return {"anyOf": [pages, {"type": "null"}]}
+
+
+class SentPaper(Protocol):
+    """A request, or a part of it, that has one of the three."""
+
+    @property
+    def input(self) -> str | None: ...
+
+    @property
+    def pages(self) -> list[Any] | None: ...
+
+    @property
+    def document(self) -> str | None:
+        """The id of a stored document."""
+
+
+async def read_paper(request: Request, paper: SentPaper, place: str, *, most_pages: int) -> Document:
+    """The paper as a document; a text is a page set by a typewriter, and its words keep their places.
+
+    Args:
+        place: of the paper in the request, as "examples[0]"; empty where it is the request itself.
+        most_pages: more of ``pages`` are refused, more of a stored document are not read.
+
+    Raises: InvalidField, TooLarge, NotFound for the request; Unavailable.
+    """
+    inside = f"{place}." if place else ""
+    text, pages, document = paper.input, paper.pages, paper.document
+    sent = [name for name in ("input", "pages", "document") if getattr(paper, name) is not None]
+    if len(sent) != 1:
+        got = " and ".join(sent) or "none of them"
+        raise InvalidField(
+            f"{place}{': ' if place else ''}needs one of input, pages and document, got {got}",
+            param=param_of(place) or "input",
+        )
+    if text is not None:
+        check_chars([text], limits_of(request), f"{inside}input")
+        return await services_of(request).text_work.run_long(partial(document_of_text, text), len(text))
+    if pages is not None:
+        return _document(_wire_pages(pages, f"{inside}pages", most_pages))
+    assert document is not None
+    try:
+        stored = await _stored_documents_of(request).pages(owner_of(request), document)
+    except NotFound as error:
+        raise NotFound(
+            f"{inside}document: there is no stored document '{document[:64]}'", param=param_of(f"{inside}document")
+        ) from error
+    return _document([page_of(page) for page in stored[:most_pages] if page.keys() >= {"words", "width"}])
+
+
+def _document(pages: Sequence[Page]) -> Document:
+    return Document("pages", tuple(pages), len(pages), "")
+
+
+def _wire_pages(pages: Sequence[Any], place: str, most_pages: int) -> list[Page]:
+    if not 1 <= len(pages) <= most_pages:
+        raise TooLarge(
+            place, len(pages), most_pages, "a fixed limit", advice="Send those that matter.", param=param_of(place)
+        )
+    return [_wire_page(page, index, f"{place}[{index}]") for index, page in enumerate(pages)]
+
+
+def _wire_page(page: Any, index: int, place: str) -> Page:
+    words = page.get("words") if isinstance(page, dict) else None
+    if not isinstance(words, list) or len(words) > MOST_WORDS:
+        raise InvalidField(f"{place}: must be an object with words, each {{text, box}}", param=param_of(place))
+    lines: dict[tuple[Any, Any], list[RawWord]] = {}
+    for number, word in enumerate(words):
+        box: Any = word.get("box") if isinstance(word, dict) else None
+        if not _is_box(box) or not isinstance(word.get("text"), str):
+            raise InvalidField(
+                f"{place}.words[{number}]: must be {{text, box}}, the box as left, top, right, bottom",
+                param=param_of(place),
+            )
+        line = (word.get("block"), word["line"]) if isinstance(word.get("line"), int) else (None, box[1])
+        lines.setdefault(line, []).append(RawWord(word["text"], Box(*map(float, box))))
+    right = max((word.box.right for line in lines.values() for word in line), default=1.0)
+    bottom = max((word.box.bottom for line in lines.values() for word in line), default=1.0)
+    width, height = (
+        page[side] if _is_length(page.get(side)) else end for side, end in (("width", right), ("height", bottom))
+    )
+    return make_page(
+        [lines.values()],
+        number=index + 1,
+        width=width,
+        height=height,
+        source="text_layer",
+        why="as it was sent",
+        engine="text",
+    )
+
+
+def _is_box(box: Any) -> bool:
+    return (
+        isinstance(box, list)
+        and len(box) == 4
+        and all(type(side) in (int, float) and abs(side) <= _MOST_UNITS for side in box)
+    )
+
+
+def _is_length(side: Any) -> bool:
+    return type(side) in (int, float) and 0 < side <= _MOST_UNITS

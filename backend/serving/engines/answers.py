@@ -1,0 +1,44 @@
+"""The answer task: of the tokens of a question and a passage, those of the passage that answer the question.
+
+A token classifier of three labels is a span head: where the logits of START and END are taken less that of OUTSIDE,
+their sum over a first and a last token is the logit of the span between them, and the first token of the pair stands
+for "no answer here". So it is trained, kept and served as a tagger is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from backend.models.encoder import Vectors
+
+TASK = "answer"  # the engine's name, and a label of its metrics
+LABELS = ("O", "START", "END")  # of the model, in this order
+MOST_TOKENS = 40  # of an answer
+_LEAST = 1e-30  # of a probability: float32 has none smaller whose logarithm is finite
+
+
+class Span(NamedTuple):
+    """The best answer within a passage."""
+
+    first: int  # of its tokens, among the passage's; both included
+    last: int
+    margin: float  # its logit less that of no answer
+
+
+def best_span(probabilities: Vectors, start: int, stop: int) -> Span:
+    """The run of at most ``MOST_TOKENS`` tokens that answers best; whether it does, its margin tells.
+
+    Args:
+        probabilities: of the pair's tokens, (tokens, 3).
+        start, stop: the passage's tokens, one at least.
+    """
+    logs = np.log(np.maximum(probabilities, _LEAST), dtype=np.float64)
+    logits = logs[:, 1:] - logs[:, :1]
+    begins, ends = logits[start:stop].T
+    lasts = sliding_window_view(np.append(ends, np.full(MOST_TOKENS - 1, -np.inf)), MOST_TOKENS)
+    totals = begins[:, None] + lasts
+    first, further = divmod(int(totals.argmax()), MOST_TOKENS)
+    return Span(first, first + further, float(totals[first, further] - logits[0].sum()))

@@ -1,0 +1,77 @@
+"""``POST /v1/answer``: questions over a text, pages or a stored document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.routes.answer import MIN_SCORE, AnswersAnswer
+from tests.api.checks import problem, require_schema
+from tests.api.fakes import FakeServices
+
+URL = "/v1/answer"
+
+
+def words(*rows: str) -> list[dict[str, Any]]:
+    return [
+        {"text": word, "box": [50 + 60 * column, 20 * row, 100 + 60 * column, 20 * row + 10]}
+        for row, line in enumerate(rows)
+        for column, word in enumerate(line.split())
+    ]
+
+
+async def test_a_text(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Each question has its answer with code points of the text that was sent; a text has no pages."""
+    body = {"questions": ["¿Qué?", "Who?"], "input": "Zürich 👍 pays."}
+
+    answer = await client.post(URL, json=body)
+
+    require_schema(AnswersAnswer, answer.json())
+    found = {"text": "Zürich", "start": 0, "end": 6, "page": None, "boxes": []}
+    assert [{"index": index, "answer": found, "score": 0.75, "reason": None} for index in range(2)] == answer.json()[
+        "data"
+    ]
+    assert MIN_SCORE == services.answers.calls[0][1]["min_score"]
+
+
+async def test_pages(client: httpx.AsyncClient) -> None:
+    """Of pages an answer has the number and the box of its line."""
+    body = {"questions": ["¿Qué?"], "pages": [{"words": words("Factura 17", "Total 9")}]}
+
+    [row] = (await client.post(URL, json=body)).json()["data"]
+
+    assert {"text": "Factura", "start": 0, "end": 7, "page": 1, "boxes": [[50, 0, 100, 10]]} == row["answer"]
+
+
+@pytest.mark.parametrize(("text", "reason"), [("x is not there", "not_there"), ("   ", "empty_text")])
+async def test_nothing(client: httpx.AsyncClient, text: str, reason: str) -> None:
+    """Null, with the reason."""
+    [row] = (await client.post(URL, json={"questions": ["Who?"], "input": text})).json()["data"]
+
+    assert (None, reason) == (row["answer"], row["reason"])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"input": "a"}, "questions"),
+        ({"questions": [], "input": "a"}, "questions: must not be empty"),
+        ({"questions": ["q"] * 51, "input": "a"}, "at most 50"),
+        ({"questions": ["q" * 1001], "input": "a"}, "at most 1000"),
+        ({"questions": ["q", " "], "input": "a"}, "questions[1]: must not be empty"),
+        ({"questions": ["q"]}, "needs one of input, pages and document, got none"),
+        ({"questions": ["q"], "input": "a", "document": "b"}, "got input and document"),
+        ({"questions": ["q"], "pages": [{"words": [{}]}]}, "pages[0].words[0]: must be {text, box}"),
+        ({"questions": ["q"], "pages": []}, "pages: 0"),
+        ({"questions": ["q"], "document": "file-9"}, "document: there is no stored document 'file-9'"),
+        ({"questions": ["q"], "input": "a", "min_score": 2}, "min_score"),
+    ],
+)
+async def test_refusals(client: httpx.AsyncClient, body: dict[str, Any], words: str) -> None:
+    """What is refused names the field."""
+    answer = await client.post(URL, json=body)
+
+    assert answer.status_code in (400, 404, 413, 422)
+    problem(answer, answer.status_code, None, words)
