@@ -73,6 +73,16 @@ from backend.lanes.cache.keys import entry
 
 TITLE = "FinancIA Inference"
 _MOST_PATH = 100  # letters of a path that are compared with those of routes
+_WRITERS = frozenset(("completions", "chat", "generate", "responses", "speech", "messages"))
+# What people call a route that has another name: the last part of the path.
+_MEANT = {
+    **dict.fromkeys(("transcribe", "asr", "stt", "whisper", "speech-to-text"), "/v1/audio/transcriptions"),
+    **dict.fromkeys(("summary", "summarization", "summaries"), "/v1/summarize"),
+    **dict.fromkeys(("extract", "invoice", "invoices", "receipts", "extraction"), "/v1/fields"),
+    **dict.fromkeys(("parse", "upload", "convert", "read", "pdf"), "/v1/documents"),
+    **dict.fromkeys(("classification", "zero-shot"), "/v1/classify"),
+    "search": "/v1/vector_stores/{id}/search",
+}
 # In the order in which they are tried: the busiest first.
 ROUTES: tuple[PlainRoute, ...] = (
     *embeddings.ROUTES,
@@ -167,8 +177,14 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
 async def _problem_handler(request: Request, error: Exception) -> Response:
     path = request.url.path
     problem = problem_of(error, path)
-    if problem.status == 404 and (meant := _meant_path(path, request.method)):
+    if problem.status == 404 and path.rpartition("/")[2] in _WRITERS:
+        problem = replace(problem, detail=f"{problem.detail}. This service reads; it neither chats nor speaks")
+    elif problem.status == 404 and (meant := _meant_path(path, request.method)):
         problem = replace(problem, detail=f"{problem.detail}; did you mean {request.method} {meant}?")
+    elif problem.status == 405 and request.method == "PUT":
+        problem = replace(
+            problem, detail=f"{problem.detail}; curl sends PUT for -T: use -F file=@… or --data-binary @…"
+        )
     return problem_response(problem, context_of(request).request_id, path)
 
 
@@ -181,6 +197,8 @@ def _meant_path(path: str, method: str) -> str | None:
     for candidate in candidates:
         if candidate != path and any(route.path_regex.match(candidate) for route in routes):
             return candidate
+    if (word := _MEANT.get(bare.rpartition("/")[2])) and method == "POST":
+        return word
     near = difflib.get_close_matches(bare[:_MOST_PATH], [route.path for route in routes], 1, 0.85)
     return near[0] if near else None
 

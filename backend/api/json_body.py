@@ -27,7 +27,11 @@ _UTF8 = (b"", b"utf-8", b"utf8")
 # Where a browser sends a request it has one of these. Without them and without a Content-Type it is a program's JSON:
 # Weaviate's clients and litellm's for Voyage leave the header out.
 _OF_BROWSERS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
-_CURLS = b"application/x-www-form-urlencoded"  # what curl says of -d by itself
+_QUOTES = 'Names and texts have double quotes; around the whole a shell wants single ones, cmd.exe "{\\"input\\": …}"'
+_ADVICE = {  # by media type
+    b"application/x-www-form-urlencoded": "; curl sends it as -H 'Content-Type: application/json'",  # of -d by itself
+    b"multipart/form-data": "; files go to POST /v1/documents",
+}
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _EMPTY = ("too_short", "string_too_short")
 _SHOWN_CHARS = 60  # of a faulty value in a message
@@ -205,7 +209,7 @@ def _require_json(headers: dict[bytes, bytes]) -> None:
         charset = parameters.partition(b"charset=")[2].strip(b' "').lower()
         if not _JSON.fullmatch(media_type.strip()) or charset not in _UTF8:
             got = content_type.decode("latin-1")[:_SHOWN_CHARS] or "no Content-Type"
-            advice = "; curl sends it as -H 'Content-Type: application/json'" if media_type == _CURLS else ""
+            advice = _ADVICE.get(media_type, "")
             raise WrongMediaType(f"Content-Type: this route reads application/json in UTF-8, got {got}{advice}")
     encoding = headers.get(b"content-encoding", b"identity")
     if encoding.lower() != b"identity":
@@ -222,6 +226,8 @@ def _bad_input(error: ValidationError, body: bytes = b"", schema: type[BaseModel
             if "hex escape" in fault["msg"] and _SURROGATE_ESCAPE.search(body)
             else ""
         )
+        if body[:2].startswith((b"'", b"{'")):
+            advice = f". {_QUOTES}"
         return BadInput(f"the body is not valid JSON: {fault['ctx']['error']}{advice}")
     place = ".".join(str(part) for part in fault["loc"])
     if not place:

@@ -260,12 +260,23 @@ UpTo100 = Annotated[int, Field(ge=1, le=100), WHOLE]
 
 _SHORT_NAME = 8  # letters, below which one of them may be wrong, and two from there on
 _MOST_UNKNOWN = 20  # that are looked at
-# What clients of one service write for the texts of another: a field of these that is missing was meant by another.
-_INPUT_WORDS = ("input", "inputs", "texts", "text", "documents", "sentences", "prompt", "content")
+# What clients of one service write for the fields of another: one of these that is missing was meant by another.
+_WORDS = (
+    ("input", "inputs", "texts", "text", "documents", "sentences", "prompt", "content"),
+    ("query", "q", "question", "search_query"),
+)
+# And what would be ignored, though it was meant: unknown field -> the field of a route that has it.
+_OTHER_WORDS = {
+    **dict.fromkeys(("candidate_labels", "classes", "categories"), "labels"),
+    **dict.fromkeys(("top_k", "top_n", "limit", "k"), "max_num_results"),
+    **dict.fromkeys(("lang", "languages"), "language"),
+}
 
 
-def misspelt(name: str, known: Iterable[str]) -> str | None:
-    """The known name of a field that ``name`` is a likely typo of."""
+def misspelt(name: str, known: Collection[str]) -> str | None:
+    """The known name of a field that ``name`` is a likely typo of, or another service's word for."""
+    if (meant := _OTHER_WORDS.get(name)) in known:
+        return meant
     letters = 1 if len(name) < _SHORT_NAME else 2
     near = [(OSA.distance(name.lower(), one, score_cutoff=letters), one) for one in known]
     distance, meant = min(near, default=(letters + 1, ""))
@@ -275,8 +286,25 @@ def misspelt(name: str, known: Iterable[str]) -> str | None:
 def meant_by_missing(missing: str, sent: Iterable[str], known: Collection[str]) -> str | None:
     """The unknown field of a request that stands for one that is missing: a typo, or another service's word."""
     unknown = [name for name in sent if name not in known][:_MOST_UNKNOWN]
-    words = _INPUT_WORDS if missing in _INPUT_WORDS else ()
+    words = next((words for words in _WORDS if missing in words), ())
     return next((name for name in unknown if misspelt(name, (missing,)) or name in words), None)
+
+
+def refuse_misspelt(sent: Iterable[str], known: Collection[str]) -> None:
+    """Raise InvalidField (422) for a field that is no known one, and almost is."""
+    for name in [name for name in sent if name not in known][:_MOST_UNKNOWN]:
+        if (meant := misspelt(name, known)) is not None:
+            raise InvalidField(f"{name}: is no field of this request; did you mean '{meant}'?", param=name)
+
+
+class StrictForm(BaseModel):
+    """A form of ours: a likely typo of a field is refused, other unknown fields are ignored."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_typos(cls, values: Any) -> Any:
+        refuse_misspelt(values, _known_fields(cls))
+        return values
 
 
 class WireRequest(BaseModel):
@@ -296,9 +324,7 @@ class WireRequest(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_typos(self) -> WireRequest:
-        for name in list(self.model_extra or ())[:_MOST_UNKNOWN]:
-            if (meant := misspelt(name, self.known_fields())) is not None:
-                raise InvalidField(f"{name}: is no field of this request; did you mean '{meant}'?", param=name)
+        refuse_misspelt(self.model_extra or (), self.known_fields())
         return self
 
     @classmethod
@@ -310,11 +336,11 @@ class WireRequest(BaseModel):
 
 
 @cache
-def _known_fields(request: type[WireRequest]) -> frozenset[str]:
+def _known_fields(request: type[BaseModel]) -> frozenset[str]:
     names: set[str] = set()
     for name, field in request.model_fields.items():
         alias = field.validation_alias
-        choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias or field.alias or name]
         names.update(choice for choice in choices if isinstance(choice, str))
     return frozenset(names)
 

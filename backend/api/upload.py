@@ -284,7 +284,8 @@ class _FormReader:
         if not self.files:
             others = ", ".join(sorted(self.fields)[:10]) or "nothing"
             example = _EXAMPLE if name == _FILE else f"send it as multipart/form-data (curl -F {name}=@invoice.pdf)"
-            raise InvalidField(f"{name}: the form has no field '{name}', only {others}; {example}", param=name)
+            advice = " (addresses are not fetched)" if "url" in self.fields else ""
+            raise InvalidField(f"{name}: the form has no field '{name}', only {others}{advice}; {example}", param=name)
         if not all(stored.size_bytes for stored, _ in self.files):
             raise BadInput(f"{name}: it is empty (0 bytes)", param=name)
 

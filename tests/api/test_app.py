@@ -223,12 +223,22 @@ def test_every_reference_is_defined(document: dict[str, Any]) -> None:
         ("/documents", "POST /v1/documents"),
         ("/v1/decode", "POST /decode"),
         ("/v1/embedding", "POST /v1/embeddings"),
+        ("/v1/transcribe", "POST /v1/audio/transcriptions"),
+        ("/v1/summary", "POST /v1/summarize"),
+        ("/invoices", "POST /v1/fields"),
         ("/v1/v1/vector_stores/vs_1/search/", "POST /v1/vector_stores/vs_1/search"),
     ],
 )
 async def test_a_path_that_is_nearly_a_route(client: httpx.AsyncClient, path: str, meant: str) -> None:
     """A base address with /v1 twice or not at all, a trailing slash, a letter: the answer says which was meant."""
     problem(await client.post(path, json={}), 404, "not_found", f"did you mean {meant}?")
+
+
+async def test_what_the_service_does_not_do(client: httpx.AsyncClient) -> None:
+    """Chats are told apart from a typo, and so is curl's -T from a route that is missing."""
+    for path in ("/v1/chat/completions", "/v1/audio/speech", "/api/generate"):
+        problem(await client.post(path, json={}), 404, "not_found", "neither chats nor speaks")
+    problem(await client.put("/v1/documents", content=b"%PDF"), 405, "method_not_allowed", "-F file=@")
 
 
 async def test_a_path_that_is_no_route(client: httpx.AsyncClient) -> None:

@@ -424,3 +424,21 @@ async def test_a_name_of_unclosed_quotes_is_read_in_linear_time(client: httpx.As
 async def test_curl_without_the_at_sign(client: httpx.AsyncClient, sent: dict[str, Any]) -> None:
     """The name came in place of the file: the answer says how to send it."""
     problem(await client.post("/v1/ocr", **sent), 422, "invalid_field", "-F file=@", "--data-binary @")
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "meant"),
+    [("/v1/ocr", "page", "pages"), ("/v1/documents", "lang", "language"), ("/v1/jobs", "feature", "features")],
+)
+async def test_a_misspelt_field_of_a_form(client: httpx.AsyncClient, path: str, field: str, meant: str) -> None:
+    """Is refused: it would be ignored, and the whole file be read; fields of others are ignored as ever."""
+    refused = await client.post(path, files={"file": b"%PDF"}, data={field: "1"})
+    problem(refused, 422, "invalid_field", field, f"did you mean '{meant}'?")
+
+    assert "did you mean" not in (await client.post(path, files={"file": b"%PDF"}, data={"tenant": "1"})).text
+
+
+async def test_an_address_in_place_of_a_file(client: httpx.AsyncClient) -> None:
+    refused = await client.post("/v1/documents", files={"url": (None, "https://example.com/a.pdf")})
+
+    problem(refused, 422, "invalid_field", "addresses are not fetched")

@@ -192,11 +192,26 @@ async def test_a_program_that_names_no_type(client: httpx.AsyncClient) -> None:
         ("/v1/embed", {"input": ["a"]}, "did you mean 'texts'?"),
         ("/embed", {"input": "a"}, "did you mean 'inputs'?"),
         ("/v1/classify", {"input": ["a"], "label": ["b", "c"]}, "did you mean 'labels'?"),
+        ("/v1/classify", {"input": ["a"], "candidate_labels": ["b", "c"]}, "did you mean 'labels'?"),
+        ("/v1/rerank", {"q": "a", "documents": ["b"]}, "did you mean 'query'?"),
+        ("/v1/vector_stores/vs_1/search", {"query": "a", "top_k": 3}, "did you mean 'max_num_results'?"),
     ],
 )
 async def test_a_misspelt_field(client: httpx.AsyncClient, path: str, body: object, named: str) -> None:
     """It is told what was meant, instead of being ignored; the same where a needed field is missing for it."""
     problem(await client.post(path, json=body), 422, "invalid_field", named)
+
+
+@pytest.mark.parametrize("content", [b"{'input': 'a'}", b"'{input:"])
+async def test_the_shells_quotes(client: httpx.AsyncClient, content: bytes) -> None:
+    """JSON in single quotes, and what cmd.exe makes of a command that is right elsewhere."""
+    answer = await client.post(URL, content=content, headers={"Content-Type": "application/json"})
+
+    problem(answer, 400, "bad_input", "double quotes", "cmd.exe")
+
+
+async def test_a_file_where_texts_are_read(client: httpx.AsyncClient) -> None:
+    problem(await client.post(URL, files={"file": b"a"}), 415, "wrong_media_type", "POST /v1/documents")
 
 
 async def test_fields_of_other_services(client: httpx.AsyncClient) -> None:

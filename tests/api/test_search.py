@@ -269,12 +269,12 @@ async def test_bad_requests(client: httpx.AsyncClient, path: str, body: Any, sta
 async def test_unknown_members(client: httpx.AsyncClient, path: str) -> None:
     """They are ignored, and the answer says so; not each of very many."""
     hybrid = {"rrf_k": 60}
-    body = {"query": "a", "top_k": 3, "ranking_options": {"mode": "x", "hybrid_search": hybrid}}
+    body = {"query": "a", "depth": 3, "ranking_options": {"mode": "x", "hybrid_search": hybrid}}
     some = (await client.post(path, json=body)).json()["warnings"]
     many = (await client.post(path, json={"query": "a"} | {f"member_{n}": n for n in range(50)})).json()["warnings"]
 
     assert [
-        "top_k: is not a member, and was ignored",
+        "depth: is not a member, and was ignored",
         "ranking_options.mode: is not a member, and was ignored",
         "ranking_options.hybrid_search.rrf_k: is not a member, and was ignored",
         "a warning",

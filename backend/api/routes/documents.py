@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,6 +21,7 @@ from backend.api.request_fields import (
     OWN_LABELS,
     PAGES_PATTERN,
     SPLIT_PATTERN,
+    StrictForm,
     TextItem,
     WireRequest,
     check_chars,
@@ -147,7 +148,7 @@ def _listed(word: str) -> str:
     return f"^ *(({word})( *[,+] *({word}))* *)?$"
 
 
-class ReadRequest(BaseModel):
+class ReadRequest(StrictForm):
     """`POST /v1/ocr`: how to read a file."""
 
     model_config = ConfigDict(extra="ignore")
