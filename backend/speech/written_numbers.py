@@ -118,19 +118,30 @@ class Rewriting(NamedTuple):
     text: str
 
 
-def with_written_numbers(segment: Segment, language: str | None = None) -> Segment:
+def with_written_numbers(
+    segment: Segment, language: str | None = None, *, before: str = "", goes_on: bool = False
+) -> Segment:
     """A segment with its numbers as they are written; a number's word lasts from its first word to its last.
+
+    A number at a border that no punctuation tells may be half of one ("mil novecientos | treinta y cuatro"): it stays.
 
     Args:
         language: that the text is written in, where it is not the one that is spoken.
+        before: the text of the segment before it, as it was heard.
+        goes_on: another segment follows, or may.
     """
     code = language or segment.language
     if code not in LANGUAGES:
         return segment
-    tokens = segment.text.split()
-    text = " ".join(_replaced(tokens, rewritings(tokens, code)))
-    spoken = [word.text for word in segment.words]
-    return replace(segment, text=text, words=tuple(_joined(segment.words, rewritings(spoken, code))))
+
+    def changes(tokens: Sequence[str]) -> list[Rewriting]:
+        first = 1 if before[-1:].isalnum() else 0
+        last = len(tokens) - (goes_on and segment.text[-1:].isalnum())
+        return [each for each in rewritings(tokens, code) if each.start >= first and each.end <= last]
+
+    tokens, spoken = segment.text.split(), [word.text for word in segment.words]
+    text = " ".join(_replaced(tokens, changes(tokens)))
+    return replace(segment, text=text, words=tuple(_joined(segment.words, changes(spoken))))
 
 
 def _replaced(tokens: Sequence[str], changes: Sequence[Rewriting]) -> Iterator[str]:

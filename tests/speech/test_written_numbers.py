@@ -112,6 +112,17 @@ def test_a_number_lasts_from_its_first_word_to_its_last() -> None:
     assert (0.0, 6.0, (1, 2)) == (segment.start_s, segment.end_s, segment.tokens)
 
 
+def test_a_number_that_two_segments_share_stays() -> None:
+    """Half of it would be another number; punctuation between them tells that there are two."""
+    first, second = said("asciende a mil novecientos"), said("treinta y cuatro euros, más veinte.")
+    ended = said("Son mil novecientos.")
+
+    assert first == with_written_numbers(first, goes_on=True)
+    assert "treinta y cuatro euros, más 20." == with_written_numbers(second, before=first.text).text
+    assert "34\u00a0€, más 20." == with_written_numbers(second, before=ended.text).text
+    assert "Son 1900." == with_written_numbers(ended, goes_on=True).text
+
+
 def test_slashes_without_end_are_cut() -> None:
     """An id has a few parts; what is said on and on is several."""
     assert "2/2/2/2/2/2 barra 2/2" in written(" barra ".join(["dos"] * 2000))

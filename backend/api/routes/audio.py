@@ -187,9 +187,10 @@ class TranslationForm(BaseModel):
         """What the answer has times of."""
         return frozenset(self.timestamp_granularities or ("segment",))
 
-    def written(self, segment: Segment) -> Segment:
-        """A segment with its numbers in digits."""
-        return with_written_numbers(segment, "en" if self.options().task == "translate" else None)
+    def written(self, segment: Segment, before: str, goes_on: bool = True) -> Segment:
+        """A segment with its numbers in digits; ``before``: the text before it, ``goes_on``: another may follow."""
+        language = "en" if self.options().task == "translate" else None
+        return with_written_numbers(segment, language, before=before, goes_on=goes_on)
 
     def options(self) -> TranscriptionOptions:
         """The options of the transcription service."""
@@ -432,7 +433,11 @@ async def _transcribe(request: Request, schema: type[TranslationForm]) -> Respon
 
 
 def _written(transcript: Transcript, form: TranslationForm) -> Transcript:
-    return replace(transcript, segments=tuple(map(form.written, transcript.segments)))
+    segments = transcript.segments
+    texts = ["", *(segment.text for segment in segments)]
+    more = len(segments) - 1
+    written = (form.written(segment, texts[index], index < more) for index, segment in enumerate(segments))
+    return replace(transcript, segments=tuple(written))
 
 
 def _require_speakers(form: TranslationForm, speech: TranscriptionService) -> None:
@@ -528,7 +533,7 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
 
     def delta(segment: Segment, *, before: str, total_s: float | None) -> dict[str, Any]:
         return delta_event(
-            written(segment) if form.smart_format else segment,
+            written(segment, before) if form.smart_format else segment,
             before=before,
             total_s=total_s,
             with_logprobs=form.with_logprobs,
@@ -537,7 +542,8 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
 
     def done(transcript: Transcript) -> dict[str, Any]:
         if form.smart_format:
-            transcript = replace(transcript, segments=tuple(map(written, transcript.segments)))
+            texts = ["", *(segment.text for segment in transcript.segments)]
+            transcript = replace(transcript, segments=tuple(map(written, transcript.segments, texts)))
         return done_event(transcript, _streamable_fields(transcript, form))
 
     stream = TranscriptStream(work, delta, done, on_progress=charge.add, late=partial(too_late, limit_s))
