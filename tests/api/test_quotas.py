@@ -118,6 +118,7 @@ CHARGED: tuple[tuple[str, object, int | None], ...] = (
     ("/v2/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
     ("/v1/similarity", {"source": "abc", "sentences": ["de"]}, 5),
     ("/v1/entities", {"input": "abc"}, 5),
+    ("/v1/answer", {"questions": ["q"], "input": "abc"}, 5),
     ("/v1/classify", {"input": "abc"}, 5),
     ("/classify", {"input": ["abc"]}, 5),
     ("/v1/analyze", {"input": "abc"}, None),
