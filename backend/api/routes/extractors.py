@@ -48,7 +48,7 @@ class OwnExample(WireRequest):
     input: Annotated[str | None, WithJsonSchema({"anyOf": [TEXT, {"type": "null"}]})] = Field(
         None, description="The text, its lines and columns as they are set on paper."
     )
-    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MOST_PAGES))] = Field(
+    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MOST_PAGES, least_words=1))] = Field(
         None, description="Pages with words and boxes, as POST /v1/documents answers them."
     )
     document: str | None = Field(None, description="The id of a stored document.")

@@ -28,16 +28,13 @@ _WORD = {
     },
     "required": ["text", "box"],
 }
-_PAGE = {
-    "type": "object",
-    "properties": {"words": {"type": "array", "minItems": 1, "items": _WORD}},
-    "required": ["words"],
-}
 
 
-def pages_schema(most_pages: int) -> dict[str, Any]:
-    """Pages of a request, or null."""
-    pages = {"type": "array", "minItems": 1, "maxItems": most_pages, "items": _PAGE}
+def pages_schema(most_pages: int, *, least_words: int = 0) -> dict[str, Any]:
+    """Pages of a request, or null. Args: least_words: of a page."""
+    words = {"type": "array", "minItems": least_words, "items": _WORD}
+    page = {"type": "object", "properties": {"words": words}, "required": ["words"]}
+    pages = {"type": "array", "minItems": 1, "maxItems": most_pages, "items": page}
     return {"anyOf": [pages, {"type": "null"}]}
 
 
