@@ -178,6 +178,30 @@ async def test_every_state_can_be_read(page: Tab, tmp_path: Path) -> None:
             await require_legible(page)
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_recent_documents_can_be_read(page: Tab, tmp_path: Path, dark: bool) -> None:
+    """The start with documents to go on with, at each width, one with a long name."""
+    long = written(tmp_path, 2)[0].rename(tmp_path / f"factura-{'muy-larga-' * 12}.txt")
+    await drop(page, *written(tmp_path, 1), long, rows=2)
+    await page.run("location.hash = ''")
+    await page.wait_for("document.querySelectorAll('#recent-list li').length === 2")
+    for width_px in (390, 768, 1024, 1440):
+        await page.show(width_px=width_px, dark=dark)
+        await require_names(page)
+        await require_legible(page)
+
+
+async def test_a_tax_id_is_taken_without_its_label(page: Tab, tmp_path: Path) -> None:
+    """What is chosen with "VAT" or "NIF" before it is kept as the number alone, and shown as a NIF in Spanish."""
+    await opened(page, tmp_path)
+    await page.run("document.querySelector('#field-VendorTaxId').focus()")
+    await Keyboard(page).type("VAT: ES B12345674")
+    await page.press("Tab")
+    stored = "fetch(`v1/documents/${location.hash.slice(10, -2)}`).then((answer) => answer.json())"
+    await page.wait_for(f"{stored}.then(({{ documents }}) => documents[0].fields.VendorTaxId.value === 'B12345674')")
+    assert "B12345674" == await page.run("document.querySelector('#field-VendorTaxId').value")
+
+
 async def opened(page: Tab, tmp_path: Path, **amounts: str) -> None:
     """The validation screen of one invoice, its total chosen."""
     await drop(page, *written(tmp_path, 1, **amounts), rows=1)

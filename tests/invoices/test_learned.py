@@ -312,3 +312,15 @@ def test_a_label_tells_seller_from_buyer() -> None:
     fields = arbitrated(rules, learned, "invoice")
 
     assert {name: field.value for name, field in rules.items()} == {name: field.value for name, field in fields.items()}
+
+
+@pytest.mark.parametrize(
+    ("printed", "value"),
+    [("VATESB12345674", "ESB12345674"), ("NIFB12345674", "B12345674"), ("BTWNL123456789B01", "NL123456789B01")],
+)
+def test_a_tax_id_that_its_label_is_glued_to(printed: str, value: str) -> None:
+    """Papers and OCR leave out the blank: the label is no part of the number."""
+    text = SERIES.replace("\n\nFor", f"\n{printed}\n\nFor", 1)
+    fields = {field.name: field.value for field in extract_fields(document_of_text(text)).fields}
+
+    assert value == fields["VendorTaxId"]

@@ -16,6 +16,9 @@ export function kindOf(name) {
   return DATES.includes(name) ? "date" : "text";
 }
 
+/** Whether a field is the tax id of somebody. */
+export const isTaxId = (name) => name.endsWith("TaxId");
+
 const DECIMAL = /^-?\d+(\.\d+)?$/;
 const ISO = /^(\d{4})-(\d\d)-(\d\d)$/;
 
@@ -33,14 +36,20 @@ export function localDate(value) {
   return year && language() === "es" ? `${day}/${month}/${year}` : value ?? "";
 }
 
-/** A tax id as it is written in the reader's country: a Spanish NIF has no ES before it. */
-export const localTaxId = (value) => (language() === "es" ? (value ?? "").replace(/^ES[ -]?(?=[A-Z0-9]{9}$)/i, "") : value ?? "");
+const TAX_LABEL = /^(?:(?:VAT|NIF|CIF|NIE|DNI|IVA|N\.I\.F\.|C\.I\.F\.)[\s.:/-]*)+(?=(?:.*\d){6})/i;
+
+/** A tax id without the label that was read or chosen with it; a Spanish one is a NIF in Spain, without ES before it. */
+export function localTaxId(value) {
+  const id = (value ?? "").replace(TAX_LABEL, "");
+  return language() === "es" ? id.replace(/^ES[ -]?(?=(?:[ -]?[A-Z0-9]){9}$)/i, "") : id;
+}
 
 /** A field's value as people write it. */
 export function shownValue(name, value) {
   const kind = kindOf(name);
   if (kind === "amount") return localAmount(value);
   if (kind === "number") return localAmount(value, { least: 0 });
+  if (isTaxId(name)) return localTaxId(value);
   return kind === "date" ? localDate(value) : value ?? "";
 }
 

@@ -2,7 +2,7 @@
 
 import { icon, make } from "./dom.js";
 import { fieldName, later, say } from "./language.js";
-import { amountOf, dateOf, kindOf, shownValue } from "./local_values.js";
+import { amountOf, dateOf, isTaxId, kindOf, localTaxId, shownValue } from "./local_values.js";
 
 // As people check: the amounts, the number and its date, who, when it is due, where it is paid, the lines.
 const OF_INVOICE = [
@@ -29,7 +29,8 @@ export function fieldsToCheck({ kind, fields }) {
 export function valueOf(name, text) {
   const kind = kindOf(name);
   if (kind === "date") return dateOf(text);
-  if (kind === "text") return text.replace(/\s+/g, " ").trim() || null;
+  const line = text.replace(/\s+/g, " ").trim();
+  if (kind === "text") return (isTaxId(name) ? localTaxId(line) : line) || null;
   return amountOf(text);
 }
 

@@ -35,6 +35,7 @@ _LEAST = 0.45  # probability with which a word counts although another label is 
 _GAP, _COLUMN = 2.5, 3.0  # heights between two words of a value, and between the edges of its lines
 _NEXT_ROWS, _NEXT_HEIGHTS = 3, 4.5
 _SHORTEST_IBAN, _SHORTEST_TAX_ID = 15, 6  # characters
+_LABEL_IN_ID = re.compile(r"^(?:VAT|NIF|CIF|TVA|BTW)(?=[A-Z]{0,3}\d)")  # "VATESB12345674" without a blank
 _WHOLE_ADDRESS = 4  # words; a shorter one is less sure
 _NUMBER = 0.8  # probability of a number that tells documents apart
 _MOST = 3  # values of a field on a page
@@ -209,7 +210,7 @@ def _text_value(page: PageRows, name: str, words: Sequence[Word]) -> str:
     """A name, address or number; empty where the words print none."""
     text = " ".join(word.text for word in words)
     if name == "IBAN" or name.endswith("TaxId"):
-        value = re.sub(r"[^A-Z0-9]", "", text.rpartition(":")[2].upper())
+        value = _LABEL_IN_ID.sub("", re.sub(r"[^A-Z0-9]", "", text.rpartition(":")[2].upper()))
         return value if len(value) >= _SHORTEST_TAX_ID and any(map(str.isdecimal, value)) else ""
     if name in _IDS:
         printed = id_in(words, is_ocr=page.page.source == "ocr")
