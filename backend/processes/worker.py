@@ -222,10 +222,6 @@ def main(arguments: Sequence[str]) -> int:
     return uvloop.run(run(*map(int, arguments)))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerServices:
     """The services of one HTTP worker: those of ``LOCAL_ROUTES``."""
@@ -313,3 +309,7 @@ def _with_tokenizers(loaded: Sequence[LoadedModel]) -> list[LoadedModel]:
                 "service, or load it with POST /admin/models"
             )
     return [replace(model, tokenizer=tokenizer_of(model.spec)) for model in loaded]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
