@@ -33,9 +33,14 @@ class ItemLines:
     reckoned: int  # how many lines' amounts are made by their other numbers
 
     @property
+    def amounts(self) -> tuple[Decimal, ...]:
+        """The amount of each line."""
+        return tuple(Decimal(c.value) for row in self.field.rows for c in row.fields if c.name == "Amount")
+
+    @property
     def total(self) -> Decimal:
         """The sum of the amounts."""
-        return sum((Decimal(c.value) for row in self.field.rows for c in row.fields if c.name == "Amount"), Decimal(0))
+        return sum(self.amounts, Decimal(0))
 
     def contains(self, page: int, middle: float) -> bool:
         """Whether a height of the levelled page is among the lines."""

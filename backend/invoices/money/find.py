@@ -14,7 +14,7 @@ from backend.files.visual_rows import PageRows, ends_of
 from backend.invoices.equations import Equation, are_equal, of_due, of_items, of_rate, taken_off, totals_hold
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import Vocabulary
-from backend.invoices.money.balance import Balance, settle, with_due
+from backend.invoices.money.balance import Balance, Extra, settle, with_due
 from backend.invoices.money.candidates import Candidate, Candidates, candidates
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.lines import MoneyLines, money_lines
@@ -254,6 +254,7 @@ def find_money(
     rows = _completed(with_bases(rows, lines, base), balance, taxes)
     if not rows and base is not None and tax is not None and tax.page is not None and len(tax.numbers) == 1:
         rows = only_row(lines, base, tax.numbers[0], tax.page)
+    balance = _with_untaxed(balance, rows, items)
     digital = all(page.page.source == "text_layer" for page in pages)
     equations = equations_of(balance, rows, items_sum, complete=digital)
     holds = totals_hold(equations)
@@ -287,6 +288,22 @@ def _completed(rows: tuple[TaxRow, ...], balance: Balance, taxes: Sequence[TaxRo
 
 def _taxes_of(rows: Sequence[TaxRow]) -> Decimal:
     return sum((row.amount.value for row in rows), Decimal(0))
+
+
+def _with_untaxed(balance: Balance, rows: Sequence[TaxRow], items: ItemLines | None) -> Balance:
+    """The balance with the lines that no tax is on, where everything adds up with them alone: a tourist tax, a levy."""
+    base, tax, total = balance.base, balance.tax, balance.total
+    if items is None or balance.adds_up or base is None or tax is None or total is None or balance.withheld is not None:
+        return balance
+    bases = [row.base.value for row in rows if row.base is not None and row.holds and not row.is_surcharge]
+    rest = total.value - base.value - tax.value
+    if not bases or len(bases) < len(rows) or not are_equal(sum(bases, Decimal(0)), base.value):
+        return balance
+    wholes = (total.value, total.value - tax.value)  # lines with their taxes, and without
+    if rest <= 0 or rest not in items.amounts or not any(are_equal(items.total, whole) for whole in wholes):
+        return balance
+    untaxed = Candidate(rest, 1.0, (), None, because("sum_of_lines"))
+    return replace(balance, extras=(*balance.extras, Extra("charge", untaxed.cents, untaxed)), adds_up=True)
 
 
 class _Settled(NamedTuple):
