@@ -23,9 +23,10 @@ _CURRENCIES = {
 _CODE = "|".join(re.escape(code) for code in sorted(_CURRENCIES, key=len, reverse=True))
 # Spaces group thousands only before exactly three digits: "1 284,50". Two numbers side by side are two words.
 _DIGITS = r"(?:\d{1,3}(?:[.,' ]\d{3}){1,40}(?:[.,]\d{1,6})?|\d+(?:[.,]\d{1,6})?|[.,]\d{1,2})"
+# A minus behind a number is glued to it or ends the cell: "base 240,00 - tax 14,40" is two positive amounts.
 _NUMBER = re.compile(
     rf"(?:(?<![\w.,/-])|(?<=[^\W\d_]{{3}})(?=\d\d?\s?%))(?<!\d:)(?P<open>\()?(?P<sign>[-+])?\s?(?P<before>{_CODE})?\s?(?P<inner>[-+])?\s?(?P<digits>{_DIGITS})"
-    rf"\s?(?P<after>{_CODE}|%)?(?P<trailing>-(?!\w))?(?P<close>\))?(?![\w/])(?![.,:]\d)(?!-\d)",
+    rf"\s?(?P<after>{_CODE}|%)?(?P<trailing>(?:(?<=\S)|(?=-\s?\)?$))-(?!\w))?(?P<close>\))?(?![\w/])(?![.,:]\d)(?!-\d)",
     re.IGNORECASE,
 )
 
