@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import product
+from itertools import product, zip_longest
 
 from backend.files.visual_rows import PageRows
 from backend.invoices.money.labels import Kind
@@ -83,7 +83,8 @@ def candidates(
     untaxed = {rate for label in lines.labelled if label.kind in ("base", "charge") for rate in label.rates if not rate}
     several = len({row.rate for row in rows if not row.is_surcharge} | untaxed) > 1
     places = {page.page.number: index for index, page in enumerate(pages)}
-    labelled = map(_without_counts, lines.labelled) if _has_cents(lines) else lines.labelled
+    own = list(_not_carried(lines))
+    labelled = map(_without_counts, own) if _has_cents(lines) else own
     for kind, candidate in [*_of_labels(labelled, several), *_of_tables(lines), *learned]:
         found.setdefault(kind, []).append(_placed(candidate, places))
     for kind, candidate in _sums(rows, found):
@@ -100,6 +101,21 @@ def candidates(
     for due in found.get("due", ()):
         found.setdefault("total", []).append(replace(due, score=_DUE_AS_TOTAL * due.score))
     return Candidates({kind: _best(options) for kind, options in found.items()})
+
+
+def _not_carried(lines: MoneyLines) -> Iterable[Labelled]:
+    """The labels without carried sums: the last of a page, printed again on the next above a greater one."""
+    for label, later in zip_longest(lines.labelled, lines.labelled[1:]):
+        ends_page = later is not None and later.page is not label.page
+        if not (ends_page and len(label.amounts) == 1 and label.strength("base") and _goes_on(lines, label, later)):
+            yield label
+
+
+def _goes_on(lines: MoneyLines, last: Labelled, later: Labelled) -> bool:
+    carried = last.amounts[0].value
+    alone = [n[0].value for page, _, n in (*lines.goods, *lines.plain) if page is later.page and len(n) == 1]
+    below = [number.value for label in lines.labelled if label.page is later.page for number in label.amounts]
+    return carried in alone and max(below, default=carried) > carried
 
 
 def _has_cents(lines: MoneyLines) -> bool:
