@@ -314,7 +314,8 @@ class _Search:
     def unexplained(self, proof: Proof) -> float:
         """How much of what is clearly labelled has no place in it: a wrong total is still the total."""
         proven = _starts(row.amount for row in proof.rows)
-        if any(row.by == "table" and row.holds is False and not proven & _starts([row.amount]) for row in self.known):
+        broken = [row for row in self.known if row.holds is False and not proven & _starts([row.amount])]
+        if any(row.by == "table" or self._is_kept(row, proof.balance) for row in broken):
             return _CONTRADICTS
         balance = proof.balance
         parts = [part for part in (balance.base, balance.tax, balance.total, balance.withheld) if part is not None]
@@ -326,6 +327,13 @@ class _Search:
             for option in self.found.of(kind)
             if option.page is not None and option.score >= least
         )
+
+    def _is_kept(self, row: TaxRow, balance: Balance) -> bool:
+        """Whether a proof takes the base and the tax of the only rate, though they disagree; OCR may misread a rate."""
+        base, tax, is_read = balance.base, balance.tax, row.page.page.source == "text_layer"
+        if not is_read or len(self.known) > 1 or row.base is None or base is None or tax is None:
+            return False
+        return base.numbers == (row.base,) and _starts(tax.numbers) == _starts([row.amount])
 
     def _explained(self, proof: Proof) -> set[int]:
         """Amounts that may be printed beside those of a proof: before a discount or withholding, after a payment."""
