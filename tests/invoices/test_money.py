@@ -7,9 +7,10 @@ from decimal import Decimal
 import pytest
 
 from backend.files.visual_rows import rows_of
+from backend.invoices.items.find import find_items
 from backend.invoices.money.find import Money, find_money
 from backend.tables.numbers import decimal_mark_of, numbers_in
-from tests.invoices.rows import document_of_rows
+from tests.invoices.rows import document_of_rows, rows_of_text
 
 
 def money_of(*texts: str) -> Money:
@@ -991,3 +992,57 @@ IVA      BASE     CUOTA
 """
     )
     assert money.validity.totals is False
+
+
+def with_items(*texts: str) -> Money:
+    """The amounts of pages whose lines are read first."""
+    document = document_of_rows(*texts)
+    pages, mark = rows_of(document), decimal_mark_of(document)
+    return find_money(pages, mark, find_items(pages, mark))
+
+
+_HOTEL = """
+Descrizione            Q.tà    Prezzo    Importo
+Camera doppia             2     88,00     176,00
+Cena                      2     27,50      55,00
+Imposta di soggiorno      4      2,00       8,00
+
+Aliquota         Imponibile         Imposta
+10%                  210,00           21,00
+
+Totale fattura {total} €
+"""
+
+
+@pytest.mark.parametrize(("total", "valid"), [("239,00", True), ("241,00", False)])
+def test_a_line_without_tax_makes_the_total(total: str, valid: bool):
+    money = with_items(_HOTEL.format(total=total))
+    assert money.validity.totals is valid
+    assert values_of(money)["TotalTax"] == "21.00"
+
+
+@pytest.mark.parametrize(("tax", "total", "valid"), [("134,40", "774,40", True), ("143,40", "783,40", False)])
+def test_the_printed_rate_makes_the_tax(tax: str, total: str, valid: bool):
+    """Transposed digits, carried into the total: it adds up, and is wrong."""
+    money = money_of(f"Base imponible      640,00 €\nIVA al 21 %         {tax} €\nTotal               {total} €\n")
+    assert money.validity.totals is valid
+    assert tax_rows_of(money) == [("21", "640.00", tax.replace(",", "."))]
+
+
+def test_a_sum_that_is_carried_over_is_no_total():
+    money = money_of(
+        "Ruta de Camariñas\n"
+        * 20
+        + "Artigo           IVE %    Importe\nLeite            4     1.100,00\nPan              10       43,90\n"
+        "                    Suma e segue     1.143,90\n",
+        "Suma anterior                    1.143,90\nOvos             4       273,33\n"
+        "                    Suma         1.417,23\nIVE %    Base impoñible     Cota\n4,00     479,79         19,19\n"
+        "10,00    937,44         93,74\n              TOTAL FACTURA EUROS    1.530,16\n",
+    )
+    assert money.validity.totals is True
+    assert values_of(money)["InvoiceTotal"] == "1530.16"
+
+
+def test_a_dash_between_amounts_takes_nothing_off():
+    (cell,) = rows_of_text("base 240,00 - imposto 14,40-")[0].cells
+    assert [number.value for number in numbers_in(cell, ",")] == [Decimal("240.00"), Decimal("-14.40")]
