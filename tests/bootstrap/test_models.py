@@ -21,6 +21,7 @@ from backend.errors import ModelPending, ModelUnavailable, Unavailable
 from backend.models import model_files as hub_module
 from backend.retry import Backoff
 from backend.serving import pending_models
+from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.ner import TASK as NER
 from backend.serving.engines.scoring import CLASSIFIER
@@ -167,7 +168,23 @@ async def test_every_model_of_the_profile_comes_later(start, hub, small, taggers
     hub.is_open = True
     await until(lambda: not services.system()["pending_models"])
 
-    assert dict(profile) == {model.task: model.name for model in services.catalog.models()}
+    served = {model.task: model.name for model in services.catalog.models()}
+    assert {task: source for task, source in profile.items() if task != ANSWERS} == served
+
+
+@pytest.mark.slow
+async def test_the_first_question_loads_its_model(start):
+    """It is served unless a setting says none, and costs no memory before."""
+    services = await start(answer_model=None, **QUICK)
+    await services.loader.finish_start()
+    model = services.catalog.of(ANSWERS)
+    before = [resident.is_loaded for resident in model.residents]
+    text = "El contrato dura dos años."
+    result = await services.answers.answer(["¿Cuánto dura?"], text, min_score=0.0)
+
+    assert [False] == before
+    assert "dos años" in text[result.answers[0].start : result.answers[0].end]
+    assert all(resident.is_loaded for resident in model.residents)
 
 
 @pytest.mark.slow
