@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests use and pip cannot bring: the tesseract program with English and Spanish (for
 # engine=pytesseract and the benchmarks; the service brings its own library and data), a Redis server, a browser, promtool, which comes with the Prometheus server, HAProxy for the soak test,
-# and LibreOffice's spreadsheet, which reads what is exported.
+# and LibreOffice, whose Calc reads what is exported and whose Writer and Impress read doc and ppt.
 # Where it may not (no apt, no root), it says what is missing; the tests that need it are then skipped, or fail under CI=true.
 set -euo pipefail
 
@@ -14,7 +14,11 @@ command -v shellcheck >/dev/null 2>&1 || missing+=(shellcheck)
 command -v pdftotext >/dev/null 2>&1 || missing+=(poppler-utils)
 command -v haproxy >/dev/null 2>&1 || missing+=(haproxy)
 command -v chromium >/dev/null 2>&1 || missing+=(chromium)
-command -v soffice >/dev/null 2>&1 || missing+=(libreoffice-calc-nogui)
+for part in sc:calc sw:writer sd:impress; do
+    library=libreoffice*/program/lib${part%:*}lo.so
+    [ "$(uname)" != Linux ] || compgen -G "/usr/lib*/$library" >/dev/null || compgen -G "/opt/$library" >/dev/null ||
+        missing+=("libreoffice-${part#*:}-nogui")
+done
 [ ${#missing[@]} = 0 ] && exit 0
 
 as_root() {
