@@ -8,7 +8,7 @@ import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
 import { dropRead, putSending } from "./ledger_queue.js";
 import "./ledger_strings.js";
-import { drawRows, drawSums, isPaper, markSorted } from "./ledger_table.js";
+import { addRows, drawRows, drawSums, isPaper, markSorted } from "./ledger_table.js";
 import { centsOf } from "./local_values.js";
 import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
 import { unlocked } from "./secret.js";
@@ -20,7 +20,7 @@ import { closeDocument, openDocument } from "./validation.js";
 const INTO = { into: "ledger-notices" };
 const LISTED = 5000; // rows that are loaded; exports have all
 const LOOKED_AT = 20; // rows at once for the next one to check
-const SHOWN = 500; // rows that are drawn until more are asked for
+const SHOWN = 100; // rows that are drawn at once; more as their end comes near
 const MOST_IDS = 50_000; // characters of an address
 const DOCUMENT = /^#document=([\w-]{1,80})(?::(\d{1,4}))?$/;
 
@@ -36,6 +36,7 @@ let isMade = false;
 
 export const keyOf = (row) => `${row.document_id}:${row.index}`;
 
+const endNears = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && drawMore(), { rootMargin: "100% 0px" });
 const waits = {
   onWait: (wait_s, error, retry) => showWait(wait_s, error, retry, INTO),
   onBack: () => {
@@ -102,10 +103,8 @@ function makeLedger() {
     draw();
   });
   find("delete-chosen").addEventListener("click", deleteChosen);
-  find("ledger-more").addEventListener("click", () => {
-    drawn += SHOWN;
-    draw();
-  });
+  find("ledger-more").addEventListener("click", drawMore);
+  endNears.observe(find("ledger-more"));
   for (const button of find("ledger-head").querySelectorAll("button")) {
     button.addEventListener("click", () => {
       sort = { by: button.dataset.sort, falling: sort.by === button.dataset.sort ? !sort.falling : false };
@@ -183,12 +182,22 @@ function byText(by) {
   return (one, other) => compare(one[by], other[by]);
 }
 
+function choose(row, isChosen) {
+  if (isChosen) chosen.add(keyOf(row));
+  else chosen.delete(keyOf(row));
+  drawTold();
+}
+
+function drawMore() {
+  addRows(shown.slice(drawn, drawn + SHOWN), chosen, choose);
+  drawn += SHOWN;
+  find("ledger-more").hidden = shown.length <= drawn;
+  endNears.disconnect(); // observed anew it tells whether the end is still near
+  endNears.observe(find("ledger-more"));
+}
+
 function draw() {
-  drawRows(shown.slice(0, drawn), chosen, (row, isChosen) => {
-    if (isChosen) chosen.add(keyOf(row));
-    else chosen.delete(keyOf(row));
-    drawTold();
-  });
+  drawRows(shown.slice(0, drawn), chosen, choose);
   markSorted(sort);
   find("ledger-more").hidden = shown.length <= drawn;
   find("ledger-scroll").hidden = find("ledger-filters").hidden = !rows.length;

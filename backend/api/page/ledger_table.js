@@ -12,7 +12,13 @@ export const isPaper = (row) => row.kind !== null;
 
 /** Draw rows; `choose(row, isChosen)` is called when one is ticked. */
 export function drawRows(rows, chosen, choose) {
-  find("ledger-rows").replaceChildren(...rows.map((row) => line(row, chosen.has(`${row.document_id}:${row.index}`), choose)));
+  find("ledger-rows").replaceChildren();
+  addRows(rows, chosen, choose);
+}
+
+/** Draw rows below those that are there. */
+export function addRows(rows, chosen, choose) {
+  find("ledger-rows").append(...rows.map((row) => line(row, chosen.has(`${row.document_id}:${row.index}`), choose)));
 }
 
 function line(row, isChosen, choose) {
