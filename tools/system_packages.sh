@@ -15,7 +15,7 @@ command -v pdftotext >/dev/null 2>&1 || missing+=(poppler-utils)
 command -v haproxy >/dev/null 2>&1 || missing+=(haproxy)
 command -v chromium >/dev/null 2>&1 || missing+=(chromium)
 for part in sc:calc sw:writer sd:impress; do
-    library=libreoffice*/program/lib${part%:*}lo.so
+    library="libreoffice*/program/lib${part%:*}lo.so"
     [ "$(uname)" != Linux ] || compgen -G "/usr/lib*/$library" >/dev/null || compgen -G "/opt/$library" >/dev/null ||
         missing+=("libreoffice-${part#*:}-nogui")
 done

@@ -130,7 +130,7 @@ ANCHORED = frozenset(
         "invoices.parties.pieces._POSTCODE_FIRST",
         "reasons._PATTERNS",  # of the sentences that we write
         "search.keywords._VALUE",
-        "tables.headers._PERIOD",
+        "tables.aligned_layout._PERIOD",
         "text.id_formats._IBAN_PART",  # of python-stdnum's own table
         "text.key_phrases._NO_NOUN",
         "text.patterns.bank_accounts._STRUCTURE",  # the same
