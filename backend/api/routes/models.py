@@ -33,7 +33,7 @@ _loader_of: Handle[ModelSwapper] = Handle("loader")
 class LoadModelRequest(BaseModel):
     """`POST /admin/models`."""
 
-    task: Literal["embeddings", "ner", "classifier", "reranker", "summaries"] = Field(
+    task: Literal["embeddings", "ner", "answer", "classifier", "reranker", "summaries"] = Field(
         "embeddings", description="Which of the served models to replace."
     )
     source: str = Field(min_length=1, max_length=1000, description="A folder on the server, a hub id, or bundled.")
@@ -57,7 +57,9 @@ class _Card(TypedDict):
     device: str
     dtype: str
     runtime: str
-    capabilities: Annotated[list[str], Field(description="embed, tag, classify, rerank, summarize or transcribe.")]
+    capabilities: Annotated[
+        list[str], Field(description="embed, tag, answer, classify, rerank, summarize or transcribe.")
+    ]
     model_type: Annotated[str, Field(description="The same in Xinference's words: embedding, rerank, audio, …")]
 
 
@@ -141,6 +143,7 @@ def image_model_card(model: LoadedImageModel) -> ImageModelCard:
 _CAPABILITIES = {  # by task: what it does, and what Xinference calls it
     "embeddings": (["embed", "rerank", "classify"], "embedding"),
     "ner": (["tag"], "flexible"),
+    "answer": (["answer"], "flexible"),
     "classifier": (["classify"], "flexible"),
     "reranker": (["rerank"], "rerank"),
     "summaries": (["summarize"], "flexible"),
