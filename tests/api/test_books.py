@@ -136,6 +136,7 @@ async def test_only_what_is_asked_for(client: httpx.AsyncClient, services: Any) 
     [
         ("ledger", "ids=a/b", "ids: 'a/b' is no id"),
         ("ledger", "sort=pages", "sort"),
+        ("ledger", "kind=invoices", "kind"),
         ("ledger", "kind=&kind=invoice", "kind: is 2 times in the query"),
         ("ledger", "date_from=yesterday", "date_from"),
         ("export", "format=pdf", "format"),

@@ -43,6 +43,7 @@ from backend.api.service_call import call_within_limit
 from backend.documents.service import DocumentService
 from backend.errors import InvalidField
 from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, PATTERNS, TEXT_CHARS, type_of
+from backend.invoices.document_kind import Kind
 from backend.invoices.records import FIELD_NAMES
 from backend.invoices.structure import fields_of_parts
 from backend.reasons import reasons_in
@@ -237,7 +238,7 @@ class DocumentConditions(BaseModel):
     state: Annotated[DocumentState | None, BeforeValidator(none_if_empty), one_of(DOCUMENT_STATES)] = Field(
         None, description="Only documents in this state."
     )
-    kind: Annotated[str | None, BeforeValidator(none_if_empty), one_of(KINDS)] = Field(
+    kind: Annotated[Kind | None, BeforeValidator(none_if_empty), one_of(KINDS)] = Field(
         None, description="Only documents of this kind."
     )
     supplier: Text = Field(None, description="A part of the supplier's name in any case, or its tax id.")
