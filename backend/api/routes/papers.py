@@ -106,7 +106,7 @@ def _wire_page(page: Any, index: int, place: str) -> Page:
         box: Any = word.get("box") if isinstance(word, dict) else None
         if not _is_box(box) or not isinstance(word.get("text"), str) or not word["text"]:
             raise InvalidField(
-                f"{place}.words[{number}]: must be {{text, box}}, a text that is not empty and its left, top, right, bottom",
+                f"{place}.words[{number}]: must be {{text, box}}, a text and its left, top, right, bottom",
                 param=param_of(place),
             )
         line = (word.get("block"), word["line"]) if isinstance(word.get("line"), int) else (None, box[1])
