@@ -33,6 +33,7 @@ let sort = { by: "", falling: true };
 let drawn = SHOWN;
 let control = new AbortController();
 let isMade = false;
+let loads = 0;
 
 export const keyOf = (row) => `${row.document_id}:${row.index}`;
 
@@ -129,7 +130,9 @@ async function guarded(act) {
 
 async function load() {
   const { signal } = control;
+  const mine = ++loads;
   const answer = await persist(() => readLedger({ limit: LISTED }, signal), { ...waits, signal });
+  if (mine !== loads) return; // one that was asked for later is on its way, and this one may come after it
   all = answer.data.filter((row) => !gone.has(row.document_id));
   const known = new Set(all.map(keyOf));
   chosen = new Set([...chosen].filter((key) => known.has(key)));
