@@ -76,6 +76,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("overloaded", None, ""),
     ),
     "the file": (
+        ("invalid_field", "format", "a document is stored with format=json"),  # with store=true
         ("wrong_media_type", None, "file: it "),  # looks like, is a recording, is of the type
         ("unreadable_file", None, ""),
         ("password_required", None, ""),
