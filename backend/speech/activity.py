@@ -6,9 +6,9 @@ import hashlib
 import importlib.util
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,7 @@ def _open(file: Path) -> Any:
 
 
 TASK = "speech_activity"  # the engine's name, and a label of its metrics
+Heard = TypeVar("Heard")
 _BUDGET = activity_cost(60 * SAMPLE_RATE)  # of a batch: a slice of a minute, or several short files
 
 
@@ -115,29 +116,42 @@ class ActivityRules:
     pad_s: float = 0.2  # kept on both sides: quiet beginnings and endings
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechActivityEngine:
-    """Payload: int16 samples (n), 16 kHz; result: tuple of `SpeechSpan`, in order, none overlapping."""
+class SamplesEngine(Generic[Heard]):
+    """Runs one network on int16 samples (n), 16 kHz: each payload by itself, on the CPU."""
 
-    network: SpeechDetector
-    rules: ActivityRules = ActivityRules()
-    budget: int = _BUDGET
-    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
-    name: str = TASK
-    padding_cost: float = 0.0  # each payload runs by itself
-    launch_cost: int = 0
+    __slots__ = ()
+    budget = _BUDGET
+    batch_limits: BatchLimits = UnlimitedBatches()
+    padding_cost = 0.0
+    launch_cost = 0
 
-    def on(self, device_index: int) -> SpeechActivityEngine:  # noqa: ARG002 - always on the CPU
+    def hear(self, samples: NDArray[np.int16]) -> Heard:
+        """The result of one payload."""
+        raise NotImplementedError
+
+    def on(self, device_index: int) -> Self:  # noqa: ARG002 - always on the CPU
         return self
 
     def prepare(self, payloads: Sequence[NDArray[np.int16]]) -> Sequence[NDArray[np.int16]]:
         return payloads
 
-    def forward(self, prepared: Sequence[NDArray[np.int16]]) -> list[tuple[SpeechSpan, ...]]:
-        return [speech_spans(self.network.probabilities(samples), len(samples), self.rules) for samples in prepared]
+    def forward(self, prepared: Sequence[NDArray[np.int16]]) -> list[Heard]:
+        return [self.hear(samples) for samples in prepared]
 
-    def finish(self, output: list[tuple[SpeechSpan, ...]]) -> Sequence[tuple[SpeechSpan, ...]]:
+    def finish(self, output: list[Heard]) -> Sequence[Heard]:
         return output
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechActivityEngine(SamplesEngine["tuple[SpeechSpan, ...]"]):
+    """Payload: int16 samples (n), 16 kHz; result: tuple of `SpeechSpan`, in order, none overlapping."""
+
+    network: SpeechDetector
+    rules: ActivityRules = ActivityRules()
+    name = TASK
+
+    def hear(self, samples: NDArray[np.int16]) -> tuple[SpeechSpan, ...]:
+        return speech_spans(self.network.probabilities(samples), len(samples), self.rules)
 
 
 def speech_spans(probabilities: NDArray[np.float32], samples: int, rules: ActivityRules) -> tuple[SpeechSpan, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
 from backend.files.speech_records import SAMPLE_RATE
-from backend.lanes.engine import BatchLimits, UnlimitedBatches
+from backend.speech.activity import SamplesEngine
 from backend.speech.records import activity_cost
 
 TASK = "speaker_voices"  # the engine's name, and a label of its metrics
 _LONGEST_S, _LEAST_S = 10.0, 0.25  # of a segment that is listened to, from its middle; in less no voice is told
 _FEATURES, _WINDOW, _HOP, _FFT = 80, 400, 160, 512
 _LOWEST_HZ = 20.0
-_BUDGET = activity_cost(60 * SAMPLE_RATE)
 _COST = 30  # times what looking for speech in the same audio costs
 # Cosine from which a segment is a speaker's, and two speakers are one: what recipes of WeSpeaker and 3D-Speaker take.
 _SAME = 0.5
@@ -111,27 +110,14 @@ def _mel_banks() -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceEngine:
+class VoiceEngine(SamplesEngine[Voice]):
     """Payload: int16 samples (n) of a segment, 16 kHz; result: its `Voice`."""
 
     network: SpeakerNetwork
-    budget: int = _BUDGET
-    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
-    name: str = TASK
-    padding_cost: float = 0.0  # each payload runs by itself
-    launch_cost: int = 0
+    name = TASK
 
-    def on(self, device_index: int) -> VoiceEngine:  # noqa: ARG002 - always on the CPU
-        return self
-
-    def prepare(self, payloads: Sequence[NDArray[np.int16]]) -> Sequence[NDArray[np.int16]]:
-        return payloads
-
-    def forward(self, prepared: Sequence[NDArray[np.int16]]) -> list[Voice]:
-        return [self.network.voice(samples) for samples in prepared]
-
-    def finish(self, output: list[Voice]) -> Sequence[Voice]:
-        return output
+    def hear(self, samples: NDArray[np.int16]) -> Voice:
+        return self.network.voice(samples)
 
 
 def listened(samples: NDArray[np.int16], start_s: float, end_s: float) -> NDArray[np.int16] | None:

@@ -66,7 +66,7 @@ def test_its_cost_has_the_unit_of_the_pieces() -> None:
     decoded = 2 * SpeechPiece(minute[: len(minute) // 2], DecodingOptions()).cost
 
     assert 20 <= decoded / activity_cost(len(minute)) <= 50
-    assert activity_cost(len(minute)) == SpeechActivityEngine.__dataclass_fields__["budget"].default
+    assert activity_cost(len(minute)) == SpeechActivityEngine.budget
     assert 1 == activity_cost(0)
 
 
