@@ -26,10 +26,10 @@ from backend.api.routes.answer import MIN_SCORE
 from backend.bootstrap.services import build
 from backend.config import load_settings
 from backend.text.answers import AnswerService
+from benchmarks.fields_scores import calibration
 
 _ARTICLES = re.compile(r"\b(a|an|the|el|la|los|las|un|una|unos|unas)\b")
 _EVERY, _FIRST = 4, 3
-_BINS = 10
 OVER = ("own", "next", "article")
 
 
@@ -51,13 +51,6 @@ def f1(words: str, right: str) -> float:
     found, wanted = _words(words), _words(right)
     common = sum((Counter(found) & Counter(wanted)).values())
     return 2 * common / (len(found) + len(wanted)) if common else 0.0
-
-
-def calibration_error(scores: Sequence[float], rights: Sequence[float]) -> float:
-    """Mean distance of score and share of right answers in ten bins of scores."""
-    bins = np.minimum((np.array(scores) * _BINS).astype(int), _BINS - 1)
-    distance = [abs(np.mean(np.array(scores)[bins == one] - np.array(rights)[bins == one])) for one in set(bins)]
-    return float(np.average(distance, weights=[np.sum(bins == one) for one in set(bins)]))
 
 
 async def ask_all(
@@ -104,7 +97,7 @@ def figures(asked: dict[str, list[Asked]], least: float) -> dict[str, float]:
         "exact": round(float(np.mean([one.f1 == 1 for one in own])), 3),
         "f1_with_abstention": round(float(np.mean([one.f1 * (one.score >= least) for one in own])), 3),
         "abstains_right": round(float(np.mean([one.score < least for one in other])), 3),
-        "calibration_error": round(calibration_error([one.score for one in both], [one.f1 for one in both]), 3),
+        "calibration_error": round(calibration([(one.score, one.f1) for one in both])["error"], 3),
         "f1_whole_article": round(float(np.mean([one.f1 for one in asked["article"]])), 3),
     }
 

@@ -139,16 +139,16 @@ def sureness(truth: Truth, answer: Answer) -> list[tuple[float, bool]]:
     return [(answer.scores[name], not _field_count(truth, name, answer.fields[name]).wrong) for name in told]
 
 
-def calibration(values: Sequence[tuple[float, bool]]) -> dict[str, float]:
+def calibration(values: Sequence[tuple[float, float]]) -> dict[str, float]:
     """How far scores are from shares of right values, and from which score on so many are right as may be booked.
 
     The expected calibration error is over tenths. Without such a score ``booked`` is 0, of all values.
     """
-    tenths: dict[int, list[tuple[float, bool]]] = {}
+    tenths: dict[int, list[tuple[float, float]]] = {}
     for score, is_right in values:
         tenths.setdefault(min(int(score * 10), 9), []).append((score, is_right))
     error = sum(abs(sum(score - is_right for score, is_right in tenth)) for tenth in tenths.values()) / len(values)
-    right, least, booked = 0, 1.0, 0
+    right, least, booked = 0.0, 1.0, 0
     ranked = sorted(values, reverse=True)
     for count, (score, is_right) in enumerate(ranked, 1):
         right += is_right

@@ -28,12 +28,13 @@ import numpy as np
 import torch
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 from transformers import AutoModelForTokenClassification
 
 from backend.device.facts.host import cpu
 from backend.models.model_files import BUNDLED_FULL, resolve
-from backend.serving.engines.answers import LABELS
+from backend.models.numpy_layers import sigmoid
+from backend.serving.engines.answers import LABELS, MOST_TOKENS, best_span
 from backend.training.lora import add_lora, save_adapter
 
 RANK, FIRST_LAYER = 16, 4
@@ -41,7 +42,7 @@ RATE, WARM_STEPS, LEAST_RATE = 1e-3, 60, 0.03
 BATCH_TOKENS = 2600
 SIZES = (64, 80, 96, 96, 112, 128, 190)  # tokens of a part
 ELSEWHERE, WITHOUT = 1 / 6, 1 / 12  # shares of questions that are made unanswerable
-_MOST_QUESTION_TOKENS, _MOST_ANSWER_TOKENS, _LEAST_TOKENS = 64, 40, 30
+_MOST_QUESTION_TOKENS, _LEAST_TOKENS = 64, 30
 _SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+|\n+")
 _SORTED_PAIRS = 800  # by length among each other, so that a batch pads little
 _IGNORED = -1e4
@@ -100,7 +101,7 @@ def _questions(paragraph: dict[str, Any], number: int, tokens: Encoding, tokeniz
         inside = [
             index for index, (left, right) in enumerate(tokens.offsets) if right > start and left < start + len(text)
         ]
-        if paragraph["context"].startswith(text, start) and 0 < len(inside) <= _MOST_ANSWER_TOKENS:
+        if paragraph["context"].startswith(text, start) and 0 < len(inside) <= MOST_TOKENS:
             yield Question(number, ids, inside[0], inside[-1])
 
 
@@ -213,19 +214,14 @@ def calibration(model: Any, paragraphs: Sequence[Paragraph], questions: Sequence
             (own.ids[begin : begin + size], question.first - begin, question.last - begin),
             (after.ids[:size], -1, -1),
         ):
-            margin, targets = margins(model, [(question.ids, part, first, last)])
+            (margin,), _ = margins(model, [(question.ids, part, first, last)])
             offset = len(question.ids) + 3
-            spans = margin[0, offset:, 0, None] + margin[0, None, offset:, 1]
-            spans = spans.masked_fill(
-                ~torch.ones_like(spans, dtype=torch.bool).triu().tril(_MOST_ANSWER_TOKENS), _IGNORED * 2
-            )
-            start, end = divmod(int(spans.argmax()), spans.shape[1])
-            is_right = first >= 0 and [start + offset, end + offset] == targets[0].tolist()
-            found.append((float(spans.max() - margin[0, 0].sum()), is_right))
+            span = best_span(pad(margin, (1, 0)).softmax(-1).numpy(), offset, offset + len(part))
+            found.append((span.margin, (span.first, span.last) == (first, min(last, len(part) - 1))))
     x, y = np.array([margin for margin, _ in found]), np.array([is_right for _, is_right in found], dtype=float)
     slope, offset_ = 1.0, 0.0
     for _ in range(20_000):
-        error = 1 / (1 + np.exp(-(slope * x + offset_))) - y
+        error = sigmoid(slope * x + offset_) - y
         slope, offset_ = slope - 0.02 * float(np.mean(error * x)), offset_ - 0.1 * float(np.mean(error))
     return round(slope, 3), round(offset_, 3)
 
