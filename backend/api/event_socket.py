@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from backend.api.sse import MEDIA_TYPE
+
 if TYPE_CHECKING:
     from websockets.http11 import Response
     from websockets.server import ServerProtocol
 
-EVENTS = b"text/event-stream; charset=utf-8"  # as `sse.EventStream` sends them
+EVENTS = f"{MEDIA_TYPE}; charset=utf-8".encode()  # as `sse.EventStream` sends them
 _MOST_BYTES = 1024  # of a message from the client, which has nothing to say but "again"
 _MOST_UNREAD_BYTES = 64 * 1024  # that wait for a client which goes on sending: answers to its pings, and events
 _log = logging.getLogger(__name__)

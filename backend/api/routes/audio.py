@@ -433,11 +433,13 @@ async def _transcribe(request: Request, schema: type[TranslationForm]) -> Respon
 
 
 def _written(transcript: Transcript, form: TranslationForm) -> Transcript:
-    segments = transcript.segments
-    texts = ["", *(segment.text for segment in segments)]
-    more = len(segments) - 1
-    written = (form.written(segment, texts[index], index < more) for index, segment in enumerate(segments))
-    return replace(transcript, segments=tuple(written))
+    more = [True] * (len(transcript.segments) - 1) + [False]
+    return replace(transcript, segments=tuple(map(form.written, transcript.segments, _before(transcript), more)))
+
+
+def _before(transcript: Transcript) -> list[str]:
+    """The text before each segment."""
+    return ["", *(segment.text for segment in transcript.segments[:-1])]
 
 
 def _require_speakers(form: TranslationForm, speech: TranscriptionService) -> None:
@@ -542,8 +544,7 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
 
     def done(transcript: Transcript) -> dict[str, Any]:
         if form.smart_format:
-            texts = ["", *(segment.text for segment in transcript.segments)]
-            transcript = replace(transcript, segments=tuple(map(written, transcript.segments, texts)))
+            transcript = replace(transcript, segments=tuple(map(written, transcript.segments, _before(transcript))))
         return done_event(transcript, _streamable_fields(transcript, form))
 
     stream = TranscriptStream(work, delta, done, on_progress=charge.add, late=partial(too_late, limit_s))
