@@ -9,9 +9,11 @@ import zipfile
 from typing import Any
 
 import httpx
+import numpy as np
 import orjson
 import pytest
 
+from backend.documents.records import Chunk
 from backend.errors import UnreadableFile
 from backend.files.pages import Box, Document, RawWord, make_page
 from tests.api import document_fakes
@@ -126,9 +128,30 @@ async def test_chunks(client: httpx.AsyncClient, services: FakeServices) -> None
     assert ("factura.pdf", 0, "IBAN ES91 ", "IBAN ES91 ", [1], 4) == (
         *(chunk[name] for name in ("filename", "chunk_index", "text", "raw_text", "page_numbers", "num_tokens")),
     )
+    assert (["#/texts/0"], "factura.pdf") == (chunk["doc_items"], chunk["metadata"]["origin"]["filename"])
     assert None is of_json.json()["chunks"][0]["raw_text"]
     assert "Total" in of_json.json()["documents"][0]["content"]["md_content"]
     problem(await client.post("/v1/chunk/other/file", files=FILES), 404, "not_found", "hybrid")
+
+
+async def test_a_chunk_below_its_heading(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heading of a chunk before is said again, and counted."""
+    title = [[RawWord("Título", Box(50, 20, 250, 50), 0.9)]]
+    body = [[RawWord("IBAN:ES91", Box(50 + 100 * place, 80, 140 + 100 * place, 92), 0.9) for place in range(4)]]
+    page = make_page(
+        [title, body], number=1, width=595.0, height=842.0, source="ocr", why="", engine="", confidence=0.9
+    )
+    read = Document("pdf", (page,), 1, "ab" * 32, {})
+    monkeypatch.setattr(document_fakes, "document", lambda: read)
+    vector = np.zeros(2, np.float32)
+    monkeypatch.setattr(document_fakes, "Chunk", lambda *_: Chunk(8, 18, (1,), 4, vector))
+
+    answer = await client.post("/v1/chunk/hybrid/file", files=FILES, data={"chunking_include_raw_text": "true"})
+
+    [chunk] = answer.json()["chunks"]
+    assert (["Título"], "Título\nIBAN:ES91 ", "IBAN:ES91 ", 4 + 2, ["#/texts/1"]) == tuple(
+        chunk[name] for name in ("headings", "text", "raw_text", "num_tokens", "doc_items")
+    )
 
 
 async def polled(api: JobsApi, task: str, wait: str = "10") -> dict[str, Any]:

@@ -34,19 +34,21 @@ from backend.api.sse import EventStream, ServerEvent
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_uploads
 from backend.callers.event_watch import EventWatch
 from backend.documents.chunks import CHUNK_TOKENS
-from backend.documents.formats.docling_document import docling_document
+from backend.documents.formats.docling_document import chunk_contexts, docling_document, docling_origin
 from backend.documents.formats.html import stream_html
 from backend.documents.formats.markdown import pages_markdown
 from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOptions
 from backend.errors import FinanciaError, InvalidField, NotFound
-from backend.files.file_types import media_type_of
 from backend.files.page_ranges import check_page_ranges
 from backend.files.pages import PAGE_GAP
 from backend.files.text_files import RequestedSource
 from backend.jobs.records import ENDED, Failure, Job, JobEvent
 from backend.jobs.service import JobRequest, JobService
+from backend.models.tokenizer import TextTokenizer
+from backend.serving.catalog import Catalog
 
 _jobs_of: Handle[JobService] = Handle("jobs")
+_catalog_of: Handle[Catalog] = Handle("catalog")
 
 FORMATS = ("md", "json", "html", "text")
 _NOT_SERVED = "is not served: it has tokens for places that only docling's own models are trained on"
@@ -260,8 +262,7 @@ async def _json(request: Request, schema: type[ConvertSourceRequest | ChunkSourc
 
 def _received(uploads: Sequence[Upload], options: ConvertOptions, asked: Asked) -> _Received:
     features = ("chunks",) if asked.chunks else ()
-    tables = ("tables",) if not asked.chunks or asked.with_document else ()
-    return _Received(uploads, options.options(*features, *tables), asked)
+    return _Received(uploads, options.options("tables", *features), asked)
 
 
 async def convert_files(request: Request) -> Response:
@@ -278,7 +279,11 @@ async def convert_sources(request: Request) -> Response:
 
 
 async def chunk_files(request: Request) -> Response:
-    """Files as chunks that fit the embedding model, the same by either chunker; `doc_items` is empty."""
+    """Files as chunks that fit the embedding model, the same by either chunker.
+
+    `text` has the headings over it that stand in a chunk before, `raw_text` has not. `doc_items` refer to the
+    DoclingDocument of `include_converted_doc`.
+    """
     _check_chunker(request)
     return await _answered(request, _form(request, chunks=True))
 
@@ -330,7 +335,7 @@ async def _answered(request: Request, receiving: _Receiving) -> Response:
                 if len(uploads) == 1:
                     raise
                 results.append(_Result(upload.name, None, Failure.of(error)))
-    return await _response(results, asked, time.monotonic() - started_s)
+    return await _response(request, results, asked, time.monotonic() - started_s)
 
 
 async def _submitted(request: Request, receiving: _Receiving) -> Response:
@@ -413,7 +418,7 @@ async def result(request: Request) -> Response:
         failure = {**_failure(jobs[0]), "phase": "execution", "details": {}}
         return json_response({"kind": "TaskFailureResult", "failure": failure})
     seconds = max(job.ended_s or 0.0 for job in jobs) - min(job.started_s or job.created_s for job in jobs)
-    return await _response(results, _asked_of(jobs[0]), max(0.0, seconds))
+    return await _response(request, results, _asked_of(jobs[0]), max(0.0, seconds))
 
 
 async def _task_of(request: Request) -> list[Job]:
@@ -495,9 +500,10 @@ class _Result(NamedTuple):
     failure: Failure | None = None
 
 
-async def _response(results: Sequence[_Result], asked: Asked, seconds: float) -> Response:
+async def _response(request: Request, results: Sequence[_Result], asked: Asked, seconds: float) -> Response:
     if asked.chunks:
-        return JsonBytes(await asyncio.to_thread(_chunked, results, asked, seconds))
+        tokenizer = _catalog_of(request).embedding(None).tokenizer
+        return JsonBytes(await asyncio.to_thread(_chunked, results, asked, seconds, tokenizer))
     if asked.target == "zip" or len(results) > 1:
         content = await asyncio.to_thread(_zipped, results, asked)
         return Response(
@@ -550,8 +556,7 @@ def _contents(name: str, answer: DocumentAnswer, asked: Asked) -> dict[str, Any]
         page_break = f"\n\n{asked.page_break}\n\n" if asked.page_break else "\n\n"
         contents["md_content"] = _HEADING.sub(r"#\g<0>", page_break.join(pages_markdown(document)))
     if "json" in asked.formats:
-        media_type = media_type_of(document.kind, name)
-        contents["json_content"] = docling_document(document, answer.understood.tables, name, media_type)
+        contents["json_content"] = docling_document(document, answer.understood.tables, name)
     if "html" in asked.formats:
         html = b"".join(stream_html(document)).decode()
         contents["html_content"] = _HTML_HEAD.sub("<!DOCTYPE html>\n<html>", html, count=1)
@@ -560,8 +565,8 @@ def _contents(name: str, answer: DocumentAnswer, asked: Asked) -> dict[str, Any]
     return contents
 
 
-def _chunked(results: Sequence[_Result], asked: Asked, seconds: float) -> bytes:
-    chunks = [chunk for result in results for chunk in _chunks(result, asked)]
+def _chunked(results: Sequence[_Result], asked: Asked, seconds: float, tokenizer: TextTokenizer) -> bytes:
+    chunks = [chunk for result in results for chunk in _chunks(result, asked, tokenizer)]
     documents = []
     for result in results:
         outcome = _outcome(result, asked if asked.with_document else asked._replace(formats=()))
@@ -569,22 +574,26 @@ def _chunked(results: Sequence[_Result], asked: Asked, seconds: float) -> bytes:
     return orjson.dumps({"chunks": chunks, "documents": documents, "processing_time": round(seconds, 4)})
 
 
-def _chunks(result: _Result, asked: Asked) -> Iterable[dict[str, Any]]:
+def _chunks(result: _Result, asked: Asked, tokenizer: TextTokenizer) -> Iterable[dict[str, Any]]:
     if result.answer is None:
         return
-    for index, chunk in enumerate(result.answer.understood.chunks):
+    document, understood = result.answer.document, result.answer.understood
+    contexts = chunk_contexts(document, understood.tables, [(chunk.start, chunk.end) for chunk in understood.chunks])
+    origin = docling_origin(document, result.name)
+    for index, (chunk, context) in enumerate(zip(understood.chunks, contexts, strict=True)):
         text = result.answer.text[chunk.start : chunk.end]
+        before = "".join(f"{heading.text}\n" for heading in context.headings if heading.start < chunk.start)
         yield {
             "filename": result.name,
             "chunk_index": index,
-            "text": text,
+            "text": before + text,
             "raw_text": text if asked.raw_text else None,
-            "num_tokens": chunk.tokens,
-            "headings": None,
+            "num_tokens": chunk.tokens + (len(tokenizer.read_all(before).ids) if before else 0),
+            "headings": [heading.text for heading in context.headings] or None,
             "captions": None,
-            "doc_items": [],
-            "page_numbers": list(chunk.pages),
-            "metadata": {"start": chunk.start, "end": chunk.end},
+            "doc_items": context.items,
+            "page_numbers": chunk.pages,
+            "metadata": {"origin": origin, "start": chunk.start, "end": chunk.end},
         }
 
 
@@ -641,8 +650,9 @@ _CHUNKED = {
             "chunk_index": 0,
             "text": "Factura …",
             "num_tokens": 17,
+            "headings": ["Factura"],
             "page_numbers": [1],
-            "doc_items": [],
+            "doc_items": ["#/texts/1"],
         }
     ],
     "documents": [],

@@ -6,12 +6,14 @@ their origin at the lower left, as docling's own of PDFs have, in points of a PD
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.documents.formats.markdown import body_size, heading_level, list_starts, split_mark, text_of
 from backend.documents.formats.page_flow import page_flow
+from backend.files.file_types import media_type_of
 from backend.files.pages import Box, Document, Page, Word, bounding_box
 from backend.tables.records import Table, TableCell
 
@@ -21,21 +23,67 @@ Node = dict[str, Any]
 Lines = Sequence[Sequence[Word]]
 
 
-def docling_document(document: Document, tables: Sequence[Table], name: str, media_type: str) -> Node:
+def docling_document(document: Document, tables: Sequence[Table], name: str) -> Node:
     """The document as plain values."""
-    return _Writer(document, tables).written(name, media_type)
+    return _Writer(document, tables).written(name)
+
+
+def docling_origin(document: Document, name: str) -> Node:
+    """The file that the document was made from."""
+    return {
+        "mimetype": media_type_of(document.kind, name),
+        "binary_hash": int(document.sha256[:_HASH_DIGITS], 16),
+        "filename": name,
+    }
+
+
+class Heading(NamedTuple):
+    """A heading over a part of the text."""
+
+    start: int  # of the document's text
+    text: str
+
+
+class ChunkContext(NamedTuple):
+    """Where a part of the document's text stands in its DoclingDocument."""
+
+    headings: tuple[Heading, ...]  # over its first paragraph, the outermost first
+    items: tuple[str, ...]  # references of its texts and tables, of a part of headings alone those
+
+
+def chunk_contexts(document: Document, tables: Sequence[Table], spans: Sequence[tuple[int, int]]) -> list[ChunkContext]:
+    """The context of each span of the document's text; spans are in order and do not overlap."""
+    writer = _Writer(document, tables)
+    writer.add_pages()
+    firsts, pasts = [start for start, _ in spans], [end for _, end in spans]
+    above: dict[int, Heading] = {}  # by level, the outermost first
+    headings: list[tuple[Heading, ...]] = [() for _ in spans]
+    titles: list[list[str]] = [[] for _ in spans]
+    bodies: list[list[str]] = [[] for _ in spans]
+    for start, end, node in sorted(writer.places, key=lambda place: place[0]):
+        if level := node.get("level"):
+            above = {outer: heading for outer, heading in above.items() if outer < level}
+            above[level] = Heading(start, node["text"])
+        for index in range(bisect_right(pasts, start), bisect_left(firsts, end)):
+            if not bodies[index]:
+                headings[index] = tuple(above.values())
+            (titles if level else bodies)[index].append(node["self_ref"])
+    items = (tuple(body or title) for body, title in zip(bodies, titles, strict=True))
+    return [ChunkContext(*context) for context in zip(headings, items, strict=True)]
 
 
 class _Writer:
     def __init__(self, document: Document, tables: Sequence[Table]) -> None:
         self._document, self._tables = document, tables
         self._pages = {page.number: page for page in document.pages}
+        self.places: list[tuple[int, int, Node]] = []  # texts and tables with their span in the document's text
         self._body: list[Node] = []  # references of what stands in the body, in reading order
         self._nodes: dict[str, list[Node]] = {"groups": [], "texts": [], "tables": []}
 
-    def written(self, name: str, media_type: str) -> Node:
+    def add_pages(self) -> None:
         size = body_size(self._document)
-        for page in self._document.pages:
+        for page, first in zip(self._document.pages, self._document.page_starts, strict=True):
+            self._page_start = first
             for part in page_flow(page, self._tables):
                 if isinstance(part, Table):
                     self._add_table(part)
@@ -43,16 +91,14 @@ class _Writer:
                     self._add_text(page, part, "section_header", level=level)
                 else:
                     self._add_block(page, part)
-        origin = {
-            "mimetype": media_type,
-            "binary_hash": int(self._document.sha256[:_HASH_DIGITS], 16),
-            "filename": name,
-        }
+
+    def written(self, name: str) -> Node:
+        self.add_pages()
         return {
             "schema_name": "DoclingDocument",
             "version": _VERSION,
             "name": name.rpartition(".")[0] or name,
-            "origin": origin,
+            "origin": docling_origin(self._document, name),
             "furniture": {**_root("#/furniture", "furniture"), "children": []},
             "body": {**_root("#/body", "body"), "children": self._body},
             **self._nodes,
@@ -85,7 +131,8 @@ class _Writer:
         text = split_mark(written)[1] if label == "list_item" else written
         box = bounding_box(word.box for line in block for word in line)
         prov = [{"page_no": page.number, "bbox": _bbox(page, box), "charspan": [0, len(text)]}]
-        self._node("texts", label, parent, prov=prov, orig=written, text=text, **more)
+        node = self._node("texts", label, parent, prov=prov, orig=written, text=text, **more)
+        self.places.append((self._page_start + block[0][0].start, self._page_start + block[-1][-1].end, node))
 
     def _add_table(self, table: Table) -> None:
         cells = [self._cell(cell) for cell in table.cells]
@@ -96,7 +143,10 @@ class _Writer:
             if number in self._pages
         ]
         data = {"table_cells": cells, "num_rows": table.rows, "num_cols": table.columns}
-        self._node("tables", "table", prov=prov, captions=[], references=[], footnotes=[], data=data)
+        node = self._node("tables", "table", prov=prov, captions=[], references=[], footnotes=[], data=data)
+        spans = [(cell.start, cell.end) for cell in table.cells if cell.start is not None and cell.end is not None]
+        if spans:
+            self.places.append((min(start for start, _ in spans), max(end for _, end in spans), node))
 
     def _cell(self, cell: TableCell) -> Node:
         page = self._pages.get(cell.page)

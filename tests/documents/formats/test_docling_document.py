@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 
-from backend.documents.formats.docling_document import docling_document
+from backend.documents.formats.docling_document import Heading, chunk_contexts, docling_document
 from backend.files.pages import Box, Document, RawWord, make_page
 from backend.tables.records import Table, TableCell
 
@@ -37,9 +37,7 @@ def written() -> dict[str, Any]:
     )
     table = Table((1,), (Box(45, 195, 300, 215),), 1, 3, cells, "ruled", 0.9)
     document = Document("pdf", (page, blank), 2, "ff" * 32)
-    answer: dict[str, Any] = json.loads(
-        json.dumps(docling_document(document, [table], "informe.pdf", "application/pdf"))
-    )
+    answer: dict[str, Any] = json.loads(json.dumps(docling_document(document, [table], "informe.pdf")))
     return answer
 
 
@@ -72,3 +70,44 @@ def test_places() -> None:
     assert all(above > below for above, below in pairwise(tops))
     assert {"1", "2"} == set(document["pages"])
     assert ("informe", 2**64 - 1) == (document["name"], document["origin"]["binary_hash"])
+
+
+def test_contexts() -> None:
+    """Headings of every level over a part's first paragraph, wherever they stand, and what is in the part."""
+    blocks = [
+        [line("Contrato marco", 20, height=24)],
+        [line("Las partes acuerdan.", 60), line("Lo siguiente vale.", 75)],
+        [line("Objeto del suministro", 100, height=16)],
+        [line("Se entrega acero.", 130)],
+    ]
+    pages = [
+        make_page(blocks, number=1, width=595, height=842, source="ocr", why="", engine=""),
+        make_page(
+            [[line("Sigue el acero.", 20)], [line("Otro título", 40, height=24)]],
+            number=2, width=595, height=842, source="ocr", why="", engine="",
+        ),
+    ]  # fmt: skip
+    document = Document("pdf", tuple(pages), 2, "ff" * 32)
+    words = ("Contrato", "Lo siguiente", "Sigue", "Otro")
+    starts = [document.text.index(word) for word in words]
+    spans = list(pairwise([*starts, len(document.text)]))
+    title, part = Heading(0, "Contrato marco"), Heading(document.text.index("Objeto"), "Objeto del suministro")
+
+    contexts = chunk_contexts(document, [], spans)
+
+    assert [(title,), (title,), (title, part), (Heading(starts[3], "Otro título"),)] == [
+        context.headings for context in contexts
+    ]
+    expected = [("#/texts/1",), ("#/texts/1", "#/texts/3"), ("#/texts/4",), ("#/texts/5",)]
+    assert expected == [context.items for context in contexts]
+
+
+def test_a_table_has_a_place() -> None:
+    """Where its cells are words of the text."""
+    cell = TableCell(0, 0, "Total", page=1, boxes=(Box(50, 20, 100, 30),), start=0, end=5)
+    table = Table((1,), (Box(45, 15, 300, 35),), 1, 1, (cell,), "ruled", 0.9)
+    page = make_page([[line("Total 10,50", 20)]], number=1, width=595, height=842, source="ocr", why="", engine="")
+
+    [context] = chunk_contexts(Document("pdf", (page,), 1, "ff" * 32), [table], [(0, 11)])
+
+    assert "#/tables/0" in context.items
