@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,14 @@ from backend.errors import InvalidField, SetupError
 from backend.lanes.engine import Engine
 from backend.models.resting_process import Work
 from backend.ocr.engine_choice import OcrEngineName
+from backend.ocr.languages import TESSERACT_CODES, iso_codes
 from backend.ocr.rapidocr_autotune import RuntimeSelector, TunedModels
 from backend.ocr.rapidocr_detector import DetectionEngine
 from backend.ocr.rapidocr_models import LANGUAGES, RapidOcrModels, is_latin_print, rapidocr_version
 from backend.ocr.rapidocr_recognizer import RecognitionEngine
 from backend.ocr.tessdata import Tessdata, find_tessdata
 from backend.ocr.tesseract import PreparationEngine, TesseractEngine, start_tesseract, start_tesseract_program
+from backend.speech.languages import language_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,27 @@ class OcrEngines:
 
 def unsupported(languages: Sequence[str], engine: TesseractInfo | RapidOcrEngines) -> tuple[str, ...]:
     return tuple(language for language in languages if language not in engine.languages)
+
+
+def print_languages(words: Iterable[str], param: str = "language") -> tuple[str, ...]:
+    """ISO 639-1 of languages of print as clients write them: es, es-ES, spa, spanish, chi_sim.
+
+    Raises: InvalidField, about ``param``, for a word that is no language; whether an engine is here that reads it, the
+        first page without a text of its own will show.
+    """
+    codes: dict[str, None] = {}
+    for word in words:
+        spelling = word.strip().lower()
+        known = spelling if spelling in TESSERACT_CODES else next(iter(iso_codes([spelling])), None)
+        code = known or language_code(spelling)
+        if code is None:
+            raise InvalidField(
+                f"{param}: '{word[:40]}' is no language that an engine reads; send a code such as es, or leave it out "
+                "for OCR_LANGUAGES",
+                param=param,
+            )
+        codes[code] = None
+    return tuple(codes)
 
 
 def cannot_read(languages: Sequence[str], engine: str, known: Sequence[str]) -> InvalidField:

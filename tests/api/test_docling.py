@@ -81,6 +81,7 @@ async def test_headings(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPat
         ({"target_type": "presigned_url"}, "artifact storage to be configured"),
         ({"target_type": "s3"}, "inbody and zip"),
         ({"page_range": ["1"]}, "page_range"),
+        ({"ocr_lang": "tlh"}, "ocr_lang: 'tlh' is no language"),
         ({"page_range": ["3", "1"]}, "pages"),
     ],
 )

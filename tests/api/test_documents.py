@@ -55,7 +55,7 @@ async def test_the_body_may_be_the_file(client: httpx.AsyncClient, services: Fak
 
     assert 200 == answer.status_code
     [(content, options, _)] = services.documents.calls
-    assert (b"\x89PNG", "2", ("spa", "eng")) == (content, options.pages, options.languages)
+    assert (b"\x89PNG", "2", ("es", "en")) == (content, options.pages, options.languages)
 
 
 async def test_every_feature(client: httpx.AsyncClient) -> None:

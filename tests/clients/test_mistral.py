@@ -9,6 +9,7 @@ import pytest
 from mistralai.azure.client import MistralAzure
 from mistralai.client import Mistral
 from mistralai.client.errors import SDKError
+from mistralai.client.models import BaseModelCard
 from mistralai.extra.utils.response_format import response_format_from_pydantic_model
 from pydantic import BaseModel
 
@@ -61,10 +62,11 @@ def test_where_azure_has_it(live_server: LiveServer) -> None:
 
 
 def test_models(client: Mistral) -> None:
-    """Their list; kinds that the client does not know it keeps as they are."""
-    models = client.models.list()
+    """Their list, and one by its name, as cards of models that nobody fine-tuned."""
+    cards = [*(client.models.list().data or ()), client.models.retrieve(model_id="multilingual-e5-small")]
 
-    assert "multilingual-e5-small" in {name for model in models.data or () for name in model.raw["names"]}
+    assert all(isinstance(card, BaseModelCard) for card in cards)
+    assert {"intfloat/multilingual-e5-small", "multilingual-e5-small"} <= {card.id for card in cards}
 
 
 class Car(BaseModel):

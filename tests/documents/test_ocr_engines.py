@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from backend.documents import ocr_engines
-from backend.documents.ocr_engines import OcrEngines, TesseractInfo, check_default_languages, load_ocr_engines
-from backend.errors import SetupError
+from backend.documents.ocr_engines import (
+    OcrEngines,
+    TesseractInfo,
+    check_default_languages,
+    load_ocr_engines,
+    print_languages,
+)
+from backend.errors import InvalidField, SetupError
 from backend.ocr import shipped_tessdata, tessdata
 from backend.ocr.records import OcrImage
 from tests.fakes import EchoEngine
@@ -88,3 +94,27 @@ async def test_a_machine_without_tesseract_reads_with_both_engines(tmp_path: Pat
     [page] = prepare.finish(prepare.forward(prepare.prepare([image])))
     result = page.joined(read.finish(read.forward(read.prepare(page.parts))))
     assert TEXT == " ".join(word.text for block in result.blocks for line in block for word in line)
+
+
+@pytest.mark.parametrize(
+    ("written", "codes"),
+    [
+        ("es en", ("es", "en")),
+        ("spa eng", ("es", "en")),
+        ("es-ES en_US", ("es", "en")),
+        ("Spanish english", ("es", "en")),
+        ("chi_sim", ("zh",)),
+        ("eu eus spa es", ("eu", "es")),
+        ("", ()),
+    ],
+)
+def test_languages_as_clients_write_them(written: str, codes: tuple[str, ...]):
+    """Codes of ISO 639-1 and 639-2 with or without a region, Tesseract's and English names; each once."""
+    assert codes == print_languages(written.split())
+
+
+@pytest.mark.parametrize("word", ["tlh", "klingon", "script/Latin", "12"])
+def test_words_that_are_no_language(word: str):
+    """Refused whether or not a page is to be recognised, about the field that the client sent."""
+    with pytest.raises(InvalidField, match=f"ocr_lang: '{word}' is no language"):
+        print_languages(["es", word], "ocr_lang")

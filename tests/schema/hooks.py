@@ -57,6 +57,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "file", "IMAGE_MODEL is not set"),
         ("invalid_field", "method", "is configured for"),  # no SUMMARY_MODEL, no SUMMARY_URL
         ("invalid_field", "language", ""),
+        ("invalid_field", None, "is no language that an engine reads"),
     ),
     "who asks": (
         ("forbidden", None, "ADMIN_KEYS"),  # POST /admin/models, where there are no admins

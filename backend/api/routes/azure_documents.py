@@ -25,6 +25,7 @@ from backend.api.routes.jobs import ID_PARAMETER, failure_problem, formatted_job
 from backend.api.routing import body_route, delete, described, get, query_parameters
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_upload
 from backend.documents.formats.registry import negotiate
+from backend.documents.ocr_engines import print_languages
 from backend.documents.records import PAGE_FEATURES, DocumentOptions
 from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.files.page_ranges import check_page_ranges
@@ -105,7 +106,7 @@ class AnalyzeQuery(BaseModel):
         return DocumentOptions(
             features=frozenset((*PAGE_FEATURES, *MODELS[model], *add_ons)),
             pages=self.pages,
-            languages=(self.locale.replace("_", "-").partition("-")[0].lower(),) if self.locale else (),
+            languages=print_languages([self.locale] if self.locale else (), "locale"),
         )
 
 

@@ -37,6 +37,7 @@ from backend.documents.chunks import CHUNK_TOKENS
 from backend.documents.formats.docling_document import chunk_contexts, docling_document, docling_origin
 from backend.documents.formats.html import stream_html
 from backend.documents.formats.markdown import pages_markdown
+from backend.documents.ocr_engines import print_languages
 from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOptions
 from backend.errors import FinanciaError, InvalidField, NotFound
 from backend.files.page_ranges import check_page_ranges
@@ -111,7 +112,7 @@ class ConvertOptions(BaseModel):
             features=frozenset((*PAGE_FEATURES, *features)),
             pages=self._pages(),
             source=source,
-            languages=tuple(self.ocr_lang or ()),
+            languages=print_languages(self.ocr_lang or (), "ocr_lang"),
         )
 
     def _pages(self) -> str:

@@ -51,6 +51,7 @@ from backend.api.service_call import ServiceCall, call_service, call_within_limi
 from backend.api.upload import Upload, receive_upload
 from backend.documents import records
 from backend.documents.formats.registry import FORMAT_NAMES, FORMATS, Format, negotiate, stream_of
+from backend.documents.ocr_engines import print_languages
 from backend.documents.own_fields import OwnFields
 from backend.documents.records import (
     DEFAULT_FEATURES,
@@ -163,7 +164,7 @@ class ReadRequest(StrictForm):
         list[Annotated[str, Field(pattern=f"^{_LANGUAGE}$")]] | None,
         BeforeValidator(_split_words),
         text_like(_listed(_LANGUAGE)),
-    ] = Field(None, description="Languages of the print, most likely first: es,en; unset: OCR_LANGUAGES.")
+    ] = Field(None, description="Languages of the print, most likely first: es,en or spa+eng; unset: OCR_LANGUAGES.")
     source: Annotated[RequestedSource | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedSource))] = (
         Field(None, description="auto decides page by page; text_layer never recognises, ocr always does.")
     )
@@ -192,7 +193,7 @@ class ReadRequest(StrictForm):
             pages=self.pages,
             source=self.source or "auto",
             engine=self.engine or "auto",
-            languages=tuple(self.language or ()),
+            languages=print_languages(self.language or ()),
             password=self.password or None,
         )
 

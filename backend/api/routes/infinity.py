@@ -98,6 +98,7 @@ class InfinityStats(TypedDict):
 class InfinityModelCard(ModelCard):
     """A loaded model in infinity's words beside OpenAI's."""
 
+    capabilities: list[str]  # type: ignore[misc]  # infinity's have no other form
     stats: InfinityStats
     backend: Annotated[str, Field(description="torch, onnx or openvino.")]
 

@@ -58,7 +58,8 @@ class _Card(TypedDict):
     dtype: str
     runtime: str
     capabilities: Annotated[
-        list[str], Field(description="embed, tag, answer, classify, rerank, summarize or transcribe.")
+        dict[str, bool],
+        Field(description="embed, tag, answer, classify, rerank, summarize, transcribe: an object, as Mistral's is."),
     ]
     model_type: Annotated[str, Field(description="The same in Xinference's words: embedding, rerank, audio, …")]
 
@@ -176,7 +177,7 @@ def _card(
         "device": device,
         "dtype": dtype,
         "runtime": runtime,
-        "capabilities": capabilities,
+        "capabilities": dict.fromkeys(capabilities, True),
         "model_type": model_type,
     }
 
@@ -226,7 +227,7 @@ CARD_EXAMPLE = {
     "device": "cpu",
     "dtype": "int8",
     "runtime": "openvino",
-    "capabilities": ["embed", "rerank", "classify"],
+    "capabilities": {"embed": True, "rerank": True, "classify": True},
     "model_type": "embedding",
     "max_tokens": 512,
     "width": 384,
