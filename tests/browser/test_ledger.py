@@ -178,6 +178,21 @@ async def test_every_state_can_be_read(page: Tab, tmp_path: Path) -> None:
             await require_legible(page)
 
 
+async def test_what_counts_is_seen_without_scrolling_sideways(page: Tab, tmp_path: Path) -> None:
+    """Supplier, number, total and due date at each width, with amounts of six digits; on a telephone as cards."""
+    await drop(page, *written(tmp_path, 1, base="500.000,00", tax="105.000,00", total="605.000,00"), rows=1)
+    for width_px in (390, 768, 1024, 1440):
+        await page.show(width_px=width_px)
+        outside = """(({ right }) => [...document.querySelectorAll("#ledger-scroll :is(td, th) > *")]
+            .filter((one) => one.getBoundingClientRect().right > right)
+            .map((one) => one.innerText))(document.querySelector("#ledger-scroll").getBoundingClientRect())"""
+        assert [] == await page.run(outside), width_px
+        for column in ("supplier", "number", "total", "due_date"):
+            assert await page.run(f"document.querySelector('#ledger-rows [data-column={column}]').checkVisibility()")
+        await require_legible(page)
+    assert "Suma en EUR (1 documento)" == await page.text("#ledger-sums th")
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 async def test_recent_documents_can_be_read(page: Tab, tmp_path: Path, dark: bool) -> None:
     """The start with documents to go on with, at each width, one with a long name."""

@@ -8,7 +8,6 @@ export const COLUMNS = [
   ["state", "column_state"],
   ["date", "column_date"],
   ["supplier", "column_supplier"],
-  ["tax_id", "column_tax_id"],
   ["number", "column_number"],
   ["base", "column_base", true],
   ["tax", "column_taxes", true],
@@ -84,8 +83,7 @@ function table() {
     const sorting = say(make("button", { type: "button", class: "sort", "data-sort": name }), key);
     return make("th", { scope: "col", class: isNumber ? "number" : null, "data-column": name }, sorting);
   });
-  const marks = make("th", { scope: "col" }, say(make("span"), "column_marks"));
-  const head = make("thead", { id: "ledger-head" }, make("tr", {}, make("th", { scope: "col" }, all), ...heads, marks));
+  const head = make("thead", { id: "ledger-head" }, make("tr", {}, make("th", { scope: "col" }, all), ...heads));
   const caption = make("caption", { id: "ledger-chosen", class: "quiet" });
   const grid = make("table", { class: "ledger-grid" }, caption, head, make("tbody", { id: "ledger-rows" }), make("tfoot", { id: "ledger-sums" }));
   const scroll = make("div", { id: "ledger-scroll", class: "ledger-scroll", tabindex: "0", role: "region", hidden: true }, grid);

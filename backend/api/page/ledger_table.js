@@ -26,15 +26,16 @@ function line(row, isChosen, choose) {
   const box = say(make("input", { type: "checkbox", onchange: (event) => choose(row, event.target.checked) }), "choose_row", { name }, "aria-label");
   box.checked = isChosen;
   const cells = COLUMNS.map(([key, , isNumber]) => make(key === "number" ? "th" : "td", cellKind(key, isNumber), ...content(row, key)));
-  return make("tr", { "data-row": `${row.document_id}:${row.index}` }, make("td", {}, box), ...cells, make("td", { class: "row-marks" }, ...marks(row)));
+  say(cells.at(-1), "column_due", {}, "data-label"); // for cards, which have no heads
+  return make("tr", { "data-row": `${row.document_id}:${row.index}` }, make("td", {}, box), ...cells);
 }
 
 const cellKind = (key, isNumber) => ({ "data-column": key, class: isNumber ? "number" : null, scope: key === "number" ? "row" : null });
 
 function content(row, key) {
-  if (key === "state") return [say(make("span", { class: `state ${row.state}` }), `state_${row.state}`)];
+  if (key === "state") return [say(make("span", { class: `state ${row.state}` }), `state_${row.state}`), ...marks(row)];
   if (key === "number") return [opening(row)];
-  if (key === "tax_id") return [local(localTaxId, row[key])];
+  if (key === "supplier") return [quote(make("span"), row.supplier ?? ""), make("span", { class: "tax-id quiet" }, local(localTaxId, row.tax_id))];
   if (key === "tax") return taxes(row);
   if (key === "date" || key === "due_date") return [local(localDate, row[key])];
   if (SUMMED.includes(key)) return [local(localAmount, row[key])];
@@ -86,8 +87,7 @@ export function drawSums(rows) {
 
 function sum(currency, rows) {
   const of = (key) => (rows.reduce((cents, row) => cents + (centsOf(row[key]) ?? 0), 0) / 100).toFixed(2);
-  const cells = COLUMNS.slice(5).map(([key]) => make("td", cellKind(key, true), ...(SUMMED.includes(key) ? [local(localAmount, of(key))] : [])));
-  // On a telephone some columns are left out, two of them before the sums.
-  const titles = [["wide", 6], ["narrow", 4]].map(([kind, colspan]) => say(make("th", { scope: "row", class: kind, colspan }), "sum_of", { n: rows.length, currency }));
-  return make("tr", { "data-currency": currency }, ...titles, ...cells, make("td"));
+  const cells = COLUMNS.slice(4).map(([key]) => make("td", cellKind(key, true), ...(SUMMED.includes(key) ? [local(localAmount, of(key))] : [])));
+  const title = say(make("th", { scope: "row", colspan: 5 }), currency ? "sum_in" : "sum_of", { n: rows.length, currency });
+  return make("tr", { "data-currency": currency }, title, ...cells);
 }
