@@ -286,11 +286,7 @@ def measure(supplier: Supplier, tally: Tally) -> None:
 
 
 def _count_field(
-    name: str,
-    supplier: Supplier,
-    confirmed: Mapping[str, Field],
-    taught: Sequence[Mapping[str, Field]],
-    tally: Tally,
+    name: str, supplier: Supplier, confirmed: Mapping[str, Field], taught: Sequence[Mapping[str, Field]], tally: Tally
 ) -> None:
     first, *later = supplier.papers
     read, *alone = supplier.alone

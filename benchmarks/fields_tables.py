@@ -85,10 +85,7 @@ def _split_rows(result: Result) -> Sequence[Sequence[str]]:
         if OURS not in readers:
             continue
         figures = readers[OURS]
-        cells = [
-            _f1(figures, "fields", split),
-            _f1(readers.get(PATTERNS, {}), "fields"),
-        ]
+        cells = [_f1(figures, "fields", split), _f1(readers.get(PATTERNS, {}), "fields")]
         balanced = figures["flags"].get("totals", {}).get("balanced")
         cells += [
             _share(figures.get("bookable")),

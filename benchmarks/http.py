@@ -209,10 +209,7 @@ def chosen_peers(names: Sequence[str], venv: Path, work: Path) -> list[Peer]:
     """The peers of ``names``, in that order; creates infinity's environment when it is among them."""
     if any(name.startswith("infinity") for name in names):
         install_infinity(venv)
-    makers: dict[str, Callable[[], Peer]] = {
-        OURS: lambda: ours(work / "state"),
-        "fastapi": bare_fastapi,
-    }
+    makers: dict[str, Callable[[], Peer]] = {OURS: lambda: ours(work / "state"), "fastapi": bare_fastapi}
     for name, source in OTHER_ENCODERS.items():
         makers[name] = partial(ours, work / "state", name=name, EMBEDDING_MODEL=source)
     makers |= {name: partial(infinity, name, venv, work) for name in INFINITY_SETTINGS}
@@ -251,8 +248,7 @@ def main() -> None:
         results = HttpBenchmark(peers, effort, Path(folder)).run()
     flags.out.parent.mkdir(parents=True, exist_ok=True)
     flags.out.write_text(
-        json.dumps(environment | {"effort": asdict(effort)} | results.as_json(), indent=2) + "\n",
-        encoding="utf-8",
+        json.dumps(environment | {"effort": asdict(effort)} | results.as_json(), indent=2) + "\n", encoding="utf-8"
     )
     sys.exit(1 if results.failed else 0)
 

@@ -20,7 +20,6 @@ from benchmarks.gpu_tables import devices_section, gpu_section, gpu_state
 from benchmarks.ocr_tables import memory_section, ocr_section
 from benchmarks.peers import OTHER_ENCODERS, OURS
 from benchmarks.quality_tables import HEADS, NER, encoders_section, head_section, names_section, quality_section
-from benchmarks.replica_tables import processes_section, scaleout_section
 from benchmarks.search_quality_tables import search_quality_section
 from benchmarks.search_tables import search_section
 from benchmarks.soak_tables import soak_section
@@ -97,8 +96,6 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     "ocr": ("ocr", ocr_section),
     "fields": ("fields", fields_section),
     "soak": ("soak", soak_section),
-    "processes": ("processes", processes_section),
-    "scaleout": ("scaleout", scaleout_section),
     "ocr-memory": ("ocr_memory", memory_section),
     "quality": ("quality", quality_section),
     f"quality-{NER}": ("quality", names_section),
@@ -115,12 +112,8 @@ FOLDER_SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Result]], str]]] = {
     "gpu-state": ("gpu", gpu_state),
 }
 CARDS = ROOT / "backend" / "models" / "bundled"
-_DOCUMENTS = ("benchmarks", "fields", "training", "reliability", "scaling", "ray")
-PAGES = (
-    ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS),
-    *sorted(CARDS.glob("*/README.md")),
-)
+_DOCUMENTS = ("benchmarks", "fields", "training", "reliability")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS), *sorted(CARDS.glob("*/README.md")))
 
 
 def _about(result: Result) -> str:

@@ -99,12 +99,7 @@ async def measure(collections: Sequence[Collection], data: Path, folder: Path) -
 
 def _service(services: Services, storage: SqliteStorage) -> SearchService:
     stores = VectorStoreService(
-        storage,
-        services.catalog,
-        SearchLimits(),
-        on_added=lambda: None,
-        on_reembed=lambda: None,
-        now=lambda: 0.0,
+        storage, services.catalog, SearchLimits(), on_added=lambda: None, on_reembed=lambda: None, now=lambda: 0.0
     )
     return SearchService(
         stores,

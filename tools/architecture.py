@@ -165,15 +165,7 @@ def read_project(root: Path = ROOT) -> Project:
 
 def violations(project: Project) -> list[Violation]:
     """Every violation, by file and line."""
-    rules = (
-        _wrong_layers,
-        _circles,
-        _wrong_libraries,
-        _early_imports,
-        _sizes,
-        _names,
-        _crumbs,
-    )
+    rules = (_wrong_layers, _circles, _wrong_libraries, _early_imports, _sizes, _names, _crumbs)
     return sorted(violation for rule in rules for violation in rule(project))
 
 

@@ -97,10 +97,7 @@ def needed(report: Mapping[str, Any], versions: Mapping[str, str]) -> set[str]:
 
 
 def render(
-    file: str,
-    versions: Mapping[str, str],
-    hashes: Mapping[str, Iterable[str]],
-    machines: Sequence[str] = MACHINES,
+    file: str, versions: Mapping[str, str], hashes: Mapping[str, Iterable[str]], machines: Sequence[str] = MACHINES
 ) -> str:
     """The text of a file, sorted, in the form that `pip install --require-hashes -r` reads."""
     lines = [_HEAD.format(file=file, python=PYTHON, machines=" and ".join(machines))]

@@ -84,10 +84,7 @@ class Writer:
         if chance() < 0.12 and len(lines) > 5:
             lines = lines[1:]  # the title was a picture
         if chance() < 0.12:
-            lines = [
-                self.random.choice(_HEADERS),
-                *lines,
-            ]
+            lines = [self.random.choice(_HEADERS), *lines]
         column = self.random.choice(["  ", "   ", "\t", "\n", " "])
         text = self.random.choice(["\n", "\n", "\n\n", " "]).join(_EDGE.sub(lambda _: column, line) for line in lines)
         if chance() < 0.1:

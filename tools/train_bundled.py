@@ -112,10 +112,7 @@ RUNS = (
         made=2400,
     ),
     Run(
-        "ner",
-        NER_THIRD,
-        ("--learning-rate", "2.5e-4", "--head-learning-rate", "8e-4", "--recased", "0.12"),
-        made=1500,
+        "ner", NER_THIRD, ("--learning-rate", "2.5e-4", "--head-learning-rate", "8e-4", "--recased", "0.12"), made=1500
     ),
 )
 

@@ -175,9 +175,7 @@ EVALUATIONS = (
     ),
     *(
         Evaluation(
-            f"{SIMILARITY}-{source}-{target}",
-            SIMILARITY,
-            partial(evaluate_translations, source=source, target=target),
+            f"{SIMILARITY}-{source}-{target}", SIMILARITY, partial(evaluate_translations, source=source, target=target)
         )
         for source, target in (("en", "es"), ("es", "en"))
     ),

@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 
 from backend.models.encoder import Encoder, Ids
-from backend.models.encoder_benchmark import (
-    AUTO,
-    EncoderBenchmark,
-    measure_fidelity,
-    probe_texts,
-    rejection_reason,
-)
+from backend.models.encoder_benchmark import AUTO, EncoderBenchmark, measure_fidelity, probe_texts, rejection_reason
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.vectors import normalized

@@ -103,8 +103,6 @@ def _tokenizer(count: int) -> Tokenizer:
     tokenizer.train_from_iterator(distinct_texts(count), trainer)
     start, end = (tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", start), ("[SEP]", end)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", start), ("[SEP]", end)]
     )
     return tokenizer

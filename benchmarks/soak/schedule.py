@@ -43,9 +43,7 @@ FAULTS: Mapping[str, Fault] = {
         "a replica replaced: the new one first, then SIGTERM", (0, 0), replica_failures=frozenset({CUT_OFF, AWAY})
     ),
     "replica_restarted": Fault(
-        "a replica stopped (SIGTERM), started again on its address",
-        (0, 0),
-        replica_failures=frozenset({CUT_OFF, AWAY}),
+        "a replica stopped (SIGTERM), started again on its address", (0, 0), replica_failures=frozenset({CUT_OFF, AWAY})
     ),
     "replica_frozen": Fault("a replica's service process frozen (SIGSTOP) for 8 s", (8, 8), _STOPPED),
     "worker_frozen": Fault("an HTTP worker of a replica frozen (SIGSTOP), until it is replaced", (15, 15), _STOPPED),
