@@ -38,15 +38,6 @@ def test_auto(name: str, expected: str):
     assert (expected, torch.device(expected)) == (default_device.placement().device, default_device.torch_device())
 
 
-def test_auto_is_the_card_with_most_free_memory():
-    """An explicit number selects either card."""
-    default_device.configure(facts("ada-and-blackwell"))
-    cards = {f"cuda:{gpu.index}": gpu.free_bytes or 0 for gpu in default_device.machine_facts().usable}
-
-    assert max(cards, key=lambda device: cards[device]) == default_device.placement().device
-    assert {"cuda:0", "cuda:1"} == {default_device.placement(device).device for device in cards}
-
-
 def test_the_request_of_the_service():
     """It decides what "auto" is; another device can still be named, with the same memory fraction."""
     default_device.configure(facts("ada-and-blackwell"), DeviceRequest(device="cuda:0", memory_fraction=0.5))

@@ -29,6 +29,19 @@ ORT = (
     "onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*) "
     "Failed to allocate memory for requested buffer of size 939524096\n"
 )
+TORCH_CPU = (
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "4503599627370496 bytes. Error code 12 (Cannot allocate memory)"
+)
+TORCH_CPU_WINDOWS = "DefaultCPUAllocator: not enough memory: you tried to allocate 4096 bytes."
+TORCH_MPS = (
+    "MPS backend out of memory (MPS allocated: 8.00 GB, other allocations: 1.00 GB, max allowed: 9.07 GB). Tried to "
+    "allocate 256.00 MB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable."
+)
+OPENVINO = (
+    "Exception from src/inference/src/cpp/infer_request.cpp:223:\n[GPU] Exceeded max size of memory object "
+    "allocation: requested 5368709120 bytes, but max alloc size supported by device is 4294959104 bytes."
+)
 
 
 class AcceleratorError(RuntimeError):
@@ -45,131 +58,46 @@ class TritonError(Exception):
     __module__ = "triton.runtime.errors"
 
 
+# what libraries write when memory is exhausted, without its size, by what we call it
+EXHAUSTED = [
+    ("driver", "CUDA error: out of memory" + FOOTER), ("driver", "CUDA driver error: out of memory"),
+    ("driver", "CUDA_ERROR_OUT_OF_MEMORY: out of memory"), ("driver", "HIP error: out of memory"),
+    ("driver", "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the manual" + FOOTER),
+    ("driver", "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : CUDA failure 2: out of memory ; GPU=0 ; hostname=a"),
+    ("cublas", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ("cublas", "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+    ("cudnn", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    ("cudnn", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+    ("cudnn-unsupported", "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed a non-contigu"),
+    ("cudnn-unsupported", "GET was unable to find an engine to execute this computation"),
+    ("cusolver", "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
+    ("cufft", "cuFFT error: CUFFT_ALLOC_FAILED"), ("triton", "Triton Error [CUDA]: out of memory"),
+    ("nccl", "NCCL error in: a.cpp:3690, unhandled cuda error, NCCL version 2.27.5\nCuda failure 2 'out of memory'"),
+    ("openvino", "[GPU] clWaitForEvents, error code: -14\n[GPU] CL_OUT_OF_RESOURCES exception."),
+    ("unnamed", "some library of tomorrow: Out of memory (42)"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("error", "form", "requested"),
     [
+        *(pytest.param(RuntimeError(message), form, None, id=message[:40]) for form, message in EXHAUSTED),
         pytest.param(torch.OutOfMemoryError(TORCH), "torch", 2.5 * GIB, id="torch-cuda"),
         pytest.param(torch.OutOfMemoryError(""), "torch", None, id="torch-without-message"),
-        pytest.param(
-            torch.OutOfMemoryError("HIP out of memory. Tried to allocate 20.00 MiB."), "torch", 20 * 2**20, id="rocm"
-        ),
+        pytest.param(torch.OutOfMemoryError("HIP out of memory. Tried to allocate 2 MiB."), "torch", 2**21, id="rocm"),
         pytest.param(RuntimeError(TORCH), "torch", 2.5 * GIB, id="torch-cuda-old"),
-        pytest.param(
-            RuntimeError(
-                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
-                "to allocate 4503599627370496 bytes. Error code 12 (Cannot allocate memory)"
-            ),
-            "torch-cpu",
-            2**52,
-            id="torch-cpu",
-        ),
-        pytest.param(
-            RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4096 bytes."),
-            "torch-cpu",
-            4096,
-            id="torch-cpu-windows",
-        ),
-        pytest.param(
-            RuntimeError(
-                "MPS backend out of memory (MPS allocated: 8.00 GB, other allocations: 1.00 GB, max allowed: 9.07 GB). "
-                "Tried to allocate 256.00 MB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable."
-            ),
-            "mps",
-            256 * 2**20,
-            id="torch-mps",
-        ),
+        pytest.param(RuntimeError(TORCH_CPU), "torch-cpu", 2**52, id="torch-cpu"),
+        pytest.param(RuntimeError(TORCH_CPU_WINDOWS), "torch-cpu", 4096, id="torch-cpu-windows"),
+        pytest.param(RuntimeError(TORCH_MPS), "mps", 256 * 2**20, id="torch-mps"),
         pytest.param(RuntimeError("Invalid buffer size: 20.00 GiB"), "mps", 20 * GIB, id="torch-mps-one-buffer"),
-        pytest.param(RuntimeError("CUDA error: out of memory" + FOOTER), "driver", None, id="driver"),
         pytest.param(AcceleratorError("CUDA error: out of memory" + FOOTER, 2), "driver", None, id="driver-new"),
         pytest.param(AcceleratorError("words of another release", 2), "driver", None, id="driver-by-its-number"),
-        pytest.param(RuntimeError("CUDA driver error: out of memory"), "driver", None, id="driver-api"),
-        pytest.param(RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"), "driver", None, id="driver-name"),
-        pytest.param(RuntimeError("HIP error: out of memory"), "driver", None, id="driver-rocm"),
-        pytest.param(
-            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-            "cublas",
-            None,
-            id="cublas",
-        ),
-        pytest.param(
-            RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
-            "cublas",
-            None,
-            id="cublas-in-disguise",
-        ),
-        pytest.param(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "cudnn", None, id="cudnn"),
-        pytest.param(
-            RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
-            "cudnn",
-            None,
-            id="cudnn-9",
-        ),
-        pytest.param(
-            RuntimeError(
-                "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed a non-contiguous input."
-            ),
-            "cudnn-unsupported",
-            None,
-            id="cudnn-not-supported",
-        ),
-        pytest.param(
-            RuntimeError("GET was unable to find an engine to execute this computation"),
-            "cudnn-unsupported",
-            None,
-            id="cudnn-no-engine",
-        ),
-        pytest.param(RuntimeError("Triton Error [CUDA]: out of memory"), "triton", None, id="triton"),
         pytest.param(TritonError("Triton Error [HIP]: out of memory"), "triton", None, id="triton-of-its-own-type"),
-        pytest.param(
-            RuntimeError(
-                "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error, NCCL version 2.27.5\n"
-                "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'"
-            ),
-            "nccl",
-            None,
-            id="nccl",
-        ),
         pytest.param(RuntimeException(ORT), "onnxruntime", 939524096, id="onnxruntime"),
-        pytest.param(
-            RuntimeException(
-                "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : CUDA failure 2: out of memory ; GPU=0 ; hostname=a"
-            ),
-            "driver",
-            None,
-            id="onnxruntime-cuda",
-        ),
-        pytest.param(
-            RuntimeError(
-                "Exception from src/inference/src/cpp/infer_request.cpp:223:\n[GPU] Exceeded max size of memory object "
-                "allocation: requested 5368709120 bytes, but max alloc size supported by device is 4294959104 bytes."
-            ),
-            "openvino",
-            5 * GIB,
-            id="openvino",
-        ),
-        pytest.param(
-            RuntimeError("[GPU] clWaitForEvents, error code: -14\n[GPU] CL_OUT_OF_RESOURCES exception."),
-            "openvino",
-            None,
-            id="openvino-resources",
-        ),
+        pytest.param(RuntimeError(OPENVINO), "openvino", 5 * GIB, id="openvino"),
         pytest.param(MemoryError(), "host", None, id="python"),
         pytest.param(MemoryError("std::bad_alloc"), "host", None, id="native-code"),
         pytest.param(OSError(12, "Cannot allocate memory"), "host", None, id="fork-or-mmap"),
-        pytest.param(
-            RuntimeError("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
-            "cusolver",
-            None,
-            id="cusolver",
-        ),
-        pytest.param(RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), "cufft", None, id="cufft"),
-        pytest.param(
-            RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the manual" + FOOTER),
-            "driver",
-            None,
-            id="pinned-host",
-        ),
-        pytest.param(RuntimeError("some library of tomorrow: Out of memory (42)"), "unnamed", None, id="unnamed"),
         pytest.param(DoesNotFit("one item needs 3.0 GiB"), "ours", None, id="ours"),
     ],
 )
@@ -181,45 +109,28 @@ def test_exhausted_memory(error, form, requested):
     assert requested == fault.requested_bytes
 
 
+LOST = [
+    ("illegal-access", "CUDA error: an illegal memory access was encountered" + FOOTER),
+    ("illegal-access", "Triton Error [CUDA]: an illegal memory access was encountered"),
+    ("illegal-access", "CUDA failure 700: an illegal memory access was encountered ; GPU=0"),
+    ("device-assert", "CUDA error: device-side assert triggered" + FOOTER),
+    ("misaligned", "CUDA error: misaligned address"), ("launch-failure", "CUDA error: unspecified launch failure"),
+    ("launch-failure", "CUDA error: operation not supported on global/shared address space"),
+    ("launch-timeout", "CUDA error: the launch timed out and was terminated"),
+    ("ecc", "CUDA error: uncorrectable ECC error encountered"),
+    ("ecc", "CUDA error: uncorrectable NVLink error detected during the execution"),
+    ("gpu-lost", "GPU is lost"), ("gpu-lost", "Unable to determine the device handle: GPU has fallen off the bus"),
+    ("gpu-lost", "CUDA error: no CUDA-capable device is detected"), ("gpu-lost", "NVRM: Xid (PCI:0000:01:00): 79"),
+    ("context-gone", "CUDA error: driver shutting down"), ("context-gone", "CUDA error: context is destroyed"),
+    ("driver-unknown", "CUDA error: unknown error" + FOOTER),  # after the machine slept
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("error", "form"),
     [
-        pytest.param(
-            RuntimeError("CUDA error: an illegal memory access was encountered" + FOOTER), "illegal-access", id="access"
-        ),
-        pytest.param(
-            RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"), "illegal-access", id="triton"
-        ),
-        pytest.param(
-            RuntimeException("CUDA failure 700: an illegal memory access was encountered ; GPU=0"),
-            "illegal-access",
-            id="onnxruntime",
-        ),
+        *(pytest.param(RuntimeError(message), form, id=message[:40]) for form, message in LOST),
         pytest.param(AcceleratorError("words of another release", 700), "illegal-access", id="access-by-its-number"),
-        pytest.param(RuntimeError("CUDA error: device-side assert triggered" + FOOTER), "device-assert", id="assert"),
-        pytest.param(RuntimeError("CUDA error: misaligned address"), "misaligned", id="misaligned"),
-        pytest.param(RuntimeError("CUDA error: unspecified launch failure"), "launch-failure", id="launch"),
-        pytest.param(
-            RuntimeError("CUDA error: operation not supported on global/shared address space"),
-            "launch-failure",
-            id="address-space",
-        ),
-        pytest.param(
-            RuntimeError("CUDA error: the launch timed out and was terminated"), "launch-timeout", id="timeout"
-        ),
-        pytest.param(RuntimeError("CUDA error: uncorrectable ECC error encountered"), "ecc", id="ecc"),
-        pytest.param(
-            RuntimeError("CUDA error: uncorrectable NVLink error detected during the execution"), "ecc", id="nvlink"
-        ),
-        pytest.param(RuntimeError("GPU is lost"), "gpu-lost", id="lost"),
-        pytest.param(
-            RuntimeError("Unable to determine the device handle: GPU has fallen off the bus"), "gpu-lost", id="bus"
-        ),
-        pytest.param(RuntimeError("CUDA error: no CUDA-capable device is detected"), "gpu-lost", id="none-any-more"),
-        pytest.param(RuntimeError("NVRM: Xid (PCI:0000:01:00): 79"), "gpu-lost", id="xid"),
-        pytest.param(RuntimeError("CUDA error: driver shutting down"), "context-gone", id="driver-stops"),
-        pytest.param(RuntimeError("CUDA error: context is destroyed"), "context-gone", id="destroyed"),
-        pytest.param(RuntimeError("CUDA error: unknown error" + FOOTER), "driver-unknown", id="after-suspend"),
         pytest.param(DeviceLost("seen before"), "ours", id="ours"),
     ],
 )

@@ -51,18 +51,6 @@ def test_it_is_torchs_cross_entropy(shape, options):
     torch.testing.assert_close(slope, torch.autograd.grad(expected, logits)[0])
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_shares_are_torchs_cross_entropy(smoothing):
-    """Soft targets, as mixup makes them, give F.cross_entropy's mean."""
-    logits, _ = samples(8)
-    shares = torch.softmax(torch.randn(8, 4, generator=torch.Generator().manual_seed(1)), dim=-1)
-    expected = functional.cross_entropy(logits, shares, label_smoothing=smoothing)
-
-    mean, _ = mean_and_slope(logits, classification_loss(logits, shares, label_smoothing=smoothing))
-
-    torch.testing.assert_close(mean, expected.detach())
-
-
 @pytest.mark.parametrize("options", FOCAL)
 def test_a_whole_share_is_that_class(options):
     """Mixup that mixes nothing changes neither the loss nor its slope, class weights and focal modulation included."""

@@ -119,11 +119,6 @@ def test_a_whole_configuration_is_written():
     assert "| max_steps | null |" in text
 
 
-def test_the_same_card_is_the_same_text():
-    """No dates and no paths of a machine: publishing twice gives the same bytes."""
-    assert render_card(CARD) == render_card(CARD)
-
-
 SOURCE = "# A set\n\n## Source\n\nsome archive\n\n## Licence\n\nCC-BY-4.0\n\n## Notes\n\nnone\n"
 
 

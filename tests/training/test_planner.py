@@ -13,7 +13,7 @@ from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
 from backend.errors import BadSettings, DoesNotFit
 from backend.training.cli import make_parser
 from backend.training.memory.footprint import Footprint
-from backend.training.planner import Hardware, Plan, Workload, half_precision_for, hardware_of, make_plan
+from backend.training.planner import Plan, Workload, half_precision_for, make_plan
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 
 GIB, MIB = 2**30, 2**20
@@ -53,22 +53,6 @@ def step(item_mib: int, lean_mib: int, *, weights_mib: int = 100) -> list[Footpr
         Footprint(again, False, weights_mib * MIB, 10, weights_mib * MIB, {1: each * MIB, 32: 32 * each * MIB})
         for again, each in ((False, item_mib), (True, lean_mib))
     ]
-
-
-@pytest.mark.parametrize(
-    ("gpu", "expected"),
-    [
-        (None, Hardware.CPU),
-        (APPLE, Hardware.APPLE),
-        (T4, Hardware.TENSOR_CORES),
-        (A100, Hardware.TENSOR_CORES),
-        (GTX1080, Hardware.OLD_CARD),
-        pytest.param(GTX1660, Hardware.OLD_CARD, id="turing-without-tensor-cores"),
-    ],
-)
-def test_hardware(gpu: GPUInfo | None, expected: Hardware):
-    """By what it computes in, never by its name alone."""
-    assert expected is hardware_of(gpu)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +132,6 @@ def test_layout(gpu: GPUInfo | None, images: bool, expected: bool):
     chosen = plan_for(with_card(gpu) if gpu else CPU, workload=Workload(images=images))
 
     assert expected is chosen.config.channels_last
-
-
-def test_everything_fits():
-    """The whole batch at once, nothing computed twice."""
-    chosen = plan_for(with_card(A100), footprints=step(10, 3))
-
-    assert (32, False) == (chosen.config.micro_batch, chosen.config.gradient_checkpointing)
-    assert 2 == len(chosen.memory_plans)
 
 
 def test_the_batch_runs_in_parts():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 
@@ -86,25 +85,6 @@ def test_ask_for_card(lines, expected, questions):
     assert all(len(line) < 300 for line in output), "a long answer is shortened"
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
-        pytest.param(replace(TWO, gpus=(BUSY,)), BUSY, id="one-card"),
-        pytest.param(replace(TWO, gpus=(BUSY, OLD)), BUSY, id="one-usable-card"),
-        pytest.param(replace(TWO, gpus=(OLD,)), None, id="none-usable"),
-        pytest.param(replace(TWO, gpus=(), why_no_gpu="no driver"), None, id="none"),
-    ],
-)
-def test_nothing_to_choose(facts, expected):
-    """With one usable card or none nothing is asked."""
-    read, prompts = answers()
-    output = []
-
-    assert expected == ask_for_card(facts, output.append, read)
-    assert [] == prompts
-    assert output
-
-
 def test_listing():
     """Platform, architecture, memory, workers, notes and faults; an RTX 6000 Ada is Ada, not Blackwell."""
     text = "\n".join(listing(TWO))
@@ -129,10 +109,11 @@ def test_listing():
 def test_simulated_machines(name):
     """Every machine that we know of is listed, and Enter takes what the automatic choice would."""
     facts = simulated.facts(name)
-    shown = []
+    shown, (read, prompts) = [], answers("")
 
-    chosen = ask_for_card(facts, shown.append, lambda _: "")
+    chosen = ask_for_card(facts, shown.append, read)
 
+    assert len(prompts) == (len(facts.usable) > 1), "with one card or none nothing is asked"
     assert chosen == (most_free(facts.usable) if facts.usable else None)
     assert all(any(gpu.name in line for line in shown) for gpu in facts.gpus)
     assert not any("None" in line or "[-1]" in line for line in shown)

@@ -110,17 +110,6 @@ def test_every_machine(machine, verdict, actionable):
     assert verdict is diagnosis.verdict
 
 
-@pytest.mark.parametrize("machine", simulated.MACHINES)
-def test_a_demand_for_a_gpu(machine):
-    """USE_GPU=true is met or the verdict is unusable; there is no fallback to the CPU."""
-    facts = simulated.facts(machine)
-    diagnosis = check(facts, DeviceRequest(use_gpu=True))
-
-    assert bool(facts.usable) is (diagnosis.verdict is not Verdict.UNUSABLE)
-    assert bool(facts.usable) is (Status.OK is last(diagnosis, "device").status)
-    assert bool(facts.usable) is (diagnosis.devices not in ((), ("cpu",)))
-
-
 @pytest.mark.parametrize("machine", ["cpu-build", "new-card-old-build"])
 def test_the_install_command(machine):
     """A wrong build comes with the command that installs the right one."""
@@ -316,13 +305,6 @@ def test_processes_that_hold_memory(free_bytes, processes, status, words):
 
     assert (status, True) == (finding.status, words in finding.what)
     assert "memory-held-by-others" == finding.anchor
-
-
-def test_unified_memory_is_reported_once():
-    """It is the machine's: there is no finding for the card."""
-    facts = replace(ONE, gpus=(replace(L4, unified=True, free_bytes=GIB),))
-
-    assert [] == [finding.topic for finding in check(facts).actionable]
 
 
 def test_one_of_two_cards_unusable():

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from backend.device.facts.machine import probe
-from backend.device.facts.simulated import MACHINES, SimulatedDriver, SimulatedTorch, facts
+from backend.device.facts.simulated import MACHINES, SimulatedDriver, SimulatedTorch
 from backend.device.records import Card, DeviceType, Driver, Host, Platform, TorchBuild, TorchDevice
 from tests.fake_nvml import Board, FakeNvml, error_codes, error_name
 
@@ -111,32 +111,6 @@ def test_visible_devices(build, visible, order, expected):
     assert all(bool(gpu.fault) != bool(build.cuda) for gpu in machine.gpus)
     if not expected:
         assert machine.why_no_gpu == "CUDA_VISIBLE_DEVICES hides every card of this machine (2)"
-
-
-def test_the_same_card_after_a_restart():
-    """NVML's order may change between starts; UUID and memory stay together."""
-    cards = (replace(BLACKWELL, pci_index=0), replace(ADA, pci_index=1))
-    restarted = replace(PC, cards=cards, sensors=PC.sensors[::-1])
-
-    before = {gpu.uuid: gpu.free_bytes for gpu in probe_on(PC).gpus}
-
-    assert before == {gpu.uuid: gpu.free_bytes for gpu in probe_on(restarted).gpus}
-
-
-@pytest.mark.parametrize(
-    ("visible", "indices"),
-    [
-        pytest.param(None, [0, -1, -1, -1], id="the-first-slice"),
-        pytest.param(MACHINES["h100-mig"].cards[2].uuid, [0], id="the-slice-that-was-asked-for"),
-    ],
-)
-def test_slices(visible, indices):
-    """A process can use one slice; the fault of the others says how to use them."""
-    machine = facts("h100-mig", visible=visible)
-
-    assert indices == [gpu.index for gpu in machine.gpus]
-    assert all(f"CUDA_VISIBLE_DEVICES={gpu.uuid}" in gpu.fault for gpu in machine.gpus[1:])
-    assert (visible or machine.gpus[0].uuid) == machine.gpus[0].uuid
 
 
 class TorchWith(SimulatedTorch):

@@ -101,19 +101,6 @@ def test_a_complete_sample(nvml):
     assert expected == sample
 
 
-@pytest.mark.parametrize("code", error_codes(), ids=error_name)
-def test_a_start_that_fails(nvml, code):
-    """Whatever the error, there is a reason and no card, and ``sample`` raises GPULost."""
-    nvml.broken["nvmlInit"] = code
-    source = Nvml()
-
-    assert source.driver().fault
-    assert ("", ()) == (source.driver().version, source.cards())
-    with pytest.raises(GPULost, match=r"."):
-        source.sample(L4)
-    source.close()
-
-
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION], ids=error_name)
 @pytest.mark.parametrize("function", [name for name in FakeNvml().functions() if name not in ESSENTIAL])
 def test_one_unsupported_function(nvml, function, code):

@@ -7,46 +7,8 @@ import sys
 
 import pytest
 
-from backend.device.facts.compute_capability import architecture
 from backend.device.facts.simulated import MACHINES, facts, simulated
 from backend.device.records import CardSample, DeviceType, GPULost
-
-GIB = 1 << 30
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "first", "capability", "gib", "why"),
-    [
-        pytest.param("rtx-4070-laptop", "cuda", "RTX 4070 Laptop", (8, 9), 8, ""),
-        pytest.param("ada-and-blackwell", "cuda", "RTX PRO 6000 Blackwell", (12, 0), 96, ""),
-        pytest.param("h200", "cuda", "H200", (9, 0), 140, ""),
-        pytest.param("h100-mig", "cuda", "H100 80GB HBM3 MIG 3g.40gb", (9, 0), 40, ""),
-        pytest.param("t4", "cuda", "Tesla T4", (7, 5), 15, ""),
-        pytest.param("v100", "cuda", "Tesla V100", (7, 0), 16, ""),
-        pytest.param("gb10", "cuda", "GB10", (12, 1), 120, ""),
-        pytest.param("apple-m3", "mps", "Apple M3", (0, 0), 18, ""),
-        pytest.param("wsl2", "cuda", "RTX 4080", (8, 9), 16, ""),
-        pytest.param("windows-wddm", "cuda", "RTX 2080 SUPER", (7, 5), 8, ""),
-        pytest.param("no-gpu", "cpu", "", (0, 0), 0, "no NVIDIA driver answers"),
-        pytest.param("vanishing", "cuda", "NVIDIA L4", (8, 9), 22, ""),
-        pytest.param("cpu-build", "cpu", "RTX 3090", (8, 6), 24, "build without CUDA"),
-        pytest.param("old-driver", "cpu", "A100-SXM4-40GB", (8, 0), 40, "runs CUDA 11.4 at most"),
-        pytest.param("new-card-old-build", "cpu", "RTX 5090", (12, 0), 32, "no kernels for sm_120"),
-    ],
-)
-def test_facts(name, kind, first, capability, gib, why):  # noqa: PLR0917  # the columns of one table
-    machine = facts(name)
-
-    assert DeviceType(kind) is machine.gpu_type
-    assert why in machine.why_no_gpu
-    assert bool(why) == bool(machine.why_no_gpu)
-    if first:
-        gpu = machine.gpus[0]
-        assert first in gpu.name
-        assert capability == gpu.capability
-        assert gib * GIB == pytest.approx(gpu.total_bytes, rel=0.05)
-        assert 0 < gpu.free_bytes <= gpu.total_bytes
-        assert gpu.bf16 is (architecture(capability).bf16 or kind == "mps")
 
 
 @pytest.mark.parametrize("name", MACHINES)

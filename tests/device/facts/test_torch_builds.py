@@ -9,7 +9,7 @@ import pytest
 
 from backend.device.facts import torch_wheels
 from backend.device.facts.torch_builds import build_fault, install_line
-from backend.device.facts.torch_wheels import driver_runs, kernels_run
+from backend.device.facts.torch_wheels import kernels_run
 from backend.device.records import Driver, Platform, TorchBuild
 
 CAPABILITIES = [30, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121]
@@ -62,20 +62,6 @@ def test_our_rule_is_torchs():
 def test_kernels_run(capability, archs, runs):
     """What NVIDIA promises about machine code, intermediate code and code for one chip."""
     assert runs is kernels_run(capability, archs)
-
-
-@pytest.mark.parametrize(
-    ("driver_cuda", "cuda", "runs"),
-    [
-        pytest.param((12, 2), "12.9", True, id="minor-version-compatibility"),
-        pytest.param((13, 0), "12.6", True, id="an-older-major"),
-        pytest.param((12, 9), "13.0", False, id="a-newer-major"),
-        pytest.param((0, 0), "13.2", True, id="nothing-known-against-it"),
-    ],
-)
-def test_driver_runs(driver_cuda, cuda, runs):
-    """A driver runs its own major and older ones."""
-    assert runs is driver_runs(driver_cuda, cuda)
 
 
 @pytest.mark.parametrize(

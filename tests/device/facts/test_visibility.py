@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from backend.device.facts.machine import visible_cards
@@ -60,10 +58,3 @@ def test_visible_cards(visible, order, expected):
 def test_slices(visible, expected):
     """Slices are selected with their card, or one by one."""
     assert expected == visible_cards((OLD, *SLICES), visible, "PCI_BUS_ID")
-
-
-def test_a_uuid_does_not_depend_on_the_order():
-    """Cards may change their slot or number."""
-    for cards in itertools.permutations(PCI):
-        assert visible_cards(cards, TWIN.uuid) == (TWIN,)
-        assert visible_cards(cards, f"{NEW.uuid},{OLD.uuid}") == (NEW, OLD)

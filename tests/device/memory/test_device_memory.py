@@ -19,7 +19,6 @@ from backend.device.memory.device_memory import (
     allocator_options,
     apply_ceiling,
     cleanup_gpu_memory,
-    format_bytes,
     gpu_memory_guard,
     headroom_bytes,
     read_memory_usage,
@@ -222,9 +221,10 @@ class Device:
         return self.now
 
 
-def test_the_guard_admits(monkeypatch):
-    """Work that fits runs, and nothing is given back without need."""
-    device = Device(monkeypatch, MemoryUsage(AllocatorStats(), 8 * GIB))
+@pytest.mark.parametrize("free", [8 * GIB, None], ids=["fits", "unknown"])
+def test_the_guard_admits(monkeypatch, free):
+    """Work that fits, or of which that is unknown, runs; nothing is given back without need."""
+    device = Device(monkeypatch, MemoryUsage(AllocatorStats(), free))
     ran = []
 
     with gpu_memory_guard(6 * GIB, read_usage=device.read_usage):
@@ -247,17 +247,6 @@ def test_the_guard_refuses(monkeypatch):
         ran.append(True)
 
     assert [] == ran
-
-
-def test_the_guard_admits_when_memory_is_unknown(monkeypatch):
-    """Unknown memory use is no reason to refuse."""
-    device = Device(monkeypatch, MemoryUsage(AllocatorStats(), None))
-    ran = []
-
-    with gpu_memory_guard(6 * GIB, read_usage=device.read_usage):
-        ran.append(True)
-
-    assert [True] == ran
 
 
 @pytest.mark.parametrize(
@@ -386,11 +375,3 @@ TABLE = MemoryTable({256: Affine(32 * MIB, 15 * MIB), 512: Affine(64 * MIB, 30 *
 def test_advice(length, count, free, processes, expected):
     """Numbers and ways out, best first; no way that would not help."""
     assert expected == advice(TABLE, length, count, free, processes=processes, own_pid=1)
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (int(1.9 * GIB), "1.9 GiB"), (3 * 2**50, "3072.0 TiB")],
-)
-def test_format_bytes(size, expected):
-    assert expected == format_bytes(size)

@@ -14,37 +14,6 @@ LINES = st.builds(Affine, st.integers(0, 2**40), st.integers(1, 2**34))
 TABLES = st.builds(MemoryTable, st.dictionaries(st.integers(1, 10_000), LINES, min_size=1, max_size=6))
 
 
-@pytest.mark.parametrize(
-    ("length", "count", "expected"),
-    [
-        pytest.param(64, 3, 5 * MIB, id="exactly-a-bucket"),
-        pytest.param(65, 3, 10 * MIB, id="the-next-one-up"),
-        pytest.param(512, 1, 12 * MIB, id="the-last"),
-        pytest.param(513, 1, None, id="beyond-nothing-is-known"),
-    ],
-)
-def test_peak(length, count, expected):
-    """The bucket that holds the length decides."""
-    assert expected == TABLE.peak_bytes(length, count)
-
-
-@pytest.mark.parametrize(
-    ("length", "free", "expected"),
-    [
-        pytest.param(64, 12 * MIB, 10, id="as-many-as-fit"),
-        pytest.param(64, 12 * MIB - 1, 9, id="one-byte-short"),
-        pytest.param(64, 3 * MIB - 1, 0, id="not-even-one"),
-        pytest.param(64, 0, 0, id="nothing-free"),
-        pytest.param(600, 2**50, 1, id="beyond-the-last-one-is-tried-alone"),
-        pytest.param(600, 0, 1, id="beyond-the-last-whatever-is-free"),
-        pytest.param(64, 2**62, COUNT_MAX, id="bounded"),
-    ],
-)
-def test_max_count(length, free, expected):
-    """How many fit, beside what a batch takes whatever its count."""
-    assert expected == TABLE.max_count(length, free)
-
-
 @given(TABLES, st.integers(1, 12_000), st.integers(0, 2**44))
 def test_max_count_is_the_maximum(table, length, free):
     """What it allows fits, and one more does not."""

@@ -137,16 +137,6 @@ def test_forward_backward_of_a_frozen_model():
         trial_run.forward_backward(model, torch.ones(1, 2))
 
 
-def test_tuples_are_spread():
-    """A model of several positional inputs gets them one by one."""
-
-    class Add(nn.Module):
-        def forward(self, left: torch.Tensor, right: int) -> torch.Tensor:
-            return left + right
-
-    assert torch.equal(torch.full((2,), 3.0), trial_run.call_model(Add(), (torch.ones(2), 2)))
-
-
 def test_weights_count_once():
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     model[1].weight = model[0].weight

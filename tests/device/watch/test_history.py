@@ -20,7 +20,6 @@ from backend.device.watch.history import (
     fit_line,
     headroom,
     new_alerts,
-    retry_increases,
     seconds_to_exhaustion,
     spread,
 )
@@ -40,19 +39,6 @@ def history_of(headrooms: list[int | None], *, every_s: float = 1.0, max_samples
 def falling(bytes_a_second: float, *, start: float = 10.0 * GIB, seconds: int = 120) -> list[tuple[float, float]]:
     """A leak, sampled once a second."""
     return [(float(second), start - bytes_a_second * second) for second in range(seconds + 1)]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        pytest.param(0.0, [4], id="the-newest-alone"),
-        pytest.param(2.0, [2, 3, 4], id="the-edge-belongs-to-it"),
-        pytest.param(99.0, [0, 1, 2, 3, 4], id="all"),
-    ],
-)
-def test_last_seconds(seconds, expected):
-    """Counted back from the newest sample, oldest first."""
-    assert expected == [sample.headroom_bytes for sample in history_of([0, 1, 2, 3, 4]).last(seconds)]
 
 
 @pytest.mark.parametrize(
@@ -176,20 +162,6 @@ def test_a_young_leak_is_not_hidden_by_a_long_calm():
     rooms = [10 * GIB] * 540 + [10 * GIB - second * GIB // 50 for second in range(65)]
 
     assert headroom(history_of(rooms), None).exhaustion_s == pytest.approx(436.0, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("retries", "expected"),
-    [
-        pytest.param([], 0, id="no-samples"),
-        pytest.param([5, 5, 5], 0, id="constant"),
-        pytest.param([0, 9, 9], 1, id="many-at-once-count-once"),
-        pytest.param([0, 1, 1, 2], 2, id="twice"),
-    ],
-)
-def test_retry_increases(retries, expected):
-    """Counts the samples at which retries grew, not by how much."""
-    assert expected == retry_increases([Sample(float(index), retries=count) for index, count in enumerate(retries)])
 
 
 def headrooms_of(*batches: float | None) -> list[AlertInputs]:

@@ -6,7 +6,6 @@ import pytest
 
 from backend.errors import BadData
 from backend.training.data.conll import (
-    Sentence,
     bio_labels,
     check_types,
     detokenize,
@@ -28,17 +27,6 @@ def write(folder, text: str, name: str = "some.conll"):
 def tags(folder, *scheme_tags: str) -> tuple[str, ...]:
     """One sentence's tags as they are read."""
     return read_conll(write(folder, "".join(f"w{place}\t{tag}\n" for place, tag in enumerate(scheme_tags))))[0].tags
-
-
-def test_sentences_and_their_places(tmp_path):
-    """A blank line ends a sentence; each knows the line of its first word."""
-    file = write(tmp_path, TWO)
-
-    expected = [
-        Sentence(("La", "Sra.", "Vega"), ("O", "B-PER", "I-PER"), f"{file}:1"),
-        Sentence(("Bilbao",), ("B-LOC",), f"{file}:5"),
-    ]
-    assert expected == read_conll(file)
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,6 @@ def test_evaluation_data_of_its_own(tmp_path: Path):
     assert (data, other) == read(data, evaluation=other).origin
 
 
-def test_no_evaluation(tmp_path: Path):
-    """A share of 0 uses all pages for training."""
-    pages = read(archive(tmp_path, {"letter": 3, "form": 3}), held_out=0)
-
-    assert (6, 0) == (len(pages.train), len(pages.evaluation))
-
-
 def test_broken_pages_are_left_out_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """Three of a hundred cannot be read: the run goes on without them and says which."""
     data = archive(tmp_path, {"letter": 60, "form": 37})

@@ -275,14 +275,6 @@ def test_a_failure_is_not_kept():
     assert 1 == cache.get(Path("a"), maker("a"))[0]
 
 
-def test_cached_images_are_read_only():
-    """Augmentation works on copies; writing into the cache's own is an error."""
-    kept = ImageCache(1000).get(Path("a"), Maker()("a"))
-
-    with pytest.raises(ValueError, match="read-only"):
-        kept[0] = 9
-
-
 def test_threads_share_the_cache():
     """Many threads at once: the limit holds, every image is complete, the counters are correct."""
     cache = ImageCache(1000)

@@ -62,13 +62,6 @@ def test_batches_have_other_members_each_epoch(grouped):
     assert {frozenset(batch) for batch in first}.isdisjoint(frozenset(batch) for batch in second)
 
 
-def test_equal_lengths_are_shuffled():
-    """Where length does not matter the order within and between batches is random."""
-    batches = EffectiveBatchSampler([1] * 60, 10, seed=3).remaining()
-
-    assert all(batch != sorted(batch) for batch in batches)
-
-
 def test_grouping_pads_less():
     """Padded cells are a good part fewer than with random batches."""
 

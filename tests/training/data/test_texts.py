@@ -185,16 +185,3 @@ def test_evaluation_comes_from_its_own_file_first(tmp_path):
     tsv(tmp_path, "label\ttext", "x\tone", "x\ttwo", "x\tthree", name="dev.tsv")
     assert [20, 3] == split(tmp_path)
     assert [20, 1] == split(tmp_path, other)
-
-
-def test_no_examples(tmp_path):
-    """A file with a header only is an error."""
-    with pytest.raises(BadData, match="has no examples"):
-        read_split(
-            tsv(tmp_path, "label\ttext"),
-            None,
-            read_labelled,
-            suffixes=(".tsv",),
-            held_out=0.1,
-            group=lambda row: row.text,
-        )

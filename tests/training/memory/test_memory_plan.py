@@ -6,7 +6,7 @@ import pytest
 
 from backend.device.memory.probe import PREDICTION_SAFETY
 from backend.training.memory.footprint import Footprint
-from backend.training.planner import does_not_fit_message, find_plan, format_table, memory_plans
+from backend.training.planner import does_not_fit_message, format_table, memory_plans
 
 MB = 2**20
 FULL = Footprint(False, False, 100 * MB, 25_000_000, 100 * MB, {1: 10 * MB, 8: 80 * MB})
@@ -41,11 +41,6 @@ def test_the_largest_that_fits(capacity: int, expected: int):
     assert expected == memory_plans([FULL], capacity * MB, limit=8)[0].max_micro_batch
 
 
-def test_never_more_than_makes_sense():
-    """The micro-batch is a part of the batch."""
-    assert 5 == memory_plans([FULL], 10**12, limit=5)[0].max_micro_batch
-
-
 def test_eight_bits():
     """A second plan a footprint, whose moments take a byte and a share of a scale each."""
     plain, small = memory_plans([FULL], 10**12, limit=8, eight_bit=True)
@@ -68,17 +63,6 @@ def test_names_and_flags():
     ] == [plan.name for plan in plans]
     assert "--use-8-bit-optimizer --use-gradient-checkpointing" == plans[3].flags
     assert "--lora-rank 8" == plans[4].flags
-
-
-def test_finding_one_plan():
-    """None where it was not estimated; a micro-batch of 0 where it does not fit."""
-    plans = memory_plans([FULL, LORA], 200 * MB, limit=8)
-    full, lora = (find_plan(plans, checkpointing=False, lora=lora, eight_bit=False) for lora in (False, True))
-
-    assert full
-    assert lora
-    assert (0, 6) == (full.max_micro_batch, lora.max_micro_batch)
-    assert None is find_plan(plans, checkpointing=True, lora=False, eight_bit=False)
 
 
 def test_the_table():

@@ -209,13 +209,6 @@ def test_pages_are_prepared_as_the_published_processor_does(tmp_path: Path, resa
     assert torch.allclose(preprocessing.normalize(pixels), expected, atol=1e-6)
 
 
-def test_normalising_keeps_the_memory_format():
-    """Channels last stays channels last."""
-    pixels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8).to(memory_format=torch.channels_last)
-
-    assert Preprocessing(4, 4).normalize(pixels).is_contiguous(memory_format=torch.channels_last)
-
-
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 def test_a_temperature_is_divided_into_the_last_layer(tmp_path: Path, kind: str):
     """The logits are divided by it, whatever the architecture."""

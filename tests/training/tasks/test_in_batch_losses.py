@@ -52,16 +52,6 @@ def gradients(model: nn.Module) -> Tensor:
     return actual
 
 
-def test_multiple_negatives_by_definition():
-    """Cross entropy of 20 x cosine against the diagonal."""
-    first, second = torch.randn(4, 6), torch.randn(7, 6)
-    cosines = nn.functional.cosine_similarity(first[:, None], second[None], dim=2)
-
-    expected = nn.functional.cross_entropy(20 * cosines, torch.arange(4))
-    actual = multiple_negatives(first, second, torch.zeros(4, 7, dtype=torch.bool))
-    assert expected.item() == pytest.approx(actual.item(), abs=1e-5)
-
-
 def test_cosent_by_definition():
     """Every pair of pairs that the scores order counts, and none that they do not."""
     first, second = torch.randn(5, 6), torch.randn(5, 6)
