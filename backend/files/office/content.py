@@ -164,5 +164,5 @@ def whole_number(text: str, default: int = 0) -> int:
 
 def refuse_macros(names: list[str], without: str) -> None:
     """Raises: UnreadableFile where a package holds programs."""
-    if any(name.rpartition("/")[2].lower() == "vbaproject.bin" for name in names):
+    if any("/macrosheets/" in name or name.lower().endswith("vbaproject.bin") for name in names):
         raise UnreadableFile(f"file: it holds macros, which are neither run nor read here; save it as {without}")

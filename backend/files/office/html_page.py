@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from lxml import etree
 
+from backend.errors import UnreadableFile
 from backend.files.office.content import Content, whole_number
 from backend.files.office.numbering import BULLET, formatted
 from backend.files.set_pages import Cell
@@ -83,6 +84,8 @@ def read_html(text: str, content: Content, pictures: Pictures = lambda _name: No
 
     Args:
         pictures: those that came along; a page's own are in it (``data:``).
+
+    Raises: UnreadableFile for elements so deep in each other that the parser leaves out what is in them.
     """
     parser = etree.HTMLParser(
         encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True, recover=True, huge_tree=False
@@ -91,6 +94,8 @@ def read_html(text: str, content: Content, pictures: Pictures = lambda _name: No
         root = etree.fromstring(text.translate(_CONTROLS).encode("utf-8", "replace"), parser)
     except etree.XMLSyntaxError:  # nothing in it
         return
+    if any(error.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT for error in parser.error_log):
+        raise UnreadableFile("file: elements of its HTML lie in each other more than 255 deep")
     if root is None:
         return
     title = root.find(".//title")

@@ -106,6 +106,8 @@ class _Reader:
         self._end_table()
         for footer in dict.fromkeys(self._margins["footer"]):
             self._content.setter.paragraph(footer)
+        if len(self._stack) > 1 and all(page.is_empty for page in self._content.setter.pages):
+            raise UnreadableFile("file: it ends within a group, before its text; is it cut off?")
         self._content.set_notes()
         if self._insertions or self._deletions:
             counts = f"{self._insertions} insertions are read, {self._deletions} deletions are not"

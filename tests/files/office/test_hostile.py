@@ -97,8 +97,11 @@ _HOSTILE = [
     pytest.param(zipped({"setup.exe": b"MZ" + bytes(200)}), "a program", id="zipped-program"),
     pytest.param(docx("", {"word/vbaProject.bin": b""}), "macros", id="macros-in-docx"),
     pytest.param(xlsx("", more={"xl/vbaProject.bin": b""}), "macros", id="macros-in-xlsx"),
+    pytest.param(xlsx("", more={"xl/macrosheets/sheet1.xml": b"<x/>"}), "macros", id="macro-sheets-in-xlsx"),
     pytest.param(_compound("Macros", "WordDocument"), "macros", id="macros-in-doc"),
     pytest.param(b"{\\rtf1" + b"{" * 100_000, "deep", id="groups-in-groups"),
+    pytest.param(b"{\\rtf1{\\stylesheet{\\s1 Normal;}", "cut off", id="cut-off-rich-text"),
+    pytest.param(b"<html><body>" + b"<div>" * 300 + b"text", "255 deep", id="elements-in-elements"),
     pytest.param(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(3000), "broken compound file", id="broken-compound-file"),
     pytest.param((SAMPLES / "calc_invoice.xls").read_bytes()[:4000], "broken", id="cut-off-workbook"),
 ]
