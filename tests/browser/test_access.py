@@ -124,7 +124,7 @@ async def test_everything_by_keyboard(tab: Tab, file: File) -> None:
         "API",
         "Español",
         "English",
-        "Choose a file",
+        "Choose files",
         "Record",
         "Try an example invoice",
         "Options",
@@ -239,7 +239,7 @@ async def test_spanish_and_english(chrome: Chrome, url: str, file: File) -> None
         label = "document.querySelector('[data-entity=\"1\"]').getAttribute('aria-label')"
         assert (await tab.run(label)).endswith("Enter or Escape goes back to the list.")
         await tab.open(url)
-        assert "Choose a file" == await tab.text("#choose")
+        assert "Choose files" == await tab.text("#choose")
         assert [] == tab.faults
 
 
@@ -248,4 +248,4 @@ async def test_another_language_gets_english(chrome: Chrome, url: str) -> None:
     async with open_tab(chrome, languages="de-DE") as tab:
         await tab.open(url)
 
-        assert "Choose a file" == await tab.text("#choose")
+        assert "Choose files" == await tab.text("#choose")

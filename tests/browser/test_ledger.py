@@ -193,6 +193,22 @@ async def test_what_counts_is_seen_without_scrolling_sideways(page: Tab, tmp_pat
     assert "Suma en EUR (1 documento)" == await page.text("#ledger-sums th")
 
 
+async def test_several_files_at_the_start(page: Tab, services: Any, tmp_path: Path) -> None:
+    """They are read and kept with their progress, and listed: 20 at once, each opened by its address."""
+    await page.run("location.hash = ''")
+    await page.drop_file(*written(tmp_path, *range(1, 23)))
+    await page.wait_for("document.querySelectorAll('#sending li').length > 3")
+    await page.wait_for("document.querySelectorAll('#sending li').length === 0")
+    assert "" == await page.run("location.hash")
+    await page.wait_for("document.querySelectorAll('#recent-list a').length === 20")
+    await page.click("#recent-more")
+    await page.wait_for("document.querySelectorAll('#recent-list a').length === 22")
+
+    assert await page.run("document.querySelector('#recent-more').hidden")
+    for told in ("Aceros del Norte, S.L.", "605,00", "Por revisar", "1 página", "2026"):
+        assert told in await page.text("#recent-list li:last-child")
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 async def test_recent_documents_can_be_read(page: Tab, tmp_path: Path, dark: bool) -> None:
     """The start with documents to go on with, at each width, one with a long name."""

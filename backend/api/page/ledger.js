@@ -2,19 +2,17 @@
 // and kept. Beside it the validation screen, which one document is opened in.
 
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
-import { exportDocuments, readLedger, storeDocument } from "./document_calls.js";
+import { exportDocuments, readLedger } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
-import { dropRead, putSending } from "./ledger_queue.js";
 import "./ledger_strings.js";
 import { addRows, drawRows, drawSums, isPaper, markSorted } from "./ledger_table.js";
 import { centsOf } from "./local_values.js";
 import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
-import { unlocked } from "./secret.js";
+import { add, dropRead } from "./queue.js";
 import { deleteDocument } from "./stored_document.js";
 import { deleteLater } from "./undo.js";
-import { Uploads } from "./uploads.js";
 import { closeDocument, openDocument } from "./validation.js";
 
 const INTO = { into: "ledger-notices" };
@@ -45,7 +43,6 @@ const waits = {
     announce("back");
   },
 };
-const uploads = new Uploads({ deliver, onChange: (item) => putSending(item, uploads), onAdded });
 
 /** Show what the address names: the table, or one document. */
 export async function enter() {
@@ -67,23 +64,9 @@ export function leave() {
   say(find("dragging"), "let_go");
 }
 
-/** Read these files and keep them. */
-export function add(files) {
-  if (!isMade) makeLedger();
-  if (DOCUMENT.test(location.hash)) location.hash = "#ledger";
-  uploads.add("", files);
-  announce("documents_adding", { n: files.length });
-}
-
-async function deliver(item, { onSent, signal, change }) {
-  const onProgress = (reading) => change({ reading });
-  const store = (password) => storeDocument(item.file, password, { onSent, onProgress, signal, ...waits });
-  item.id = (await unlocked(item.file.name, store)).id;
-}
-
-function onAdded() {
-  if (!find("ledger-view").hidden && !find("ledger-table-view").hidden) guarded(load);
-}
+document.addEventListener("documentread", () => {
+  if (isMade && !find("ledger-view").hidden && !find("ledger-table-view").hidden) guarded(load);
+});
 
 function makeLedger() {
   isMade = true;
@@ -112,7 +95,6 @@ function makeLedger() {
       refresh();
     });
   }
-  addEventListener("beforeunload", (event) => uploads.busy && event.preventDefault());
 }
 
 /** Run `act`; what goes wrong is told. */

@@ -26,7 +26,6 @@ export function makeLedgerFrame() {
       "div",
       { id: "ledger-table-view", class: "ledger-table-view" },
       bar(),
-      say(make("ul", { id: "sending", class: "sending" }), "sending_list", {}, "aria-label"),
       filters(),
       say(make("p", { id: "ledger-none", class: "notice", hidden: true }), "ledger_none"),
       say(make("p", { id: "ledger-no-match", class: "quiet", hidden: true }), "ledger_no_match"),

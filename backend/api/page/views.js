@@ -38,12 +38,11 @@ export function startViews(resume) {
   else show(viewNow());
 }
 
-/** Hand files to the view that is shown, if it takes any; several at once are for the ledger. */
+/** Hand files to the collection that is shown, or to the queue; one that is to be shown at once is left to the caller. */
 export function addToView(files) {
-  if (viewNow() === "document" && files.length > 1) location.hash = "#ledger";
   const name = viewNow();
-  if (name === "document") return false;
-  loaded(name).then((module) => module?.add(files));
+  if (name === "document" && files.length === 1) return false;
+  (name === "library" ? loaded(name) : import("./queue.js")).then((module) => module?.add(files));
   return true;
 }
 

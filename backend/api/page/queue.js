@@ -1,17 +1,50 @@
-// Files on their way into the ledger: a line each with its progress, until the table has what was read.
+// Files that are read and kept, over whatever view is shown: a line each with its progress, until a list has what was read.
 
 import { GivenUp, Lost, Problem } from "./connection.js";
+import { storeDocument } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { quote, say } from "./language.js";
-import { announce, problemKey } from "./notices.js";
+import "./ledger_strings.js";
+import { announce, clear, problemKey, showWait } from "./notices.js";
+import { showRecent } from "./recent.js";
+import { unlocked } from "./secret.js";
+import { Uploads } from "./uploads.js";
+
+const INTO = { into: "queue-notices" };
 
 const STATES = { waiting: "upload_waiting", sending: "upload_sending", added: "document_read" };
 const lines = new Map(); // key of an upload -> its line
+const uploads = new Uploads({ deliver, onChange: put, onAdded });
+const waits = {
+  onWait: (wait_s, error, retry) => showWait(wait_s, error, retry, INTO),
+  onBack: () => {
+    clear("wait", INTO);
+    announce("back");
+  },
+};
+
+/** Read these files and keep them; the document is told a `documentread` for each. */
+export function add(files) {
+  uploads.add("", files);
+  announce("documents_adding", { n: files.length });
+}
+
+async function deliver(item, { onSent, signal, change }) {
+  const onProgress = (reading) => change({ reading });
+  const store = (password) => storeDocument(item.file, password, { onSent, onProgress, signal, ...waits });
+  item.id = (await unlocked(item.file.name, store)).id;
+}
+
+async function onAdded() {
+  document.dispatchEvent(new Event("documentread"));
+  if (find("intake").checkVisibility()) await showRecent();
+  if (find("intake").checkVisibility()) dropRead();
+}
 
 /** Show an upload, or no longer. */
-export function putSending(item, uploads) {
+function put(item) {
   if (item.state === "dropped") return drop(item.key);
-  const line = lines.get(item.key) ?? begin(item, uploads);
+  const line = lines.get(item.key) ?? begin(item);
   const failed = item.state === "failed";
   line.node.classList.toggle("failed", failed);
   line.isRead = item.state === "added";
@@ -35,7 +68,7 @@ function reason(problem) {
   return problem instanceof Lost || !(problem instanceof Problem) ? "upload_lost" : problemKey(problem);
 }
 
-function begin(item, uploads) {
+function begin(item) {
   const line = { name: quote(make("p", { class: "row-name" }), item.file.name || "clipboard.png") };
   line.told = make("p", { class: "quiet" });
   line.said = make("p", { class: "quiet", hidden: true });
@@ -51,7 +84,7 @@ function begin(item, uploads) {
   return line;
 }
 
-/** Take away what is read: it stands in the table. */
+/** Take away what is read: a list has it. */
 export function dropRead() {
   for (const [key, { isRead }] of lines) if (isRead) drop(key);
 }
@@ -61,5 +94,8 @@ function drop(key) {
   lines.delete(key);
   const hadFocus = line?.node.contains(document.activeElement);
   line?.node.remove();
-  if (hadFocus) find("add-documents").focus();
+  if (hadFocus) find("main").focus();
 }
+
+addEventListener("hashchange", dropRead);
+addEventListener("beforeunload", (event) => uploads.busy && event.preventDefault());
