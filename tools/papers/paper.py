@@ -15,21 +15,11 @@ from typing import NamedTuple
 
 from backend.models.fields_network import KINDS
 from tools.papers.sheet import MadeWord, Piece, Sheet, scan
-from tools.papers.values import Speaker, cents, document_id, iban
+from tools.papers.values import Speaker, cents, document_id, iban, listed
 
 _SHARES = (48, 18, 6, 5, 3, 3, 3, 3, 3, 3, 2.5, 2.5)
 HAVE_FIELDS = frozenset(KINDS[:4])
 Line = list[tuple[float, str, list[Piece]]]  # cells of a line: where (0 to 1 of the block), how aligned, what
-_RATES = {
-    "es": (21, 21, 21, 10, 4, 0),
-    "en": (20, 20, 5, 0, 6, 10),
-    "pt": (23, 13, 6),
-    "fr": (20, 20, 10, "5.5"),
-    "de": (19, 19, 7),
-    "it": (22, 22, 10, 4),
-    "us": ("8.25", "7.5", 6, "8.875", "10.25", 7, "6.625", 5, 0, "9.5"),
-    "my": (6, 6, 10, 8, 0),
-}
 _SURCHARGE = {Decimal(21): Decimal("5.2"), Decimal(10): Decimal("1.4"), Decimal(4): Decimal("0.5")}
 
 
@@ -95,14 +85,8 @@ def facts_of(kind: str, say: Speaker) -> Facts:
         facts.due = facts.day + datetime.timedelta(days=rng.choice((0, 7, 14, 15, 20, 30, 30, 45, 60, 90)))
     facts.iban = iban(rng, say.language)
     facts.igic = say.language == "es" and rng.random() < 0.05
-    rates = [
-        Decimal(str(r))
-        for r in (
-            (7, 3, 0, 15)
-            if facts.igic
-            else _RATES.get(say.region or say.language) or _RATES.get(say.language, _RATES["es"])
-        )
-    ]
+    keys = ("igic",) if facts.igic else (say.region, say.language, "es")
+    rates = [Decimal(rate) for rate in listed("rate", *keys)]
     if say.region == "us":
         rates = [rng.choice(rates)]
     chosen = rng.sample(rates, min(len(rates), rng.choices((1, 2, 3, 4), (68, 20, 9, 3))[0]))
@@ -122,11 +106,8 @@ def facts_of(kind: str, say: Speaker) -> Facts:
         _negative(facts)
     if rng.random() < 0.05:
         wrong = rng.choice(("total", "tax", "base"))
-        setattr(
-            facts,
-            wrong,
-            getattr(facts, wrong) + rng.choice((Decimal("0.10"), Decimal(9), Decimal("-1.00"), Decimal(90))),
-        )
+        by = rng.choice((Decimal("0.10"), Decimal(9), Decimal("-1.00"), Decimal(90)))
+        setattr(facts, wrong, getattr(facts, wrong) + by)
     return facts
 
 
@@ -148,17 +129,8 @@ def _goods(say: Speaker, rng: random.Random, rate: Decimal, large: int) -> Goods
     extra = (
         say.say("extra") + (" " + say.say("prose")[:40] if rng.random() < 0.4 else "") if rng.random() < 0.15 else ""
     )
-    return Goods(
-        description,
-        code,
-        quantity,
-        say.say("units"),
-        price,
-        discount,
-        rate,
-        cents(quantity * price * (100 - discount) / 100),
-        extra,
-    )
+    amount = cents(quantity * price * (100 - discount) / 100)
+    return Goods(description, code, quantity, say.say("units"), price, discount, rate, amount, extra)
 
 
 def _sums(facts: Facts, rng: random.Random, included: bool) -> None:
@@ -201,6 +173,11 @@ def _negative(facts: Facts) -> None:
         setattr(facts, name, -getattr(facts, name))
 
 
+def _row(*pieces: Piece) -> Line:
+    """A line of one cell, from the left."""
+    return [(0.0, "l", list(pieces))]
+
+
 def _marked(line: Line) -> Line:
     """The line as the first of a line of goods."""
     return [
@@ -223,7 +200,7 @@ class Paper:
         self.one = rng.random() < 0.6  # one form for all pairs of label and value
         self.has_buyer = rng.random() < (0.25 if kind == "simplified" else 0.96)
         self.has_title = rng.random() < 0.9
-        self.id_said = self.date_said = self.total_said = False
+        self.id_said = self.date_said = False
         self.rates_said = len(self.facts.taxes) > 1
         self.needs_heading = False  # place alone would not tell the buyer
         self.colon_column = rng.random() < 0.35
@@ -231,11 +208,18 @@ class Paper:
         self.brand_labelled = self.brand and rng.random() < 0.25
         self.clock = rng.random() < (0.5 if kind == "simplified" else 0.03)
 
+    def names_of(self, seller: bool) -> tuple[str, list[str], str]:
+        """Name, address and tax id of the supplier or the buyer."""
+        facts = self.facts
+        if seller:
+            return facts.vendor, facts.vendor_address, facts.vendor_id
+        return facts.customer, facts.customer_address, facts.customer_id
+
     # -- parts ----------------------------------------------------------------------------------------------------
     def pair(self, label: str, pieces: list[Piece], form: int) -> list[Line]:
         """A label with its value: beside it, far from it, below it."""
         if form == 0 or not label:
-            return [[(0.0, "l", [(label, ""), *pieces])]]
+            return [_row((label, ""), *pieces)]
         if form == 1 and label.endswith(":") and self.colon_column:
             return [[(0.0, "l", [(label.rstrip(": "), "")]), (self.tab - 0.03, "l", [(":", ""), *pieces])]]
         if form == 1:
@@ -244,7 +228,7 @@ class Paper:
             return [[(0.0, "l", [(label, "")]), (1.0, "r", pieces)]]
         if form == 3:
             return [[(self.tab - 0.02, "r", [(label, "")]), (self.tab, "l", pieces)]]
-        return [[(0.0, "l", [(label, "")])], [(0.0, "l", pieces)]]
+        return [_row((label, "")), _row(*pieces)]
 
     tab = 0.45
 
@@ -256,13 +240,9 @@ class Paper:
 
     def party(self, role: str) -> list[Line]:
         """The block of the supplier or the buyer."""
-        rng, say, facts = self.rng, self.say, self.facts
+        rng, say = self.rng, self.say
         seller = role == "Vendor"
-        name, address, number = (
-            (facts.vendor, facts.vendor_address, facts.vendor_id)
-            if seller
-            else (facts.customer, facts.customer_address, facts.customer_id)
-        )
+        name, address, number = self.names_of(seller)
         lines: list[Line] = []
         heading = rng.random() < (0.22 if seller else 0.72) or (self.needs_heading and not seller)
         label = say.label("vendor" if seller else "customer")
@@ -275,9 +255,9 @@ class Paper:
         if heading and rng.random() < 0.3:
             name_pieces = [(label, ""), *name_pieces]
         elif heading:
-            lines.append([(0.0, "l", [(label, "")])])
+            lines.append(_row((label, "")))
         if rng.random() < 0.08:
-            lines.append([(0.0, "l", [(say.say("goods"), "")])])
+            lines.append(_row((say.say("goods"), "")))
         rest: list[Piece] = []
         if ("\n", "") in name_pieces:
             cut = name_pieces.index(("\n", ""))
@@ -285,28 +265,22 @@ class Paper:
         name_lines = (
             self.name_lines(name_pieces, role, name)
             if rng.random() < (0.3 if self.kind == "simplified" else 0.06)
-            else [[(0.0, "l", name_pieces)]]
+            else [_row(*name_pieces)]
         )
         if seller and self.brand_labelled:  # the name stands in the logo only
             name_lines = []
         lines += name_lines
         if rest:
-            lines.append([(0.0, "l", rest)])
+            lines.append(_row(*rest))
         id_label = say.label("taxid") if rng.random() < 0.93 else ""
-        id_line: Line = [(0.0, "l", self.joined(id_label, number, role + "TaxId"))]
+        id_line: Line = _row(*self.joined(id_label, number, role + "TaxId"))
         has_id = rng.random() < (0.9 if seller else 0.8)
-        address_lines: list[Line] = [[(0.0, "l", [(text, role + "Address")])] for text in address]
+        address_lines: list[Line] = [_row((text, role + "Address")) for text in address]
         if rng.random() < 0.08:
-            address_lines[0] = [
-                (
-                    0.0,
-                    "l",
-                    [
-                        (rng.choice(("Dirección:", "Domicilio:", "Address:", "Adresse:", "Dom. social:")), ""),
-                        *address_lines[0][0][2],
-                    ],
-                )
-            ]
+            address_lines[0] = _row(
+                (rng.choice(("Dirección:", "Domicilio:", "Address:", "Adresse:", "Dom. social:")), ""),
+                *address_lines[0][0][2],
+            )
         if rng.random() < 0.93:
             lines += [id_line, *address_lines] if rng.random() < 0.4 else [*address_lines, id_line]
             if not has_id:
@@ -318,22 +292,18 @@ class Paper:
             name_lines[-1][0][2].extend([(rng.choice(("-", "·", "|", "")), ""), *id_line[0][2]])
         if rng.random() < (0.65 if seller else 0.2):
             lines.append(
-                [
-                    (
-                        0.0,
-                        "l",
-                        [
-                            piece
-                            for _ in range(rng.choice((1, 1, 1, 2, 3)))
-                            for piece in ((say.label("contact"), ""), (say.phone(), ""))
-                        ],
-                    )
-                ]
+                _row(
+                    *[
+                        piece
+                        for _ in range(rng.choice((1, 1, 1, 2, 3)))
+                        for piece in ((say.label("contact"), ""), (say.phone(), ""))
+                    ]
+                )
             )
         if rng.random() < (0.5 if seller else 0.15):
-            lines.append([(0.0, "l", [(say.web(name), "")])])
+            lines.append(_row((say.web(name), "")))
         if not seller and rng.random() < 0.15:
-            lines.append([(0.0, "l", [(say.label("otherid"), ""), (document_id(rng, 2026), "")])])
+            lines.append(_row((say.label("otherid"), ""), (document_id(rng, 2026), "")))
         if rng.random() < 0.12:  # in one or two lines, as below a letterhead
             return self.flow(
                 [piece for line in lines for cell in line for piece in cell[2]],
@@ -356,25 +326,25 @@ class Paper:
         words = name.split()
         before = [piece for piece in pieces if not piece[1]]
         if len(words) < 3:
-            return [[(0.0, "l", pieces)]]
+            return [_row(*pieces)]
         cut = self.rng.randint(1, len(words) - 1)
-        first: Line = [(0.0, "l", [*before, (" ".join(words[:cut]), role + "Name")])]
-        return [first, [(0.0, "l", [(" ".join(words[cut:]), role + "Name")])]]
+        first: Line = _row(*before, (" ".join(words[:cut]), role + "Name"))
+        return [first, _row((" ".join(words[cut:]), role + "Name"))]
 
     def logo(self) -> list[Line]:
         """A brand: the supplier's name where that stands nowhere else."""
         rng, name = self.rng, self.facts.vendor
         if self.brand_labelled:
-            return [[(0.0, "l", [(name if rng.random() < 0.7 else name.upper(), "VendorName")])]]
+            return [_row((name if rng.random() < 0.7 else name.upper(), "VendorName"))]
         core = name.split(",")[0].split(" S.")[0]
         text = rng.choice(
             (core.split()[0], core, self.say.say("trade") + " " + core.split()[-1], core.split()[0].lower())
         )
         text = text.upper() if rng.random() < 0.6 else text
         label = "VendorName" if text.casefold() == name.casefold() else ""
-        lines: list[Line] = [[(0.0, "l", [(text, label)])]]
+        lines: list[Line] = [_row((text, label))]
         if rng.random() < 0.3:
-            lines.append([(0.0, "l", [(self.say.say("goods"), "")])])
+            lines.append(_row((self.say.say("goods"), "")))
         return lines
 
     def registry(self) -> list[Line]:
@@ -396,21 +366,18 @@ class Paper:
 
         def who() -> list[Line]:
             return [
-                [(0.0, "l", [(facts.vendor, "VendorName")])],
-                *([(0.0, "l", [(text, "VendorAddress")])] for text in facts.vendor_address),
+                _row((facts.vendor, "VendorName")),
+                *(_row((text, "VendorAddress")) for text in facts.vendor_address),
             ]
 
         def bank() -> list[Line]:
-            return [
-                [(0.0, "l", [(say.say("bank"), "")])],
-                [(0.0, "l", [(say.label("iban"), ""), (facts.iban, "IBAN")])],
-            ]
+            return [_row((say.say("bank"), "")), _row((say.label("iban"), ""), (facts.iban, "IBAN"))]
 
         def ids() -> list[Line]:
             return [
-                [(0.0, "l", [(say.label("taxid"), ""), (facts.vendor_id, "VendorTaxId")])],
-                [(0.0, "l", [(say.label("contact"), ""), (say.phone(), "")])],
-                [(0.0, "l", [(say.web(facts.vendor), "")])],
+                _row((say.label("taxid"), ""), (facts.vendor_id, "VendorTaxId")),
+                _row((say.label("contact"), ""), (say.phone(), "")),
+                _row((say.web(facts.vendor), "")),
             ]
 
         makers = [who, bank, ids]
@@ -421,37 +388,15 @@ class Paper:
         """The supplier on one small line, above the buyer's window."""
         facts, mark = self.facts, self.rng.choice(("·", "-", ",", "|", "•"))
         return [
-            [
-                (
-                    0.0,
-                    "l",
-                    [
-                        (facts.vendor, "VendorName"),
-                        (mark, ""),
-                        *[(text, "VendorAddress") for text in facts.vendor_address],
-                    ],
-                )
-            ]
+            _row((facts.vendor, "VendorName"), (mark, ""), *[(text, "VendorAddress") for text in facts.vendor_address])
         ]
 
     def as_form(self, lines: list[Line], seller: bool) -> list[Line]:
         """The block as a form: a label before everything."""
         say, role = self.say, "Vendor" if seller else "Customer"
-        names = {
-            "es": ("Nombre", "Dirección", "NIF"),
-            "ca": ("Nom", "Adreça", "NIF"),
-            "gl": ("Nome", "Enderezo", "NIF"),
-            "pt": ("Nome", "Morada", "NIF"),
-            "fr": ("Nom", "Adresse", "TVA"),
-            "de": ("Name", "Anschrift", "USt-ID"),
-            "it": ("Nome", "Indirizzo", "P. IVA"),
-        }.get(say.language, ("Name", "Address", "VAT no."))
-        facts, out = self.facts, []
-        name, address, number = (
-            (facts.vendor, facts.vendor_address, facts.vendor_id)
-            if seller
-            else (facts.customer, facts.customer_address, facts.customer_id)
-        )
+        names = listed("form", say.language)
+        name, address, number = self.names_of(seller)
+        out: list[Line] = []
         form = self.rng.choice((0, 1, 2, 4))
         out += self.pair(names[0] + say.colon, [(name, role + "Name")], form)
         out += self.pair(names[1] + say.colon, [(" ".join(address), role + "Address")], form)
@@ -473,10 +418,10 @@ class Paper:
                 line.append((" ".join(taken), label))
                 count += len(taken)
                 if count >= words:
-                    lines.append([(0.0, "l", line)])
+                    lines.append(_row(*line))
                     line, count = [], 0
         if line:
-            lines.append([(0.0, "l", line)])
+            lines.append(_row(*line))
         return lines
 
     def id_label(self) -> str:
@@ -497,22 +442,9 @@ class Paper:
         if not self.id_said:
             entries.append((self.id_label(), [(facts.number, "InvoiceId")]))
         if not self.date_said and rng.random() < 0.97:
-            clock = (
-                [
-                    (
-                        f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}{rng.choice(('', f':{rng.randint(0, 59):02d}', ' PM' if say.region else ''))}",
-                        "",
-                    )
-                ]
-                if self.clock
-                else []
-            )
-            entries.append(
-                (
-                    say.label("date") if not (self.clock and rng.random() < 0.4) else "",
-                    [(say.date(facts.day), "InvoiceDate"), *clock],
-                )
-            )
+            clock: list[Piece] = [(self.clock_time(), "")] if self.clock else []
+            label = say.label("date") if not (self.clock and rng.random() < 0.4) else ""
+            entries.append((label, [(say.date(facts.day), "InvoiceDate"), *clock]))
         if rng.random() < (0.2 if say.region == "us" else 0.04) and self.kind in HAVE_FIELDS:
             entries.append(
                 (say.label("due.amount"), self.amount(self.to_pay(), "AmountDue" if self.differs() else "InvoiceTotal"))
@@ -537,6 +469,11 @@ class Paper:
         if rng.random() < 0.35:
             rng.shuffle(entries)
         return self.entries(entries)
+
+    def clock_time(self) -> str:
+        """The time of day, as tills print it."""
+        hour, minute, second = self.rng.randint(0, 23), self.rng.randint(0, 59), self.rng.randint(0, 59)
+        return f"{hour:02d}:{minute:02d}" + self.rng.choice(("", f":{second:02d}", " PM" if self.say.region else ""))
 
     def entries(self, entries: list[tuple[str, list[Piece]]]) -> list[Line]:
         """Pairs of label and value: in lines, as a grid with a head, or one after the other."""
@@ -578,7 +515,7 @@ class Paper:
                     (say.date(self.facts.day), "InvoiceDate"),
                 ]
                 self.date_said = rng.random() < 0.8
-        return [[(0.0, "l", pieces)]]
+        return [_row(*pieces)]
 
     def table(self) -> tuple[list[Line], list[Line]]:
         """The head and the lines of goods."""
@@ -605,19 +542,8 @@ class Paper:
             columns.remove("desc")
             columns.append("desc")
         if rng.random() < 0.75:
-            order = {
-                "pos": -2,
-                "tax": 6.5,
-                "code": 0,
-                "date": 0,
-                "desc": 1,
-                "qty": 2,
-                "unit": 3,
-                "price": 4,
-                "disc": 5,
-                "rate": 6,
-                "amount": 7,
-            }
+            names = ("pos", "code", "date", "desc", "qty", "unit", "price", "disc", "rate", "tax", "amount")
+            order: dict[str, float] = dict(zip(names, (-2, 0, 0, 1, 2, 3, 4, 5, 6, 6.5, 7), strict=True))
             if rng.random() < 0.3:
                 order["qty"] = -1
             columns.sort(key=lambda name: order[name] + rng.random() * 0.5)
@@ -625,19 +551,8 @@ class Paper:
             rng.shuffle(columns)
             columns.remove("amount")
             columns.append("amount")
-        wide = {
-            "pos": 0.5,
-            "tax": 1.0,
-            "desc": rng.uniform(2.2, 5),
-            "amount": 1.1,
-            "qty": 0.8,
-            "price": 1.1,
-            "code": 1.1,
-            "rate": 0.8,
-            "disc": 0.8,
-            "unit": 0.6,
-            "date": 1.1,
-        }
+        wide = dict.fromkeys(("amount", "price", "code", "date"), 1.1) | dict.fromkeys(("qty", "rate", "disc"), 0.8)
+        wide |= {"pos": 0.5, "unit": 0.6, "tax": 1.0, "desc": rng.uniform(2.2, 5)}
         whole = sum(wide[name] for name in columns)
         cells: list[tuple[str, float, str]] = []
         x = 0.0
@@ -648,18 +563,7 @@ class Paper:
             cells.append((name, x + {"l": 0.0, "r": width * 0.96, "c": width / 2}[align], align))
             x += width
         self.room = wide["desc"] / whole
-        heads = [
-            (
-                x,
-                align,
-                rng.choice(("Pos.", "Nº", "#", "Ln.", "No."))
-                if name == "pos"
-                else say.say("tax").replace("{r}", "").strip(" ()+")
-                if name == "tax"
-                else say.say("col." + name),
-            )
-            for name, x, align in cells
-        ]
+        heads = [(x, align, self.column_head(name)) for name, x, align in cells]
         head: list[Line] = (
             []
             if rng.random() < (0.5 if self.narrow else 0.06)
@@ -692,6 +596,12 @@ class Paper:
                 body.append([(0.6, "r", [(say.say("gross"), "")]), (0.99, "r", [(say.number(some), "")])])
         return head, body
 
+    def column_head(self, name: str) -> str:
+        """What stands above a column."""
+        if name == "pos":
+            return self.rng.choice(("Pos.", "Nº", "#", "Ln.", "No."))
+        return self.say.say("tax").replace("{r}", "").strip(" ()+") if name == "tax" else self.say.say(f"col.{name}")
+
     room = 0.5
 
     wrap_form = "first"
@@ -712,9 +622,9 @@ class Paper:
         what: list[Piece] = [(goods.description, "ItemDescription")]
         form = rng.random()
         if form < 0.45:
-            lines: list[Line] = [[(0.0, "l", [*code, *what])], [(0.1, "l", how), (1.0, "r", amount)]]
+            lines: list[Line] = [_row(*code, *what), [(0.1, "l", how), (1.0, "r", amount)]]
         elif form < 0.7 and code:
-            lines = [[(0.0, "l", what)], [(0.0, "l", [*code, *how]), (1.0, "r", amount)]]
+            lines = [_row(*what), [(0.0, "l", [*code, *how]), (1.0, "r", amount)]]
         elif form < 0.85:
             lines = [[(0.0, "l", [quantity, *what]), (1.0, "r", amount)]]
         else:
@@ -1027,9 +937,9 @@ class Paper:
     def shipping(self) -> list[Line]:
         """Where goods go: an address that is nobody's."""
         say = self.say
-        lines: list[Line] = [[(0.0, "l", [(say.label("ship"), "")])]]
-        lines.append([(0.0, "l", [(self.facts.customer if self.rng.random() < 0.4 else say.person(), "")])])
-        return [*lines, *([(0.0, "l", [(text, "")])] for text in say.address())]
+        lines: list[Line] = [_row((say.label("ship"), ""))]
+        lines.append(_row((self.facts.customer if self.rng.random() < 0.4 else say.person(), "")))
+        return [*lines, *(_row((text, "")) for text in say.address())]
 
     def prose(self, key: str = "prose", most: int = 3) -> list[Line]:
         """Sentences that say nothing."""
@@ -1185,16 +1095,8 @@ class Placer:
         if rng.random() < 0.35:
             rng.shuffle(blocks)
         else:
-            rank = {
-                "sender": 1.5,
-                "title": rng.random() * 3,
-                "vendor": rng.random() * 2,
-                "meta": rng.random() * 4,
-                "buyer": 1 + rng.random() * 3,
-                "ship": 3,
-                "sentence": 4,
-                "prose": 5,
-            }
+            rank = {"sender": 1.5, "title": rng.random() * 3, "vendor": rng.random() * 2, "meta": rng.random() * 4}
+            rank |= {"buyer": 1 + rng.random() * 3, "ship": 3, "sentence": 4, "prose": 5}
             blocks.sort(key=lambda block: rank[block[0]])
         if paper.narrow and rng.random() < 0.65:  # receipts begin with the shop
             blocks.sort(key=lambda block: block[0] != "vendor")
@@ -1206,9 +1108,7 @@ class Placer:
         if rng.random() < 0.6:
             tail.append(("prose", paper.prose))
         if rng.random() < 0.2:
-            tail.append(
-                ("notin", lambda: [[(0.0, "l", [(paper.say.say("notin"), "")])] for _ in range(rng.randint(1, 4))])
-            )
+            tail.append(("notin", lambda: [_row((paper.say.say("notin"), "")) for _ in range(rng.randint(1, 4))]))
         if rng.random() < 0.12:  # the supplier at the foot
             move = next(block for block in blocks if block[0] == "vendor")
             blocks.remove(move)
@@ -1357,31 +1257,14 @@ class Placer:
             if y + (len(chunk) + 1) * size * leading > room and len(chunk) > len(head):
                 self.block(chunk, self.margin, y, inner, size)
                 if rng.random() < 0.3:
-                    self.sheets[-1].put(
-                        self.width - self.margin,
-                        room + size,
-                        [(paper.say.say("carry"), ""), (paper.say.number(paper.facts.gross / 2), "")],
-                        size,
-                        "r",
-                    )
+                    carried = [(paper.say.say("carry"), ""), (paper.say.number(paper.facts.gross / 2), "")]
+                    self.sheets[-1].put(self.width - self.margin, room + size, carried, size, "r")
                 self.sheets.append(self.sheet())
                 y = rng.uniform(0.03, 0.15) * self.height
                 if rng.random() < 0.5:
-                    y = (
-                        self.block(
-                            [
-                                [
-                                    (0.0, "l", [(paper.facts.vendor, "VendorName")]),
-                                    (1.0, "r", [(paper.id_label(), ""), (paper.facts.number, "InvoiceId")]),
-                                ]
-                            ],
-                            self.margin,
-                            y,
-                            inner,
-                            size,
-                        )
-                        + size
-                    )
+                    number = [(paper.id_label(), ""), (paper.facts.number, "InvoiceId")]
+                    again: Line = [*_row((paper.facts.vendor, "VendorName")), (1.0, "r", number)]
+                    y = self.block([again], self.margin, y, inner, size) + size
                 chunk = list(head) if rng.random() < 0.6 else []
             chunk.append(line)
         self.y = self.block(chunk, self.margin, y, inner, size) + size * rng.choice((0.5, 1, 2, 4))

@@ -35,6 +35,11 @@ def _lists() -> dict[tuple[str, str], list[str]]:
     return found
 
 
+def listed(key: str, *languages: str) -> list[str]:
+    """The alternatives of a list of ``words.txt``, in the first of these languages that has them."""
+    return next(words for language in (*languages, "*") if (words := _lists().get((key, language))))
+
+
 def cents(value: Decimal) -> Decimal:
     """The value rounded as invoices round."""
     return value.quantize(_CENT, ROUND_HALF_UP)
@@ -65,9 +70,7 @@ class Speaker:
         self.bare_money = rng.random() < 0.5  # the sign beside totals only
         self.rate_form = rng.choice(("{n}%", "{n} %", "{n}%", "{n},00%", "{n},00 %", "{n}", "{n}.00%"))
         self.minus = rng.choice(("-{n}", "-{n}", "({n})", "{n}-", "- {n}", "−{n}"))
-        self.date_form = rng.choice(
-            _DATE_FORMS if not english else _US_DATES if self.region == "us" else _ENGLISH_DATES
-        )
+        self.date_form = rng.choice(listed("dateform", "us" if self.region == "us" else "en" if english else "*"))
         self.colon = rng.choice((":", ":", "", "", " :", ".", ""))
         self.upper = rng.random() < 0.15
 
@@ -242,22 +245,11 @@ class Speaker:
                 ("", "", "", ", Suite {0}", " Suite {0}", ", Ste. {0}", " Apt {0}", ", Unit {0}", " #{0}")
             ).format(rng.randint(1, 900))
             city = city.split(",")[0]
-            place = (
-                f"{city}{rng.choice((', ', ', ', ' '))}{rng.choice(_STATES)}{rng.choice((' ', ' ', ', ', '  '))}{post}"
-            )
+            place = f"{city}{rng.choice((', ', ', ', ' '))}{rng.choice(listed('state', 'us'))}{rng.choice((' ', ' ', ', ', '  '))}{post}"
             if rng.random() < 0.08:
                 first = f"P.O. Box {number}"
         elif self.region == "my":
-            first = rng.choice(
-                (
-                    "No. {n}, Jalan {s} {k}/{k}",
-                    "{n}, Jalan {s}",
-                    "Lot {n}, Jalan {s} {k}",
-                    "NO {n}-G, JALAN {s}",
-                    "{n} & {n}, Lorong {s} {k}",
-                    "No {n}, Taman {s}",
-                )
-            ).format(n=rng.randint(1, 240), s=name, k=rng.randint(1, 12))
+            first = rng.choice(listed("address.my")).format(n=rng.randint(1, 240), s=name, k=rng.randint(1, 12))
             place = f"{post} {city}{rng.choice(('', ', Selangor', ', Johor', ', Selangor Darul Ehsan', ', Wilayah Persekutuan', ', W.P.'))}"
         if language in ("es", "ca", "gl") and rng.random() < 0.4:
             place += f" ({self.city().split(',')[0]})"
@@ -265,17 +257,7 @@ class Speaker:
         if rng.random() < 0.12:
             lines.insert(
                 1,
-                rng.choice(
-                    (
-                        "Polígono Industrial Norte",
-                        "Unit 4",
-                        "Edificio Europa",
-                        "Parque Tecnológico",
-                        "Suite 210",
-                        "Taman Sentosa",
-                        "Centro Comercial",
-                    )
-                ),
+                rng.choice(listed("park")),
             )
         if rng.random() < 0.2:
             lines.append(self.say("country"))
@@ -299,18 +281,7 @@ class Speaker:
     def phone(self) -> str:
         """A telephone number."""
         rng = self.rng
-        form = rng.choice(
-            (
-                "9## ## ## ##",
-                "+34 9## ### ###",
-                "6########",
-                "0## #### ####",
-                "+44 20 #### ####",
-                "03-#### ####",
-                "(9##) ###-####",
-                "9## ### ###",
-            )
-        )
+        form = rng.choice(listed("phone"))
         return _digits(rng, form)
 
     def web(self, name: str) -> str:
@@ -319,68 +290,6 @@ class Speaker:
             (".com", ".es", ".net", ".co.uk", ".eu")
         )
         return self.rng.choice((f"info@{host}", f"www.{host}", f"admin@{host}", f"facturas@{host}", host))
-
-
-_DATE_FORMS = (
-    "%d/%m/%Y", "%d/%m/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d-%m-%Y", "%d.%m.%Y", "%d/%m/%y", "%-d de {m} de %Y", "%d de {m} de %Y", "%-d de {m} del %Y", "%Y-%m-%d", "%-d/%-m/%Y", "%-d {m} %Y", "%d-{s}-%Y",
-    "%-d. {M} %Y", "%-d {s}. %Y", "%d / %m / %Y", "%d-{s}-%y", "%d {U} %Y", "%d-%m-%y", "%d.%m.%y", "%-d de {M} de %Y", "%d/{s}/%Y", "%Y/%m/%d", "%d %m %Y",
-)  # fmt: skip
-_ENGLISH_DATES = (
-    "%d/%m/%Y", "%d/%m/%Y", "%-d {M} %Y", "{M} %-d, %Y", "%d {S} %Y", "%Y-%m-%d", "%d-{S}-%Y", "%d-%m-%Y", "%d/%m/%y", "%d.%m.%Y", "%d-%m-%y", "%d {U} %Y", "%d-{S}-%y", "{o} {M} %Y", "%d{S}%Y", "%-d/%-m/%Y", "%d/{S}/%Y", "%Y/%m/%d",
-)  # fmt: skip
-_US_DATES = (
-    "%m/%d/%Y",
-    "%m/%d/%Y",
-    "%m/%d/%y",
-    "{M} %-d, %Y",
-    "{M} %d, %Y",
-    "{S} %-d, %Y",
-    "%-m/%-d/%Y",
-    "%Y-%m-%d",
-    "%m-%d-%Y",
-    "%d-{S}-%Y",
-    "{M} {o}, %Y",
-    "{S} %d %Y",
-    "%-m/%-d/%y",
-    "%m.%d.%Y",
-)
-_STATES = [
-    "AL",
-    "AZ",
-    "CA",
-    "CO",
-    "CT",
-    "FL",
-    "GA",
-    "IA",
-    "IL",
-    "IN",
-    "KS",
-    "KY",
-    "LA",
-    "MA",
-    "MD",
-    "MI",
-    "MN",
-    "MO",
-    "NC",
-    "NE",
-    "NJ",
-    "NM",
-    "NV",
-    "NY",
-    "OH",
-    "OK",
-    "OR",
-    "PA",
-    "SC",
-    "TN",
-    "TX",
-    "UT",
-    "VA",
-    "WA",
-    "WI",
-]
 
 
 def _ordinal(day: int) -> str:
@@ -446,23 +355,11 @@ def tax_id(rng: random.Random, language: str, person: bool, region: str = "") ->
         if region == "my":
             return _digits(
                 rng,
-                rng.choice(
-                    ("000##########", "00##########", "0#####-U", "00##-####-####", "######-X", "B##-####-########")
-                ),
+                rng.choice(listed("taxid.my")),
             )
         return _digits(
             rng,
-            rng.choice(
-                (
-                    "GB#########",
-                    "GB ### #### ##",
-                    "##-#######",
-                    "IE#######A",
-                    "0##########",
-                    "### #### ##",
-                    "00########34",
-                )
-            ),
+            rng.choice(listed("taxid.en")),
         )
     if language == "pt":
         number = _digits(rng, rng.choice("1235") + "#######")
@@ -505,75 +402,8 @@ def document_id(rng: random.Random, year: int, digits: random.Random | None = No
     Args:
         digits: draws them, where ``rng`` draws the same form again.
     """
-    form = rng.choice(
-        (
-            "{y} / ####",
-            "{L} / {y} / ####",
-            "{L}{L} / ###",
-            "#### / {y}",
-            "{y} - ####",
-            "{L}.{y}.####",
-            "F/{y}/###",
-            "#### - {L}",
-            "{L}{L}{L} {y}/####",
-            "{y2}.####",
-            "{y}{y2}###-{L}",
-            "Nº{y}/##",
-            "F {y}-####",
-            "{L}{L}-{y2}-{L}####",
-            "#######",
-            "#########",
-            "{L}####",
-            "CS-SA-####",
-            "{y2}{L}{L}####/#",
-            "V###{y2}",
-            "#{L}##{L}#",
-            "####/####",
-            "{y}/####",
-            "F-{y}-###",
-            "####",
-            "#####",
-            "{y}-####",
-            "A-####",
-            "INV-#####",
-            "FV{y2}/###",
-            "F{y2}-#####",
-            "###/{y2}",
-            "{y}###",
-            "RE-####",
-            "A{y2}####",
-            "INV####",
-            "{L}{L}-####",
-            "######",
-            "FT {y}/###",
-            "{y} / ####",
-            "{L} ####",
-            "FAC/{y}/####",
-            "{L}{L}{L}{y2}##",
-            "#-######",
-            "{y}{L}####",
-            "##",
-            "VEN/{y}/#####",
-            "T-##-####",
-            "########",
-            "FS {L}/###",
-            "####-{L}",
-            "{L}#/{y}/###",
-            "R-####",
-            "AB-{y}/##",
-            "##-###",
-            "###",
-            "{y2}/#####",
-            "{L}-{y2}.###",
-            "{y} {L} ####",
-        )
-    )
+    form = rng.choice(listed("idform"))
     text = form.replace("{y}", str(year)).replace("{y2}", str(year)[2:])
     while "{L}" in text:
         text = text.replace("{L}", rng.choice("ABCDEFGIKMNPRSTVX"), 1)
     return _digits(digits or rng, text)
-
-
-def any_of(rng: random.Random, *makers: Callable[[], str]) -> str:
-    """What one of a few makers makes."""
-    return rng.choice(makers)()
