@@ -185,14 +185,6 @@ def test_fast_lowers_the_thresholds(models, select, noise):
     assert select(EncoderRequest(precision="fast"))[1].runtime == "openvino"
 
 
-def test_exact_is_float32(select):
-    """Only float32 is loaded, and the faster of it wins."""
-    _, choice = select(EncoderRequest(precision="exact"))
-
-    assert ("onnx", "fp32") == (choice.runtime, choice.dtype)
-    assert {"openvino fp32", "onnx fp32"} == set(measured(choice))
-
-
 @pytest.mark.parametrize(
     "error", [ModelUnavailable("no graph"), RuntimeError("plugin not found")], ids=["ours", "theirs"]
 )

@@ -95,17 +95,6 @@ def test_logits_are_of_every_row():
     np.testing.assert_allclose(own, VECTORS @ wide.weight.T + wide.bias, atol=1e-6)
 
 
-def test_the_background_keeps_its_share():
-    """It is no label; what it takes is missing from the others."""
-    head = head_of(rows=4)
-
-    found = head.probabilities(VECTORS)
-
-    assert (6, 3) == found.shape
-    shares = softmax(VECTORS @ head.weight.T + head.bias, axis=1)[:, 3]
-    np.testing.assert_allclose(1 - found.sum(axis=1), shares, atol=1e-6)
-
-
 def test_no_answer_below_the_threshold():
     scores = np.array([[0.1, 0.7, 0.2], [0.39, 0.35, 0.26], [0.4, 0.3, 0.3]])
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import check_grad
 from sklearn.linear_model import LogisticRegression
 
 from backend.models import logistic
@@ -70,22 +69,6 @@ def test_labels_on_their_own_are_scikit_learns_optima(weighted):
         reference = LogisticRegression(C=0.5, tol=1e-10, max_iter=10000, class_weight=sides)
         reference.fit(vectors, targets[:, label])
         np.testing.assert_allclose(solved.weight[label], reference.coef_[0], atol=2e-3)
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_the_slope_is_the_loss_s(several):
-    """Against differences, with weights."""
-    vectors, targets = together(40) if several else blobs(40)
-    made = problem(vectors, targets, 3, np.array([1.0, 2.0, 0.5]))
-    start = np.random.default_rng(3).normal(size=(40, 3))
-
-    def value(flat):
-        return made._loss(flat.reshape(40, 3).copy(), made.truth, made.weights)[0]
-
-    def slope(flat):
-        return made._loss(flat.reshape(40, 3).copy(), made.truth, made.weights)[1].ravel()
-
-    assert check_grad(value, slope, start.ravel()) < 1e-4
 
 
 @pytest.mark.slow

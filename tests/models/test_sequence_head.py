@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from backend.errors import ModelUnavailable
 from backend.models.numpy_layers import Activation
 from backend.models.sequence_head import read_sequence_head
-from backend.models.spec import Pooling, read_spec
+from backend.models.spec import read_spec
 from tests.tiny_models import WIDTH, TinyModels, encoder_of, rewrite, spec_of, tokenizer_of
 from tests.tiny_scorers import EVERY, LABELS, TinyScorers, reference_logits, reference_scores
 
@@ -82,14 +82,6 @@ def test_settings_of_the_head_are_honoured(scorers: TinyScorers, family, config)
     folder = scorers.folder(family, **config)
 
     np.testing.assert_allclose(scores_of(folder, "torch", TEXTS), reference_scores(folder, TEXTS), atol=CLOSE)
-
-
-def test_what_it_reads_of_a_text(scorers: TinyScorers):
-    """The first token's vector, or the mean where ModernBERT says so."""
-    mean = scorers.folder("modernbert", classifier_pooling="mean")
-
-    assert Pooling.CLS is read_sequence_head(spec_of(scorers.folder("roberta"))).pooling
-    assert Pooling.MEAN is read_sequence_head(spec_of(mean)).pooling
 
 
 @pytest.mark.slow

@@ -386,15 +386,6 @@ def test_cuts_are_equal_overlapping_and_deep(tokens, size, overlap):
         assert before[1] - after[0] >= min(overlap, size - 1)
 
 
-def test_a_text_that_fits_is_one_window_and_encodes_ids(tokenizer):
-    """What a request for vectors would give the model."""
-    text = "la factura de 👍"
-    [window] = tokenizer.windows(text, 8).windows
-
-    assert tokenizer.encode([text])[0].ids.tolist() == window.ids.tolist()
-    assert (1, len(window.ids) - 1) == (window.own_start, window.own_stop)
-
-
 def test_windows_tell_words_and_their_places(tokenizer):
     """The pieces of a word carry its number; special tokens none."""
     text = "Facturación de O'Brien, 👍."

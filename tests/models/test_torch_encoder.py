@@ -137,13 +137,6 @@ def test_a_ready_mask_hides_the_padding(tiny: TinyModels, family):
     assert encoder._model._model.dtype == masks[4].dtype
 
 
-def test_texts_of_one_length_need_no_mask(tiny: TinyModels):
-    encoder, masks = recorded(tiny.plain("bert"))
-    run(encoder, random_ids([7, 7, 7], 60), Pooling.MEAN)
-
-    assert [None] == masks
-
-
 def test_an_unknown_family_gets_a_mask_of_two_dimensions(tiny: TinyModels):
     """What every model of transformers takes."""
     encoder, masks = recorded(tiny.plain("bert"))

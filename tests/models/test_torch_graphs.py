@@ -7,15 +7,9 @@ import torch
 
 from backend.models.torch_graphs import (
     ROW_BUCKETS,
-    SMALL_BUCKETS,
     GraphCache,
     GraphKey,
     Outputs,
-    graph_rows_of,
-    key_of,
-    keys_of,
-    lengths_for,
-    rows_of,
 )
 
 INPUTS = torch.zeros(4, dtype=torch.int32)
@@ -54,45 +48,6 @@ def replay(cache: GraphCache, key: GraphKey) -> bool:
 
 def key(rows: int = 64) -> GraphKey:
     return GraphKey(rows, rows // 4, rows)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [(1, 64), (64, 64), (65, 128), (1025, 2048), (2048, 2048), (2049, 2176), (16384, 16384), (16385, 16512)],
-)
-def test_rows_without_a_graph_are_rounded_up(tokens, expected):
-    """To a bucket where rows cost nothing, and above them to a multiple."""
-    assert expected == rows_of(tokens)
-
-
-@pytest.mark.parametrize(("tokens", "expected"), [(1, 64), (2049, 2560), (9000, 10240), (32768, 32768), (32769, 32896)])
-def test_rows_with_graphs_are_rounded_up_to_one(tokens, expected):
-    assert expected == graph_rows_of(tokens)
-
-
-@pytest.mark.parametrize(
-    ("rows", "texts", "longest", "expected"),
-    [
-        pytest.param(64, 1, 40, GraphKey(64, 1, 64), id="alone"),
-        pytest.param(64, 16, 40, GraphKey(64, 16, 64), id="as-many-texts-as-it-takes"),
-        pytest.param(64, 17, 2, None, id="more-texts"),
-        pytest.param(2048, 16, 128, GraphKey(2048, 32, 128), id="few-short-texts"),
-        pytest.param(2048, 33, 129, GraphKey(2048, 128, 512), id="one-long-text-among-them"),
-        pytest.param(ROW_BUCKETS[-1] + 128, 1, 128, None, id="too-large"),
-    ],
-)
-def test_which_batches_have_a_graph(rows, texts, longest, expected):
-    """The one with the fewest places for texts, and for their tokens, that takes the batch."""
-    assert expected == key_of(rows, texts, longest, 512)
-
-
-@pytest.mark.parametrize("max_tokens", [64, 128, 512])
-def test_lengths_for_a_graph_take_that_graph(max_tokens):
-    """Those of the small sizes are captured by such batches when a model is loaded."""
-    for key in (key for rows in SMALL_BUCKETS for key in keys_of(rows, max_tokens)):
-        lengths = lengths_for(key)
-        found = key_of(graph_rows_of(sum(lengths)), len(lengths), max(lengths), max_tokens)
-        assert key == found, (key, lengths)
 
 
 def test_the_second_batch_captures():

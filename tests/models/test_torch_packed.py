@@ -21,7 +21,7 @@ from backend.models.readout import PooledVectors, SummedSpans, TokenVectors
 from backend.models.runtimes import warm_up
 from backend.models.span_sums import SpannedText, with_spans
 from backend.models.spec import ModelSpec, Pooling
-from backend.models.torch_attention import PaddedAttention, TextwiseAttention, relative_bias
+from backend.models.torch_attention import PaddedAttention, relative_bias
 from backend.models.torch_encoder import TorchEncoder
 from backend.models.torch_graphs import SMALL_BUCKETS, GraphCache, GraphKey, Outputs, keys_of
 from backend.models.torch_models import DTYPES
@@ -313,13 +313,3 @@ def test_an_encoder_is_freed_with_its_last_reference(with_graphs: PackedEncoder,
         assert freed() is None
     finally:
         gc.enable()
-
-
-def test_empty_texts_are_attended_by_nobody():
-    """A graph's unused texts: no rows, no error."""
-    random = torch.Generator().manual_seed(2)
-    parts = torch.randn(6, 3, 2, 8, generator=random).unbind(1)
-    bounds = torch.tensor([0, 4, 6, 6, 6], dtype=torch.int32)
-
-    expected = TextwiseAttention().over(bounds[:3], 4, [])(*parts)
-    assert torch.equal(expected, TextwiseAttention().over(bounds, 6, [])(*parts))

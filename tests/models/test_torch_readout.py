@@ -68,14 +68,6 @@ def test_a_token_head_gives_the_numpy_probabilities():
     np.testing.assert_allclose(computed(TokenProbabilities(TAGS), vectors)[0], TAGS.probabilities(vectors), atol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_not_finite_shows_in_its_size_alone(bad):
-    vectors = array(4, WIDTH)
-    vectors[2, 3] = bad
-
-    assert [True, True, False, True] == np.isfinite(computed(TokenVectors(), vectors)[1]).tolist()
-
-
 @pytest.mark.parametrize("per_token", [True, False])
 def test_one_text_that_is_not_finite_does_not_touch_its_neighbours(per_token):
     """Also for results a token: a text is whole or not."""
@@ -90,15 +82,6 @@ def test_one_text_that_is_not_finite_does_not_touch_its_neighbours(per_token):
     results, finite = queued(batch, readout, values, sizes, DirectTransfers()).wait()
     assert [True, False, True] == finite.tolist()
     assert ([2, 3, 1] if per_token else [LABELS] * 3) == [len(result) for result in results]
-
-
-def test_a_head_is_sent_to_the_device_once():
-    heads, readout = DeviceHeads(CPU), SequenceLogits(HEAD)
-    rows = torch.from_numpy(array(2, WIDTH))
-    for _ in range(3):
-        heads.compute(readout, rows=lambda: rows, pooled=lambda _pooling: rows)
-
-    assert [readout] == list(heads._heads)
 
 
 # Transfers

@@ -12,6 +12,7 @@ import numpy as np
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import VectorCache
 from backend.lanes.inference import Inference
+from backend.lanes.work_item import Priority
 from backend.models.autotune import Choice
 from backend.serving.catalog import Catalog, LoadedModel, served_names
 from backend.telemetry import Telemetry
@@ -85,6 +86,17 @@ class ServiceStack:
     def metric(self, name: str, **labels: str) -> float:
         """A metric's value now."""
         return self.telemetry.registry.get_sample_value(f"financia_{name}", labels) or 0.0
+
+    def spy_on_submissions(self) -> list[tuple[Priority, float]]:
+        """Priority and deadline of every work item from here on."""
+        submitted, submit = list[tuple[Priority, float]](), self.batcher.submit
+
+        def spied(*arguments: Any, **options: Any) -> Any:
+            submitted.append((options["priority"], options["deadline_s"]))
+            return submit(*arguments, **options)
+
+        self.batcher.submit = spied  # type: ignore[method-assign]
+        return submitted
 
     async def entered(self) -> None:
         """Wait until a batch is inside the engine."""

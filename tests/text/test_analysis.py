@@ -320,14 +320,7 @@ async def test_it_is_counted_once(make_bench: Make):
 async def test_urgency_reaches_every_part(make_bench: Make, clock):
     """Windows of the analysis and of the entities, and texts that are classified."""
     bench = make_bench()
-    submitted = list[tuple[Priority, float]]()
-    submit = bench.stack.batcher.submit
-
-    def spied(*arguments: Any, **options: Any) -> Any:
-        submitted.append((options["priority"], options["deadline_s"]))
-        return submit(*arguments, **options)
-
-    bench.stack.batcher.submit = spied  # type: ignore[method-assign]
+    submitted = bench.stack.spy_on_submissions()
     await bench.analyze(PAGE, labels=["factura", "viaje"], priority=Priority.BULK, deadline_s=clock() + 9)
 
     assert {(Priority.BULK, clock() + 9)} == set(submitted)

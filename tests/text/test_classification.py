@@ -129,14 +129,7 @@ async def test_a_multi_label_head(build, tmp_path):
 
 async def test_urgency_reaches_the_lanes(setup: ClassificationSetup, clock):
     """Priority and deadline reach every work item, vectors of labels included."""
-    submitted = list[tuple[Priority, float]]()
-    submit = setup.stack.batcher.submit
-
-    def spied(*arguments, **options):
-        submitted.append((options["priority"], options["deadline_s"]))
-        return submit(*arguments, **options)
-
-    setup.stack.batcher.submit = spied  # type: ignore[method-assign]
+    submitted = setup.stack.spy_on_submissions()
     for labels in (None, ["factura", "contrato"]):
         await setup.service.classify(["nuevo", LONG], labels=labels, priority=Priority.BULK, deadline_s=clock() + 9)
 

@@ -15,7 +15,6 @@ from backend.errors import Forbidden, InvalidField, NotFound, Overloaded, Unavai
 from backend.lanes.work_item import Priority
 from backend.models import logistic
 from backend.models.classifier_head import NONE
-from backend.models.spec import Pooling
 from backend.text import classifier_training, classifiers
 from backend.text.classifier_files import Example
 from tests.fakes import TEST_TIMEOUT_S
@@ -165,19 +164,6 @@ async def test_a_start_with_another_model_retrains(setup: ClassificationSetup, b
     assert EXPECTED == await predictions_of(restarted)
 
 
-async def test_the_same_weights_with_another_pooling_retrain(setup: ClassificationSetup, build, tmp_path):
-    """What decides the vectors decides whether a head may read them."""
-    await setup.service.train_classifier("mail", EXAMPLES)
-
-    stack: ServiceStack = build(VectorEngine(budget=4096), spec={"pooling": Pooling.CLS})
-    restarted = build_classification(stack, tmp_path)
-    assert ([], ["mail"]) == (restarted.registry.names(), restarted.registry.stale())
-    restarted.service.on_model_swap(stack.catalog.embedding())
-    await retrained(restarted)
-
-    assert stack.catalog.embedding().spec.fingerprint == restarted.registry.find("mail").head.encoder_fingerprint
-
-
 async def test_a_head_older_than_fingerprints_serves_while_it_is_learnt_again(setup, build, tmp_path):
     """An upgrade with the same model refuses nothing."""
     await setup.service.train_classifier("mail", EXAMPLES)
@@ -213,21 +199,14 @@ async def test_a_head_that_serves_is_not_learnt_again_for_ever(setup, tmp_path, 
     assert EXPECTED == await predictions_of(upgraded)
 
 
-async def test_retraining_is_bulk_work(setup: ClassificationSetup, monkeypatch):
+async def test_retraining_is_bulk_work(setup: ClassificationSetup):
     """Retraining submits bulk items; training on request interactive ones."""
-    priorities = list[Priority]()
-    submit = setup.stack.batcher.submit
-
-    def spied(*arguments, **options):
-        priorities.append(options["priority"])
-        return submit(*arguments, **options)
-
-    monkeypatch.setattr(setup.stack.batcher, "submit", spied)
+    submitted = setup.stack.spy_on_submissions()
     await setup.service.train_classifier("mail", EXAMPLES)
     swap(setup)
     await retrained(setup)
 
-    assert [Priority.INTERACTIVE, Priority.BULK] == priorities
+    assert [Priority.INTERACTIVE, Priority.BULK] == [priority for priority, _ in submitted]
 
 
 async def test_newer_examples_win_over_retraining(setup: ClassificationSetup):

@@ -73,18 +73,6 @@ def test_another_embedding_model(tmp_path, bundled):
     assert (["tickets"], []) == (registry.names(), registry.stale())
 
 
-def test_a_model_swapped_while_serving(tmp_path, bundled):
-    """The same without a restart, and back again."""
-    registry = started(tmp_path, bundled)
-    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
-
-    registry.use_encoder(EncoderIdentity(OTHER, ""))
-
-    assert ([], ["tickets"]) == (registry.names(), registry.stale())
-    registry.use_encoder(EncoderIdentity(SHA, ""))
-    assert (["document-type", "tickets"], []) == (registry.names(), registry.stale())
-
-
 def test_the_same_weights_with_other_settings(tmp_path, bundled, caplog):
     """Heads of another fingerprint are unusable though the weights are the same; a configured one stops the start."""
     registry = started(tmp_path, bundled)

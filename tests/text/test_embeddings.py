@@ -86,6 +86,7 @@ async def test_ids_and_texts_are_the_same_work(build):
     by_text = await stack.service.embed(["la factura"])
 
     np.testing.assert_array_equal(by_ids.vectors, by_text.vectors)
+    assert 0 == by_text.cache_hits, "their keys differ"
 
 
 # Cache
@@ -154,14 +155,6 @@ async def test_explicit_defaults_share_the_key(build):
         assert 1 == (await stack.service.embed(["la factura"], options)).cache_hits
 
 
-async def test_a_text_and_its_ids_have_different_keys(build):
-    """Token ids do not hit the entry of their text."""
-    stack = build(VectorEngine())
-    await stack.service.embed(["la factura"])
-
-    assert 0 == (await stack.service.embed([list(ids_of("la factura"))])).cache_hits
-
-
 # Options
 
 
@@ -183,17 +176,10 @@ async def test_a_prompt_goes_before_the_text(build):
     assert [len(ids_of("query: la factura"))] == result.tokens
 
 
-async def test_the_models_default_prompt(build):
-    """It is used where the request names none."""
-    stack = build(VectorEngine(), spec={"prompts": PROMPTS, "default_prompt": "passage"})
-    await stack.service.embed(["la factura"])
-
-    assert [ids_of("passage: la factura")] == stack.computed
-
-
 @pytest.mark.parametrize(
     ("options", "default", "expected"),
     [
+        pytest.param(EmbedOptions(), "passage", "passage: la factura", id="the-models-default"),
         pytest.param(EmbedOptions(prompts=("query",)), None, "query: la factura", id="the-first"),
         pytest.param(EmbedOptions(prompts=("document", "passage")), None, "passage: la factura", id="the-one-it-has"),
         pytest.param(EmbedOptions(prompts=("document",)), None, "la factura", id="none-of-them"),
@@ -592,7 +578,7 @@ async def test_a_long_text_is_the_mean_of_its_windows(build, text):
 
 
 async def test_untruncated_texts_keep_their_order_and_equal_ones_run_once(build):
-    """Long, short, empty, repeated: each has the vector that it has alone."""
+    """Long, short, empty, repeated: each has the vector that it has alone. Whoever asks counts them."""
     stack = build(VectorEngine(budget=4096))
     texts = [LONG, "la factura", "", LONG, "de " * 300, "la factura", LONG + "x"]
 
@@ -603,6 +589,7 @@ async def test_untruncated_texts_keep_their_order_and_equal_ones_run_once(build)
     np.testing.assert_array_equal(together.vectors, np.concatenate([single.vectors for single in alone]))
     assert together.tokens == tuple(single.tokens[0] for single in alone)
     assert ran == len(stack.computed)  # everything was in the cache
+    assert (0.0, 0.0) == (stack.metric("inputs_total", task="embeddings"), stack.metric("truncated_total"))
 
 
 async def test_windows_of_many_texts_run_together(build):
@@ -644,26 +631,10 @@ async def test_one_model_embeds_a_whole_request(build):
     assert (await stack.service.embed_untruncated(["la"])).model is not old
 
 
-async def test_untruncated_texts_are_counted_by_the_caller(build):
-    """Neither texts nor windows are counted here."""
-    stack = build(VectorEngine(budget=4096))
-
-    await stack.service.embed_untruncated([LONG, "la"])
-
-    assert (0.0, 0.0) == (stack.metric("inputs_total", task="embeddings"), stack.metric("truncated_total"))
-
-
 async def test_untruncated_texts_keep_priority_and_deadline(build, clock):
     """Priority and deadline reach every item, windows included."""
     stack = build(GatedVectorEngine(budget=300))
-    submitted = list[tuple[Priority, float]]()
-    submit = stack.batcher.submit
-
-    def spied(*arguments, **options):
-        submitted.append((options["priority"], options["deadline_s"]))
-        return submit(*arguments, **options)
-
-    stack.batcher.submit = spied  # type: ignore[method-assign]
+    submitted = stack.spy_on_submissions()
     stack.engine.gate.set()
     await stack.service.embed_untruncated([LONG, "la"], priority=Priority.BULK, deadline_s=clock() + 9)
 

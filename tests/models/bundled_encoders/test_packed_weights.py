@@ -8,34 +8,8 @@ import numpy as np
 import pytest
 
 from backend.errors import ModelUnavailable
-from backend.models.bundled_encoders.packed_weights import BLOCK, PackedShape, read_packed, unpacked
+from backend.models.bundled_encoders.packed_weights import read_packed
 from tests.models.bundled_encoders import packed_files
-from tests.models.bundled_encoders.packed_files import PIECES
-
-
-def test_unpacked():
-    """Byte j holds value j in its low half and value j + 16 in its high half, both shifted by 8."""
-    block = np.zeros(1, BLOCK)
-    block["scale"] = 0.5
-    block["halves"][0, 0] = 0xF0
-    block["halves"][0, 15] = 0x9A
-
-    values = unpacked(block)
-
-    assert (-4.0, 3.5) == (values[0], values[16])
-    assert (1.0, 0.5) == (values[15], values[31])
-    assert {-4.0} == set(values[1:15].tolist())
-
-
-def test_the_directory(tmp_path: Path):
-    """Sizes, pieces in their order, and their scores."""
-    made = packed_files.packed_file(tmp_path)
-
-    packed = read_packed(made.file)
-
-    assert PackedShape(32, 2, 4, 64, len(PIECES) + 3, 40, 2, np.float32(1e-12), 32) == packed.shape
-    assert packed.pieces == PIECES
-    assert made.scores.tolist() == packed.scores.tolist()
 
 
 @pytest.mark.parametrize("count", [1, 7, 1000])

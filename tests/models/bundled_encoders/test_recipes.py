@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders import recipes
-from backend.models.bundled_encoders.recipes import FULL, PACKED_SHA256, packed_file, student_recipe
+from backend.models.bundled_encoders.recipes import FULL, packed_file, student_recipe
 
 
 def test_a_folder_is_named_by_its_content():
@@ -21,16 +20,6 @@ def test_a_folder_is_named_by_its_content():
     assert FULL.folder_name.startswith("multilingual-e5-small-")
     assert FULL.folder_name != other.folder_name
     assert FULL.folder_name == replace(FULL, files=dict(reversed(FULL.files.items()))).folder_name
-
-
-def test_a_student_by_its_manifest(tmp_path: Path):
-    manifest = {"name": "org/student", "files": {"a": "1" * 64}, "layers_sha256": "2" * 64}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-
-    recipe = student_recipe(tmp_path)
-
-    assert ("org/student", {"a": "1" * 64}, PACKED_SHA256) == (recipe.name, recipe.files, recipe.packed_sha256)
-    assert (tmp_path / "layers.safetensors", "2" * 64) == (recipe.layers, recipe.layers_sha256)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "a", "files": 7, "layers_sha256": ""}'])

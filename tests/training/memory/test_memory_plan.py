@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from backend.device.memory.probe import PREDICTION_SAFETY
 from backend.training.memory.footprint import Footprint
 from backend.training.planner import does_not_fit_message, format_table, memory_plans
 
@@ -12,18 +11,6 @@ MB = 2**20
 FULL = Footprint(False, False, 100 * MB, 25_000_000, 100 * MB, {1: 10 * MB, 8: 80 * MB})
 LEAN = Footprint(True, False, 100 * MB, 25_000_000, 100 * MB, {1: 10 * MB, 8: 24 * MB})
 LORA = Footprint(False, True, 101 * MB, 250_000, 1 * MB, {1: 12 * MB, 8: 96 * MB})
-
-
-def test_fixed_bytes_and_needs():
-    """Weights, two moments of what is trained, and the peak with its margin."""
-    plan = memory_plans([FULL], 10**12, limit=8)[0]
-
-    assert 300 * MB == plan.fixed_bytes
-    assert {
-        1: 300 * MB + int(PREDICTION_SAFETY * 10 * MB),
-        8: 300 * MB + int(PREDICTION_SAFETY * 80 * MB),
-    } == plan.needs
-    assert 8 == plan.max_micro_batch
 
 
 @pytest.mark.parametrize(

@@ -238,15 +238,6 @@ def test_queries_and_a_corpus(tiny, tmp_path):
     assert {"mrr@10", "recall@1", "ndcg@10"} <= task.evaluate(task.model.eval()).keys()
 
 
-def test_a_retrieval_measure_by_hand(tiny, tmp_path):
-    """Equal first texts share what is right for them."""
-    rows = [("the invoice", "the invoice"), ("the invoice", "la"), ("euros", "euros")]
-    file = tsv(tmp_path, "anchor\tpositive", rows)
-    task = prepare(file, resolve(str(tiny.folder("bert"))), CONFIG, evaluation=file)
-
-    assert 1.0 == task.evaluate(task.model.eval())["mrr@10"]
-
-
 @pytest.mark.parametrize("micro_batch", [None, 3])
 def test_the_loop_trains_it(tiny, tmp_path, micro_batch):
     """The project's loop hands over whole effective batches, and publishes what it learnt."""
