@@ -952,15 +952,6 @@ TOTAL FACTURA                               767,55 €
         ),
         pytest.param(
             """
-Base 3 094,60
-Cuota IVA 4 123,78
-Total factura 3 218,38
-""",
-            {"SubTotal": "3094.60", "TotalTax": "123.78", "InvoiceTotal": "3218.38"},
-            id="a-rate-and-an-amount-that-read-as-one-number",
-        ),
-        pytest.param(
-            """
 BI                                       38.059,94 €
 Cuota de IVA 10,00%                       3.805,99 €
 RECARGO DE EQUIVALENCIA                     532,84 €

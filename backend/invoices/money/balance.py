@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from backend.invoices.money.candidates import Candidate, Candidates, part_sums
 from backend.invoices.money.labels import Kind
-from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax
+from backend.invoices.money.taxes import TaxRow, is_tax
 
 CENTS = 2  # tolerance of sums: each part is rounded
 _ADDS_UP = 2.5  # beside labels of at most 1.25 each
@@ -56,7 +56,6 @@ class Balance:
     due: Candidate | None = None
     extras: tuple[Extra, ...] = ()  # between base and total
     withheld_in_total: bool = False  # the total is after withholding
-    tax_in_base: bool = False  # a receipt's: sums include the tax
     adds_up: bool = False  # base + tax + extras (- withholding) = total
     due_agrees: bool | None = None  # None where nothing stands between total and due
     score: float = 0.0
@@ -198,15 +197,6 @@ def _that_add_up(
             continue
         if tax is None and not context.taxes:
             yield _added(plain, _WITHOUT_TAX, group, after=after)
-        elif tax is not None and tax.cents and _is_inside(context, total, tax):
-            yield replace(_added(plain, _WITHOUT_TAX, group, after=after), tax_in_base=True)
-
-
-def _is_inside(context: Context, total: Candidate, tax: Candidate) -> bool:
-    """Whether the total includes the tax: by the tax rows' sums, or by the only rate."""
-    if context.bases is not None and context.taxes is not None:
-        return abs(context.bases + context.taxes - total.cents) <= CENTS
-    return context.rate is not None and is_included_tax(total.value, context.rate, tax.value)
 
 
 def _added(plain: Balance, bonus: float, extras: tuple[Extra, ...], *, after: bool) -> Balance:

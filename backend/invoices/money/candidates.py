@@ -25,9 +25,6 @@ _SUM_OF_ITEMS = 0.3
 _SURE = 0.75  # score of a label that is right
 _MOST_PARTS = 8
 _BY_ARITHMETIC = 0.45
-_CENTS = 2  # decimals
-_LEAST_WITH_CENTS = 3  # amounts that print them
-_DIGITS_OF_COUNT = 2  # a longer number without decimals may be an amount
 _PAID_AS_TOTAL = 0.6
 _DUE_AS_TOTAL = 0.6  # "Amount due" alone is the total, too
 # A row of totals begins with one of these.
@@ -83,9 +80,7 @@ def candidates(
     untaxed = {rate for label in lines.labelled if label.kind in ("base", "charge") for rate in label.rates if not rate}
     several = len({row.rate for row in rows if not row.is_surcharge} | untaxed) > 1
     places = {page.page.number: index for index, page in enumerate(pages)}
-    own = list(_not_carried(lines))
-    labelled = map(_without_counts, own) if _has_cents(lines) else own
-    for kind, candidate in [*_of_labels(labelled, several), *_of_tables(lines), *learned]:
+    for kind, candidate in [*_of_labels(_not_carried(lines), several), *_of_tables(lines), *learned]:
         found.setdefault(kind, []).append(_placed(candidate, places))
     for kind, candidate in _sums(rows, found):
         if not _is_printed(kind, rows, found.get(kind, ())):
@@ -116,20 +111,6 @@ def _goes_on(lines: MoneyLines, last: Labelled, later: Labelled) -> bool:
     alone = [n[0].value for page, _, n in (*lines.goods, *lines.plain) if page is later.page and len(n) == 1]
     below = [number.value for label in lines.labelled if label.page is later.page for number in label.amounts]
     return carried in alone and max(below, default=carried) > carried
-
-
-def _has_cents(lines: MoneyLines) -> bool:
-    """Whether a document prints its amounts with two decimals, and none beside a label without."""
-    amounts = [number for label in lines.labelled for number in label.amounts]
-    if any(not number.decimals and len(number.digits) > _DIGITS_OF_COUNT for number in amounts):
-        return False
-    return sum(n.decimals == _CENTS for _, _, numbers in lines.plain for n in numbers) >= _LEAST_WITH_CENTS
-
-
-def _without_counts(label: Labelled) -> Labelled:
-    """A label without numbers that are no amounts where others have cents: "Sub total 1" is the first one."""
-    kept = [number for number in label.amounts if number.decimals or number.currency or not number.value]
-    return replace(label, amounts=tuple(kept))
 
 
 def _bases_of_rates(lines: MoneyLines, rows: Sequence[TaxRow]) -> Iterable[Candidate]:
@@ -280,7 +261,7 @@ def _text(label: Labelled) -> str:
 def _of_tables(lines: MoneyLines) -> Iterable[tuple[Kind, Candidate]]:
     for table in lines.tables:
         sums = [row for row in table.rows if _is_sum(row)]
-        data = [row for row in table.rows if row not in sums and _has_money(row)]
+        data = [row for row in table.rows if row not in sums]
         for row in sums or (data if len(data) == 1 else ()):
             yield from _of_row(row, table)
         if not sums and len(data) > 1:
@@ -295,10 +276,6 @@ def _is_sum(row: TableRow) -> bool:
     return row.label is not None and any(row.label.strength(kind) for kind in _TOTAL_HEADINGS)
 
 
-def _has_money(row: TableRow) -> bool:
-    return any(_is_money(number) for _, number in row.numbers)
-
-
 def _is_money(number: Number) -> bool:
     return not number.percent and (number.decimals > 0 or number.currency is not None)
 
@@ -309,8 +286,6 @@ def _of_row(row: TableRow, table: HeaderTable) -> Iterable[tuple[Kind, Candidate
             continue
         text = " ".join(word.text for word in column.match.words)
         for kind, strength in column.readings:
-            if kind == "tax" and number is not (_last_tax(row) or number):
-                continue
             yield (
                 kind,
                 Candidate(
@@ -321,12 +296,6 @@ def _of_row(row: TableRow, table: HeaderTable) -> Iterable[tuple[Kind, Candidate
                     because("money_label", position="below", label=text),
                 ),
             )
-
-
-def _last_tax(row: TableRow) -> Number | None:
-    """Below "VAT" and "VAT amount" the amount is the later one."""
-    taxes = [n for column, n in row.numbers if any(r.kind == "tax" for r in column.readings) and _is_money(n)]
-    return taxes[-1] if taxes else None
 
 
 def _sums(rows: Sequence[TaxRow], found: dict[Kind, list[Candidate]]) -> Iterable[tuple[Kind, Candidate]]:

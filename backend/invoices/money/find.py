@@ -18,7 +18,7 @@ from backend.invoices.money.balance import Balance, Extra, settle, with_due
 from backend.invoices.money.candidates import Candidate, Candidates, candidates
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.lines import MoneyLines, money_lines
-from backend.invoices.money.proof import Proof, prove, with_types
+from backend.invoices.money.proof import Proof, prove
 from backend.invoices.money.taxes import (
     TaxRow,
     Withholding,
@@ -161,10 +161,9 @@ def _of_total(balance: Balance, rows: Sequence[TaxRow]) -> Iterator[Equation]:
     base, tax, total = balance.base, balance.tax, balance.total
     if base is None or total is None or (tax is None and not balance.adds_up):
         return
-    if balance.adds_up and (balance.tax_in_base or tax is None):
-        yield Equation("SubTotal = InvoiceTotal", total.value, total.value, settles=not rows or balance.tax_in_base)
+    if tax is None:
+        yield Equation("SubTotal = InvoiceTotal", total.value, total.value, settles=not rows)
         return
-    assert tax is not None
     if not base.numbers and are_equal(base.value, total.value):
         return  # the lines make the total: the tax is in them
     text, expected = "SubTotal + TotalTax", base.value + tax.value
@@ -259,7 +258,7 @@ def find_money(
     equations = equations_of(balance, rows, items_sum, complete=digital)
     holds = totals_hold(equations)
     if not holds and (proof := prove(lines, found, rows, doubted=holds is False)) is not None:
-        proven = _proven(proof, found, rows, withheld, items_sum, complete=digital)
+        proven = _proven(proof, found, withheld, items_sum, complete=digital)
         if totals_hold(proven.equations):
             balance, rows, withheld, equations = proven
             rows = _completed(rows, balance, taxes)
@@ -316,7 +315,6 @@ class _Settled(NamedTuple):
 def _proven(
     proof: Proof,
     found: Candidates,
-    known: Sequence[TaxRow],
     withheld: Withholding | None,
     items: Decimal | None,
     *,
@@ -328,14 +326,14 @@ def _proven(
         withheld = Withholding(held.number, held.rate, None, held.page, None)
     else:  # it may stand below the total
         balance = replace(balance, withheld=_withheld_candidate(withheld))
-    balance, rows = with_due(found, balance), with_types(proof.rows, known)
+    balance, rows = with_due(found, balance), proof.rows
     return _Settled(balance, rows, withheld, equations_of(balance, rows, items, complete=complete))
 
 
 def _whole_base(balance: Balance) -> Number | None:
-    """The printed base, where all taxes are on it: nothing taken off it or added to it, the tax not in it."""
+    """The printed base, where all taxes are on it: nothing taken off it or added to it."""
     base = balance.base
-    if base is None or base.page is None or balance.extras or balance.tax_in_base:
+    if base is None or base.page is None or balance.extras:
         return None
     return base.numbers[0]
 

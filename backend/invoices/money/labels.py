@@ -354,12 +354,6 @@ def readings_of(match: LabelMatch, words: Sequence[Word] = ()) -> Sequence[Readi
     return readings
 
 
-def says_whether_taxed(words: Sequence[Word]) -> bool:
-    """Whether words after "Total" tell that the tax is in it, or not."""
-    tokens = {token for word in words for token in tokens_of(word.text)}
-    return bool(tokens & _TAX_WORDS and tokens & (_OUTSIDE | _INSIDE))
-
-
 def _is_percentage(match: LabelMatch) -> bool:
     """Whether a percent sign without a number belongs to a label: "% IVA", "IVA %"."""
     words = match.cell.words

@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import pairwise, starmap
 
 from backend.files.pages import Box, Word, bounding_box
-from backend.files.visual_rows import Cell, PageRows, VisualRow
+from backend.files.visual_rows import PageRows, VisualRow
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import LabelMatch, tokens_of
 from backend.invoices.money.labels import (
@@ -19,11 +19,8 @@ from backend.invoices.money.labels import (
     Reading,
     readings_of,
     says,
-    says_whether_taxed,
 )
 from backend.tables.numbers import Number, numbers_in
-
-_ON = frozenset(("s", "sobre", "sb", "on", "of", "sur", "su", "sulla", "auf"))  # "IRPF 19 % s/ base"
 
 _MOST_DECIMALS = 2  # of an amount: unit prices may have more
 _MOST_BELOW = 14  # rows
@@ -96,7 +93,6 @@ class Column:
     readings: Sequence[Reading]
     rates: tuple[Decimal, ...]
     box: Box  # of the header
-    lines: int = 1  # of the header
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +221,6 @@ def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -
         compared = compared_words(page, mark)
         rows = [_read_row(page, row, mark, compared) for row in page.rows]
         among = _among_items(page, rows, items)
-        second: set[int] = set()  # lines of headers that belong to the row above
         for index, row in enumerate(rows):
             if not among[index]:
                 lines.labelled += row.labelled
@@ -238,10 +233,8 @@ def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -
                     for label in row.labelled
                     if label.match.first == 0 and label.kind in _ALSO_ITEMS
                 ]
-            if row.open_labels and not _heads_items(row) and index not in second:
-                columns = _columns(page, row, rows[index + 1] if index + 1 < len(rows) else None)
-                if any(column.lines > 1 for column in columns):
-                    second.add(index + 1)
+            if row.open_labels and not _heads_items(row):
+                columns = _columns(page, row)
                 table = _table_below(page, rows, index, columns, among)
                 if table.rows:
                     lines.tables.append(table)
@@ -344,9 +337,7 @@ def _qualifies(label: LabelMatch, after: LabelMatch) -> bool:
     if says(label, "tax", "surcharge", "withholding") and says(after, "base"):
         between = [token for word in label.cell.words[label.last : after.first + 1] for token in tokens_of(word.text)]
         return not _ON.isdisjoint(between)
-    if not says(label, "total", "base", "due", "gross"):
-        return False
-    return says_whether_taxed(label.cell.words[label.first : after.last])
+    return says(label, "total", "base", "due", "gross")
 
 
 def _between(label: LabelMatch, number: Number) -> Sequence[Word]:
@@ -396,20 +387,18 @@ def _weight(row: VisualRow, label: LabelMatch, amounts: Sequence[Number]) -> flo
     return weight * 0.85 ** min(gap, 4)
 
 
-def _columns(page: PageRows, header: _Row, below: _Row | None) -> tuple[Column, ...]:
-    """The labels of a row as headers; with the line below where a header has two lines: "Base" over "imponible"."""
+def _columns(page: PageRows, header: _Row) -> tuple[Column, ...]:
+    """The labels of a row as headers."""
     columns: list[Column] = []
     for match, rates in header.open_labels:
-        both = _two_lines(match, header, below) if below is not None and not below.numbers else None
-        whole = both or match
         if any(starmap(_cites_law, pairwise(match.cell.words))):
             continue  # a sentence, whose number is not the amount: no more is what stands below it
-        if not says(whole, "ignored") and _other_words(match, header) <= _WORDS_BESIDE:
-            box = bounding_box(page.level(word.box) for word in whole.words)
-            readings = readings_of(whole)
+        if not says(match, "ignored") and _other_words(match, header) <= _WORDS_BESIDE:
+            box = bounding_box(page.level(word.box) for word in match.words)
+            readings = readings_of(match)
             if columns and _has_kind(columns[-1], "surcharge_rate") and "tax" in {kind for kind, _ in readings}:
                 readings = (Reading("surcharge", 1.0),)  # the second "Cuota" of "% IVA | Base | Cuota | % R.E. | Cuota"
-            columns.append(Column(whole, readings, rates, box, 2 if both else 1))
+            columns.append(Column(match, readings, rates, box))
     return tuple(columns)
 
 
@@ -425,21 +414,6 @@ def _other_words(match: LabelMatch, header: _Row) -> int:
 
 def _is_text(word: Word) -> bool:
     return sum(map(str.isalpha, word.text)) > _LETTERS_OF_CURRENCY
-
-
-def _two_lines(match: LabelMatch, header: _Row, below: _Row) -> LabelMatch | None:
-    """The label that a cell and the one below it make together."""
-    upper = match.cell
-    for lower in below.row.cells:
-        apart = lower.box.top - header.row.box.bottom > upper.box.height
-        if apart or lower.box.right < upper.box.left or upper.box.right < lower.box.left:
-            continue
-        words = (*match.words, *lower.words)
-        cell = Cell(upper.page, words, bounding_box(word.box for word in words), upper.row)
-        whole = next(iter(MONEY_LABELS.find(cell)), None)
-        if whole is not None and whole.first == 0 and whole.last > len(match.words):
-            return whole
-    return None
 
 
 def _table_below(

@@ -7,7 +7,7 @@ what: base x rate = tax, and bases, taxes, surcharges and withholding make the t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import combinations, islice
@@ -21,7 +21,6 @@ from backend.invoices.money.lines import MoneyLines
 from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax, rates_of
 from backend.reasons import because
 from backend.tables.numbers import Number
-from backend.text.patterns.numbers import parse_number
 
 _MOST_AMOUNTS = 90  # of a document that are tried: the last ones, where sums stand
 _MOST_TOTALS = 12
@@ -120,28 +119,14 @@ def prove(lines: MoneyLines, found: Candidates, known: Sequence[TaxRow], *, doub
     return best
 
 
-def with_types(rows: Sequence[TaxRow], known: Sequence[TaxRow]) -> tuple[TaxRow, ...]:
-    """The proven rows, with the types that labels told."""
-    types = {row.rate: row.type for row in known if row.type != "Tax"}
-    common = next(iter(types.values()), "Tax")
-    return tuple(row if row.is_surcharge else replace(row, type=types.get(row.rate, common)) for row in rows)
-
-
 def _amounts(lines: MoneyLines) -> dict[int, _Printed]:
     """The printed amounts by their cents: of equal ones the last."""
     found: list[_Printed] = []
     for page, _, numbers in (*lines.goods, *lines.plain):
         amounts = [n for n in numbers if not n.percent and (n.decimals == CENTS or n.currency) and n.value]
-        found += [_Printed(number, page) for n in amounts for number in (*_behind_rate(n), n)]
+        found += [_Printed(number, page) for number in amounts]
     last = sorted(found[-_MOST_AMOUNTS:], key=lambda printed: printed.number.value > 0)  # "-10,00" is what was paid
     return {printed.cents: printed for printed in last}
-
-
-def _behind_rate(number: Number) -> Iterator[Number]:
-    """The amount in "IVA 21 123,78", where a rate and an amount read as one number."""
-    lead, _, rest = number.digits.partition(" ")
-    if rest and Decimal(lead.replace(",", ".")) in KNOWN_RATES:
-        yield number._replace(value=parse_number(rest, rest[-3]), digits=rest)
 
 
 @dataclass(frozen=True)

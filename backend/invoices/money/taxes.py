@@ -215,18 +215,8 @@ def _of_lines(lines: MoneyLines) -> Iterator[TaxRow]:
             row = _line_row(label, label.rates[0], name)
             if row is not None:
                 yield row
-        elif (base := _base_beside(lines, label)) is not None and len(label.amounts) == 1:
-            yield TaxRow(base.rates[0], label.amounts[0], base.amounts[0], label.page, name, "line")
         elif not rates and len(loose) == 1 and len(label.amounts) == 1:
             yield TaxRow(next(iter(loose)), label.amounts[0], None, label.page, name, "line")
-
-
-def _base_beside(lines: MoneyLines, tax: Labelled) -> Labelled | None:
-    """The base with its rate to the left of a tax: "Base imponible 10 %  20,30   Cuota IVA  2,03"."""
-    for label in lines.labelled:
-        if label.page is tax.page and label.row == tax.row and label.strength("base") and label.rates:
-            return label
-    return None
 
 
 def _line_row(label: Labelled, rate: Decimal, name: str) -> TaxRow | None:
