@@ -101,6 +101,14 @@ async def test_the_body_may_be_the_file(client: httpx.AsyncClient, services: Fak
     assert b"RIFF" == services.speech.calls[0][0]
 
 
+async def test_granularities_without_a_format(client: httpx.AsyncClient) -> None:
+    """Mistral's client sends them alone; with another format than verbose_json they change nothing."""
+    alone = (await ask(client, timestamp_granularities__="segment")).json()
+    with_json = (await ask(client, timestamp_granularities__="segment", response_format="json")).json()
+
+    assert ("segments" in alone, "segments" in with_json) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("granularities", "words", "segments"),
     [

@@ -470,6 +470,13 @@ async def test_the_bare_address(client: httpx.AsyncClient, path: str) -> None:
         problem(await client.post(path, json=body), 422, "invalid_field", "inputs")
 
 
+async def test_tasks_of_hugging_face_at_the_bare_address(client: httpx.AsyncClient) -> None:
+    """Their client sends parameters with every task but embedding: vectors would be an answer to another question."""
+    sent = {"inputs": "Ana García", "parameters": {}}
+
+    problem(await client.post("/", json=sent), 422, "invalid_field", "/hf/token-classification")
+
+
 @pytest.mark.parametrize(
     ("body", "status", "named"),
     [

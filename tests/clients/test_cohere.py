@@ -175,3 +175,12 @@ def test_classify_by_examples(live_server: LiveServer) -> None:
     for found in response.classifications:
         assert found.confidence == found.labels[found.prediction].confidence > 0.5
         assert pytest.approx(1.0) == sum(label.confidence for label in found.labels.values())
+
+
+def test_models(live_server: LiveServer) -> None:
+    """Their list: what embeds and ranks, by its name."""
+    with cohere.Client("not-needed", base_url=live_server.url) as client:
+        models = client.models.list().models
+
+    assert {"embed", "rerank"} <= {endpoint for model in models for endpoint in model.endpoints}
+    assert "intfloat/multilingual-e5-small" in {model.name for model in models}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from mistralai.azure.client import MistralAzure
@@ -48,7 +49,18 @@ def test_a_kept_file(client: Mistral) -> None:
     by_id = client.ocr.process(model=MODEL, document={"type": "file", "file_id": file.id}, pages="1")
 
     assert ["Page two"] == [page.markdown for page in by_url.pages] == [page.markdown for page in by_id.pages]
+    assert (False, len(FILE)) == ((kept := client.files.retrieve(file_id=file.id)).deleted, kept.size_bytes)
     assert client.files.delete(file_id=file.id).deleted
+
+
+def test_a_recording(client: Mistral) -> None:
+    """Their client names no format: it asks for segments, and reads them."""
+    file = {"file_name": "jfk.ogg", "content": (Path(__file__).parent / "data" / "jfk.ogg").read_bytes()}
+    answer = client.audio.transcriptions.complete(model="whisper-base", file=file, timestamp_granularities=["segment"])
+
+    assert "your country" in answer.text
+    assert answer.text == "".join(segment.text for segment in answer.segments or ()).strip()
+    assert all(0 <= segment.start < segment.end <= 11 for segment in answer.segments or ())
 
 
 def test_where_azure_has_it(live_server: LiveServer) -> None:

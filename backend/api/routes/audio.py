@@ -129,8 +129,8 @@ class TranslationForm(BaseModel):
     timestamp_granularities: Annotated[list[Granularity] | None, _list_of(get_args(Granularity))] = Field(
         None,
         alias="timestamp_granularities[]",
-        description="What verbose_json has times of: segment (unset), word, or both. Subtitles without word are cut "
-        "at segments.",
+        description="What verbose_json has times of: segment (unset), word, or both; without response_format they ask "
+        "for it, as Mistral's client does. Subtitles without word are cut at segments.",
     )
     stream: Annotated[bool | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "true", "false"]})] = (
         Field(None, description="true: server-sent events, as soon as each segment is final.")
@@ -180,7 +180,7 @@ class TranslationForm(BaseModel):
 
     @property
     def format(self) -> ResponseFormat:
-        return self.response_format or "json"
+        return self.response_format or ("verbose_json" if self.timestamp_granularities else "json")
 
     @property
     def granularities(self) -> frozenset[Granularity]:

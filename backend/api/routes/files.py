@@ -130,9 +130,10 @@ class FileAnswer(TypedDict):
     expires_at: int | None
     sha256: Annotated[str, Field(description="Ours: of the bytes, hexadecimal.")]
     sample_type: NotRequired[
-        Annotated[str, Field(description="Of purpose ocr, as source: what Mistral's clients need.")]
+        Annotated[str, Field(description="Of purpose ocr, as source and deleted: what Mistral's clients need.")]
     ]
     source: NotRequired[str]
+    deleted: NotRequired[Literal[False]]
 
 
 class DeletedAnswer(TypedDict):
@@ -162,10 +163,13 @@ class AddressAnswer(TypedDict):
 class _OfMistral(TypedDict):
     sample_type: NotRequired[str]
     source: NotRequired[str]
+    deleted: NotRequired[Literal[False]]
 
 
 def file_answer(file: FileRecord) -> FileAnswer:
-    mistral: _OfMistral = {"sample_type": "ocr_input", "source": "upload"} if file.purpose == "ocr" else {}
+    mistral: _OfMistral = {}
+    if file.purpose == "ocr":
+        mistral = {"sample_type": "ocr_input", "source": "upload", "deleted": False}
     return {
         "id": file.id,
         "object": "file",

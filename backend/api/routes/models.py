@@ -93,11 +93,20 @@ class ImageModelCard(_Card):
     labels: Annotated[list[str], Field(description="In the order of its probabilities.")]
 
 
+class CohereModel(TypedDict):
+    """A model of texts as Cohere's clients read it."""
+
+    name: str
+    endpoints: Annotated[list[str], Field(description="embed, rerank, classify, summarize, …: as `capabilities`.")]
+    context_length: int
+
+
 class ModelList(TypedDict):
-    """OpenAI's list of models."""
+    """OpenAI's list of models, with Cohere's beside."""
 
     object: Literal["list"]
     data: list[ModelCard | SpeechModelCard | ImageModelCard]
+    models: list[CohereModel]
 
 
 def model_card(model: LoadedModel) -> ModelCard:
@@ -190,7 +199,11 @@ async def list_models(request: Request) -> Response:
         cards.append(image_model_card(images.model))
     if speech.names:
         cards.append(speech_model_card(speech, models[0].created_s))
-    return json_response(ModelList(object="list", data=cards))
+    of_cohere: list[CohereModel] = [
+        {"name": model.names[0], "endpoints": _CAPABILITIES[model.task][0], "context_length": model.spec.max_tokens}
+        for model in models
+    ]
+    return json_response(ModelList(object="list", data=cards, models=of_cohere))
 
 
 async def retrieve_model(request: Request) -> Response:
@@ -236,8 +249,19 @@ CARD_EXAMPLE = {
     "prompts": ["query", "passage"],
     "labels": [],
 }
+_OF_COHERE = {
+    "name": "intfloat/multilingual-e5-small",
+    "endpoints": ["embed", "rerank", "classify"],
+    "context_length": 512,
+}
 ROUTES = (
-    get("/v1/models", list_models, tag="OpenAI", schema=ModelList, example={"object": "list", "data": [CARD_EXAMPLE]}),
+    get(
+        "/v1/models",
+        list_models,
+        tag="OpenAI",
+        schema=ModelList,
+        example={"object": "list", "data": [CARD_EXAMPLE], "models": [_OF_COHERE]},
+    ),
     get(
         "/v1/models/{name:path}",
         retrieve_model,

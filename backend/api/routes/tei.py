@@ -649,6 +649,12 @@ class InvokeRequest(EmbedRequest):
 
     @model_validator(mode="after")
     def _one_kind(self) -> InvokeRequest:
+        if "parameters" in (self.model_extra or ()):
+            raise InvalidField(
+                "parameters: are a task's of Hugging Face, and this address embeds or ranks; tasks are at "
+                "/hf/token-classification, /hf/zero-shot-classification, /hf/summarization and /predict",
+                param="parameters",
+            )
         if (self.inputs is None) == (self.query is None) or (self.query is None) != (self.texts is None):
             raise InvalidField("inputs: send inputs to embed, or query and texts to rank", param="inputs")
         return self
