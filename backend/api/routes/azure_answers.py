@@ -44,7 +44,8 @@ class Asked(NamedTuple):
 def analyze_result(answer: DocumentAnswer, asked: Asked) -> bytes:
     """The JSON of ``analyzeResult``. Takes some milliseconds a page: call it in a thread where there are many."""
     document = answer.document
-    content = _markdown(document) if asked.content_format == "markdown" else _plain(document)
+    tables = answer.understood.tables if "tables" in answer.options.features else None
+    content = _markdown(document, tables) if asked.content_format == "markdown" else _plain(document)
     writer = _Writer(document, content, offsets(content.text, asked.string_index_type))
     result: Wire = {
         "apiVersion": API_VERSION,
@@ -59,8 +60,8 @@ def analyze_result(answer: DocumentAnswer, asked: Asked) -> bytes:
     if language := answer.understood.language:
         whole = {"offset": 0, "length": writer.units[-1]}
         result["languages"] = [{"locale": language.code, "confidence": language.score, "spans": [whole]}]
-    if "tables" in answer.options.features:
-        result |= {"tables": [writer.table(table) for table in answer.understood.tables], "figures": []}
+    if tables is not None:
+        result |= {"tables": [writer.table(table) for table in tables], "figures": []}
     if names := _NAMES.get(asked.model):
         result["documents"] = writer.documents(answer.understood.fields, names)
     if answer.failed:
@@ -115,9 +116,9 @@ def _plain(document: Document) -> _Content:
     return _Content(document.text.replace("\f", "\n"), starts, ends, list(zip(starts, ends, strict=True)), pages)
 
 
-def _markdown(document: Document) -> _Content:
+def _markdown(document: Document, tables: Sequence[Table] | None) -> _Content:
     """The Markdown; a word of a table that stands elsewhere than in the page's text is looked for in its whole page."""
-    parts = [part.decode() for part in stream_markdown(document)]
+    parts = [part.decode() for part in stream_markdown(document, tables)]
     places: list[tuple[int, int]] = []
     pages, offset = [], 0
     for page, part in zip(document.pages, parts, strict=True):

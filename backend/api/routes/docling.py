@@ -57,6 +57,8 @@ _HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)  # docling writes a section_hea
 _HTML_HEAD = re.compile(r"\A<!doctype html>\n<html[^>]*>")
 _LAST_PAGE = 999_999  # page_range ends with 2^63 - 1 where it has no end
 _MOST_FILES = 64
+_CHUNKERS = ("hybrid", "hierarchical")
+_LATER = "/async"  # where an act is done in the background
 
 
 def _listed(value: Any) -> Any:
@@ -262,14 +264,15 @@ async def _json(request: Request, schema: type[ConvertSourceRequest | ChunkSourc
 
 
 def _received(uploads: Sequence[Upload], options: ConvertOptions, asked: Asked) -> _Received:
-    features = ("chunks",) if asked.chunks else ()
-    return _Received(uploads, options.options("tables", *features), asked)
+    features = ("tables", "chunks") if asked.chunks else () if asked.formats == ("text",) else ("tables",)
+    return _Received(uploads, options.options(*features), asked)
 
 
 async def convert_files(request: Request) -> Response:
     """Files in other formats: one in the answer's body, several, or with `target_type=zip`, as a zip.
 
-    Options that choose among docling's own models are accepted and change nothing.
+    Options that choose among docling's own models are accepted and change nothing. At `…/async` it is done in the
+    background, and the answer is a task.
     """
     return await _answered(request, _form(request, chunks=False))
 
@@ -280,52 +283,28 @@ async def convert_sources(request: Request) -> Response:
 
 
 async def chunk_files(request: Request) -> Response:
-    """Files as chunks that fit the embedding model, the same by either chunker.
+    """Files as chunks that fit the embedding model, the same by either chunker; at `…/async` in the background.
 
     `text` has the headings over it that stand in a chunk before, `raw_text` has not. `doc_items` refer to the
     DoclingDocument of `include_converted_doc`.
     """
-    _check_chunker(request)
     return await _answered(request, _form(request, chunks=True))
 
 
 async def chunk_sources(request: Request) -> Response:
     """The same for files in JSON."""
-    _check_chunker(request)
     return await _answered(request, _json(request, ChunkSourceRequest))
-
-
-async def convert_files_later(request: Request) -> Response:
-    """`POST /v1/convert/file` in the background: the answer is a task."""
-    return await _submitted(request, _form(request, chunks=False))
-
-
-async def convert_sources_later(request: Request) -> Response:
-    """`POST /v1/convert/source` in the background: the answer is a task."""
-    return await _submitted(request, _json(request, ConvertSourceRequest))
-
-
-async def chunk_files_later(request: Request) -> Response:
-    """`POST /v1/chunk/{chunker}/file` in the background: the answer is a task."""
-    _check_chunker(request)
-    return await _submitted(request, _form(request, chunks=True))
-
-
-async def chunk_sources_later(request: Request) -> Response:
-    """`POST /v1/chunk/{chunker}/source` in the background: the answer is a task."""
-    _check_chunker(request)
-    return await _submitted(request, _json(request, ChunkSourceRequest))
-
-
-def _check_chunker(request: Request) -> None:
-    if request.path_params["chunker"] not in ("hybrid", "hierarchical"):
-        raise NotFound("chunker: there are hybrid and hierarchical", param="chunker")
 
 
 _Receiving = AbstractAsyncContextManager[_Received]
 
 
 async def _answered(request: Request, receiving: _Receiving) -> Response:
+    """The contents of the files, or the task that makes them."""
+    if request.path_params.get("chunker", _CHUNKERS[0]) not in _CHUNKERS:
+        raise NotFound(f"chunker: there are {' and '.join(_CHUNKERS)}", param="chunker")
+    if request.url.path.endswith(_LATER):
+        return await _submitted(request, receiving)
     started_s = time.monotonic()
     async with receiving as (uploads, options, asked):
         results: list[_Result] = []
@@ -549,17 +528,17 @@ def _outcome(result: _Result, asked: Asked) -> dict[str, Any]:
 
 def _contents(name: str, answer: DocumentAnswer, asked: Asked) -> dict[str, Any]:
     """The document by docling's names of formats; null in those that were not asked for or are not served."""
-    document = answer.document
+    document, tables = answer.document, answer.understood.tables
     contents: dict[str, Any] = dict.fromkeys(
         ("md_content", "json_content", "html_content", "text_content", "doctags_content")
     )
     if "md" in asked.formats:
         page_break = f"\n\n{asked.page_break}\n\n" if asked.page_break else "\n\n"
-        contents["md_content"] = _HEADING.sub(r"#\g<0>", page_break.join(pages_markdown(document)))
+        contents["md_content"] = _HEADING.sub(r"#\g<0>", page_break.join(pages_markdown(document, tables)))
     if "json" in asked.formats:
-        contents["json_content"] = docling_document(document, answer.understood.tables, name)
+        contents["json_content"] = docling_document(document, tables, name)
     if "html" in asked.formats:
-        html = b"".join(stream_html(document)).decode()
+        html = b"".join(stream_html(document, tables)).decode()
         contents["html_content"] = _HTML_HEAD.sub("<!DOCTYPE html>\n<html>", html, count=1)
     if "text" in asked.formats:
         contents["text_content"] = document.text.replace(PAGE_GAP, "\n\n")
@@ -677,7 +656,7 @@ _CHUNKER = {
     "name": "chunker",
     "in": "path",
     "required": True,
-    "schema": {"enum": ["hybrid", "hierarchical"]},
+    "schema": {"enum": list(_CHUNKERS)},
     "example": "hybrid",
 }
 _WAIT = {"name": "wait", "in": "query", "schema": {"type": "number", "minimum": 0, "default": 0}}
@@ -690,13 +669,16 @@ def _answers(example: dict[str, Any], more: dict[str, Any]) -> dict[int, dict[st
 
 
 def _routes(
-    path: str, endpoints: Sequence[Endpoint], form: type[BaseModel], body: type[BaseModel], *parameters: dict[str, Any]
+    path: str,
+    of_form: Endpoint,
+    of_json: Endpoint,
+    form: type[BaseModel],
+    body: type[BaseModel],
+    *parameters: dict[str, Any],
 ) -> Iterable[PlainRoute]:
-    """An act on files in forms and in JSON, at once and later; ``endpoints`` are in this order."""
-    in_body = _answers(_CHUNKED, {}) if body is ChunkSourceRequest else _answers(_CONVERTED, _ZIP)
-    file_now, file_later, source_now, source_later = endpoints
-    now, later = (in_body, file_now, source_now), (_answers(_TASK, {}), file_later, source_later)
-    for suffix, (answers, of_form, of_json) in (("", now), ("/async", later)):
+    """An act on files in forms and in JSON, at once and later."""
+    now = _answers(_CHUNKED, {}) if body is ChunkSourceRequest else _answers(_CONVERTED, _ZIP)
+    for suffix, answers in (("", now), (_LATER, _answers(_TASK, {}))):
         yield upload_route(
             f"{path}/file{suffix}",
             of_form,
@@ -718,11 +700,9 @@ def _routes(
         )
 
 
-_CONVERT = (convert_files, convert_files_later, convert_sources, convert_sources_later)
-_CHUNK = (chunk_files, chunk_files_later, chunk_sources, chunk_sources_later)
 ROUTES = (
-    *_routes("/v1/convert", _CONVERT, ConvertForm, ConvertSourceRequest),
-    *_routes("/v1/chunk/{chunker}", _CHUNK, ChunkForm, ChunkSourceRequest, _CHUNKER),
+    *_routes("/v1/convert", convert_files, convert_sources, ConvertForm, ConvertSourceRequest),
+    *_routes("/v1/chunk/{chunker}", chunk_files, chunk_sources, ChunkForm, ChunkSourceRequest, _CHUNKER),
     get(
         "/v1/status/poll/{id}",
         poll,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from backend.documents.formats.page_flow import page_flow
 from backend.files.markup import escaped, language_tag
@@ -28,9 +28,13 @@ section + section {{ border-top: 1px dashed #999; }}
 """
 
 
-def stream_html(document: Document) -> Iterator[bytes]:
-    """The HTML, page by page, each a section."""
-    tables = tables_or_none(document)
+def stream_html(document: Document, tables: Sequence[Table] | None = None) -> Iterator[bytes]:
+    """The HTML, page by page, each a section.
+
+    Args:
+        tables: the document's, where they were found before.
+    """
+    tables = tables_or_none(document) if tables is None else tables
     language = next((tag for page in document.pages if (tag := language_tag(page.language))), None)
     title = document.metadata.get("title", "") or "document"
     yield _HEAD.format(lang=f' lang="{language}"' if language else "", title=escaped(title)).encode()

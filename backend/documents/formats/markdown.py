@@ -32,16 +32,20 @@ _LETTER = re.compile(r"[^\W\d_]")
 Line = Sequence[Word]
 
 
-def stream_markdown(document: Document) -> Iterator[bytes]:
-    """The Markdown, page by page; a comment gives the number of each page after the first."""
-    for index, (page, text) in enumerate(zip(document.pages, pages_markdown(document), strict=True)):
+def stream_markdown(document: Document, tables: Sequence[Table] | None = None) -> Iterator[bytes]:
+    """The Markdown, page by page; a comment gives the number of each page after the first.
+
+    Args:
+        tables: the document's, where they were found before.
+    """
+    for index, (page, text) in enumerate(zip(document.pages, pages_markdown(document, tables), strict=True)):
         mark = f"<!-- page {page.number} -->" if index else ""
         yield ("\n" * bool(index) + "\n\n".join(filter(None, (mark, text))) + "\n").encode()
 
 
-def pages_markdown(document: Document) -> Iterator[str]:
-    """The Markdown of each page."""
-    for blocks in pages_blocks(document):
+def pages_markdown(document: Document, tables: Sequence[Table] | None = None) -> Iterator[str]:
+    """The Markdown of each page; ``tables`` as above."""
+    for blocks in pages_blocks(document, tables):
         yield "\n\n".join(block.text for block in blocks)
 
 
@@ -53,9 +57,10 @@ class MarkdownBlock(NamedTuple):
     box: Box  # page units; of a table its part on the page
 
 
-def pages_blocks(document: Document) -> Iterator[list[MarkdownBlock]]:
-    """The blocks of each page in reading order."""
-    size, tables = body_size(document), tables_or_none(document)
+def pages_blocks(document: Document, tables: Sequence[Table] | None = None) -> Iterator[list[MarkdownBlock]]:
+    """The blocks of each page in reading order; ``tables`` as above."""
+    size = body_size(document)
+    tables = tables_or_none(document) if tables is None else tables
     for page in document.pages:
         yield list(_blocks(page, tables, size))
 
