@@ -54,10 +54,9 @@ test-ray: $(VENV)/.dev $(VENV)/.ray ## The service on a Ray cluster of this mach
 	@tools/system_packages.sh
 	@$(PYTEST) -m ray $(ARGS)
 
-test-changed: $(VENV)/.dev ## The tests that import what differs from main, long ones too
+test-changed: $(VENV)/.dev ## The tests that ran what changed since the last call, long ones too; the first call runs all
 	@tools/system_packages.sh
-	@files=$$($(PY) -m tools.changed_tests); if [ -z "$$files" ]; then echo "==> no test imports what changed"; \
-	else $(PYTEST) $(PARALLEL) -m "not alone and not containers" $$files $(ARGS); fi
+	@$(PYTEST) $(PARALLEL) --testmon --testmon-forceselect -m "not alone and not containers" $(ARGS) || [ $$? = 5 ]
 
 test-containers: $(VENV)/.dev ## Build the images, start them and see that they work (Docker, or podman as root)
 	@tests/containers/containers.sh setup
@@ -142,7 +141,7 @@ lock: ## Write constraints.txt anew from a clean environment
 	@tools/lock.sh "$(strip $(TORCH_INDEX_URL))" $(PYTHON)
 
 clean: ## Remove the environment and everything made by the tools
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis .testmondata*
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: a step runs again when a file behind it is newer, so a second `make serve` starts without pip.

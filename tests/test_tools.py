@@ -1,4 +1,4 @@
-"""Where torch comes from, decided from facts; which tests a change can affect, and which take long."""
+"""Where torch comes from, decided from facts; which tests take long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import pytest
 
 from tests.conftest import LONG_TESTS
-from tools.changed_tests import affected, import_graph
 from tools.long_tests import ROOT
 from tools.torch_index import CPU_INDEX, choose
 
@@ -49,20 +48,6 @@ def test_the_network_is_not_asked_without_need():
 
     for wish, environment in ((MIRROR, {}), ("pypi", {}), ("auto", {"PIP_FIND_LINKS": "wheels"})):
         choose(wish, platform="linux", environment=environment, has_nvidia=never, answers=never)
-
-
-@pytest.mark.slow
-def test_a_change_reaches_the_tests_that_import_it():
-    """Directly, through other modules, and through conftest.py; a file that is not Python reaches all."""
-    graph = import_graph()
-
-    assert "tests/test_errors.py" in affected(["backend/errors.py"], graph)
-    assert "tests/bootstrap/test_services.py" in affected(["backend/device/faults.py"], graph)
-    assert ["tests/test_tools.py"] == affected(["tools/torch_index.py"], graph)
-    assert {path for path in graph if path.startswith("tests/lanes/cache/test_")} <= {
-        *affected(["tests/conftest.py"], graph)
-    }
-    assert ["tests"] == affected(["pyproject.toml"], graph)
 
 
 def test_every_long_test_is_there():
