@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from backend.device.plan.placement import Placement
 from backend.models import tokenizer
@@ -39,12 +39,18 @@ _WORDS = ("the", "invoice", "total", "factura", "importe", "is", "due", "la", "d
 _LETTERS = "abcdefghijklmnopqrstuvwxyzáéíóúñü0123456789.,:;¿?¡!'-€"
 _MARKS = {"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "cls_token": "<s>", "pad_token": "<pad>"}
 
-_CLASSES = {
-    "bert": ("BertConfig", "BertModel"),
-    "mpnet": ("MPNetConfig", "MPNetModel"),
-    "xlm-roberta": ("XLMRobertaConfig", "XLMRobertaModel"),
-    "distilbert": ("DistilBertConfig", "DistilBertModel"),
-    "roberta": ("RobertaConfig", "RobertaModel"),
+_CLASSES = {  # the family's name in transformers' classes
+    "albert": "Albert",
+    "bert": "Bert",
+    "camembert": "Camembert",
+    "deberta": "Deberta",
+    "deberta-v2": "DebertaV2",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "modernbert": "ModernBert",
+    "mpnet": "MPNet",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
 }
 
 
@@ -62,10 +68,7 @@ class TinyModels:
         tokenizer, marks = _tokenizer(family)
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=_TABLE, **marks)
         fast.save_pretrained(folder)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(20260101)
-            model = _model(family, len(fast), fast.pad_token_id, config)
-        model.save_pretrained(folder)
+        small_model("Model", family, fast, 20260101, **config).save_pretrained(folder)
         return folder
 
     def _make(
@@ -144,16 +147,37 @@ def rewrite(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}), encoding="utf-8")
 
 
-def _model(family: str, vocabulary: int, padding: int, config: dict[str, Any]) -> PreTrainedModel:
-    config_name, model_name = _CLASSES[family]
-    sizes: dict[str, Any] = {"vocab_size": vocabulary, "max_position_embeddings": _TABLE + 2, "pad_token_id": padding}
+def small_model(
+    head: str,
+    family: str,
+    fast: PreTrainedTokenizerFast,
+    seed: int,
+    *,
+    labels: Sequence[str] = (),
+    std: Callable[[str], float] = lambda name: 0.3,
+    **config: Any,
+) -> Any:
+    """A model with fixed random weights.
+
+    Args:
+        head: how transformers ends the class's name: "Model", "ForTokenClassification".
+        std: of the weights of that name.
+    """
+    sizes: dict[str, Any] = {"vocab_size": len(fast), "max_position_embeddings": _TABLE + 2}
+    sizes["pad_token_id"] = fast.pad_token_id
     if family == "distilbert":
         sizes |= {"dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
     else:
         sizes |= {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    model: PreTrainedModel = getattr(transformers, model_name)(getattr(transformers, config_name)(**sizes | config))
-    for name, weights in model.named_parameters():  # biases and gains too: one that is read wrongly must show
-        torch.nn.init.normal_(weights, mean=1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, std=0.3)
+    if labels:
+        sizes |= {"id2label": dict(enumerate(labels)), "label2id": {name: index for index, name in enumerate(labels)}}
+    made = getattr(transformers, f"{_CLASSES[family]}Config")(**sizes | config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = getattr(transformers, f"{_CLASSES[family]}{head}")(made)
+        for name, weights in model.named_parameters():  # biases and gains too: one that is read wrongly must show
+            gain = "norm" in name.lower() and name.endswith("weight")
+            torch.nn.init.normal_(weights, mean=1.0 if gain else 0.0, std=std(name))
     return model.eval()
 
 

@@ -17,7 +17,7 @@ from sentence_transformers import CrossEncoder
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerFast
 
-from tests.tiny_models import WIDTH, _tokenizer
+from tests.tiny_models import _tokenizer, small_model
 
 GRAPH_FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet")
 TORCH_FAMILIES = ("albert", "deberta", "deberta-v2", "electra", "modernbert")
@@ -27,19 +27,6 @@ EVERY += [(family, "torch") for family in TORCH_FAMILIES]
 LABELS = ("invoice", "contract", "letter")
 NLI = ("contradiction", "neutral", "entailment")
 TABLE = 64
-_CLASSES = {
-    "albert": "Albert",
-    "bert": "Bert",
-    "camembert": "Camembert",
-    "deberta": "Deberta",
-    "deberta-v2": "DebertaV2",
-    "distilbert": "DistilBert",
-    "electra": "Electra",
-    "modernbert": "ModernBert",
-    "mpnet": "MPNet",
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
-}
 _SEGMENTED = ("albert", "bert", "electra")  # families whose models have two token types
 _TOKENIZERS = {"camembert": "xlm-roberta", "modernbert": "bert", "deberta": "bert", "deberta-v2": "bert"} | {
     "electra": "bert",
@@ -82,9 +69,10 @@ class TinyScorers:
             tokenizer_object=tokenizer, model_max_length=max_tokens, model_input_names=inputs, **marks
         )
         fast.save_pretrained(folder)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(20260103)
-            model = _model(family, fast, labels, config)
+        first, last = fast.cls_token_id, fast.sep_token_id
+        fields = {"cls_token_id": first, "sep_token_id": last, "bos_token_id": first, "eos_token_id": last}
+        fields |= _OWN.get(family, {}) | config
+        model = small_model("ForSequenceClassification", family, fast, 20260103, labels=labels, **fields)
         model.to(dtype).save_pretrained(folder)
         return folder
 
@@ -148,26 +136,3 @@ def _for_pairs(tokenizer: Tokenizer, family: str) -> None:
         pair=pair,
         special_tokens=[(mark, tokenizer.token_to_id(mark)) for mark in marks],
     )
-
-
-def _model(family: str, fast: PreTrainedTokenizerFast, labels: Sequence[str], config: dict[str, Any]) -> Any:
-    sizes: dict[str, Any] = {
-        "vocab_size": len(fast),
-        "max_position_embeddings": TABLE + 2,
-        "pad_token_id": fast.pad_token_id,
-        "cls_token_id": fast.cls_token_id,
-        "sep_token_id": fast.sep_token_id,
-        "bos_token_id": fast.cls_token_id,
-        "eos_token_id": fast.sep_token_id,
-    }
-    if family == "distilbert":
-        sizes |= {"dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
-    else:
-        sizes |= {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
-    made = getattr(transformers, f"{_CLASSES[family]}Config")(**sizes | names | _OWN.get(family, {}) | config)
-    model = getattr(transformers, f"{_CLASSES[family]}ForSequenceClassification")(made)
-    for name, weights in model.named_parameters():  # biases and gains too: one that is read wrongly must show
-        gain = "norm" in name.lower() and name.endswith("weight")
-        torch.nn.init.normal_(weights, mean=1.0 if gain else 0.0, std=0.3)
-    return model.eval()

@@ -15,19 +15,11 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerFast
 
-from tests.tiny_models import WIDTH, _tokenizer
+from tests.tiny_models import _tokenizer, small_model
 
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet")
 LABELS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
 TABLE = 64
-_CLASSES = {
-    "bert": "Bert",
-    "distilbert": "DistilBert",
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
-    "camembert": "Camembert",
-    "mpnet": "MPNet",
-}
 
 
 class TinyTaggers:
@@ -55,9 +47,7 @@ class TinyTaggers:
         tokenizer, marks = _tokenizer("xlm-roberta" if family == "camembert" else family)
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=max_tokens, **marks)
         fast.save_pretrained(folder)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(20260102)
-            model = _model(family, len(fast), fast.pad_token_id, labels)
+        model = small_model("ForTokenClassification", family, fast, 20260102, labels=labels, std=_std)
         if blind:
             _blind(model)
         model.to(dtype).save_pretrained(folder)
@@ -105,20 +95,9 @@ def reference_probabilities(folder: Path, ids: np.ndarray) -> np.ndarray:
         return model(input_ids=torch.from_numpy(ids)[None]).logits[0].softmax(-1).numpy()
 
 
-def _model(family: str, vocabulary: int, padding: int, labels: Sequence[str]) -> Any:
-    sizes: dict[str, Any] = {"vocab_size": vocabulary, "max_position_embeddings": TABLE + 2, "pad_token_id": padding}
-    if family == "distilbert":
-        sizes |= {"dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
-    else:
-        sizes |= {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
-    config = getattr(transformers, f"{_CLASSES[family]}Config")(**sizes, **names)
-    model = getattr(transformers, f"{_CLASSES[family]}ForTokenClassification")(config)
-    for name, weights in model.named_parameters():  # biases and gains too: one that is read wrongly must show
-        gain = "norm" in name.lower() and name.endswith("weight")
-        varied = name.startswith("classifier") or "_embeddings" in name  # so that the labels of a text differ
-        torch.nn.init.normal_(weights, mean=1.0 if gain else 0.0, std=1.0 if varied else 0.15)
-    return model.eval()
+def _std(name: str) -> float:
+    """So that the labels of a text differ."""
+    return 1.0 if name.startswith("classifier") or "_embeddings" in name else 0.15
 
 
 def _blind(model: Any) -> None:

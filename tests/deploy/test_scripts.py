@@ -16,7 +16,6 @@ from tests.conftest import absent
 from tests.deploy.machine import deploy_gpu
 
 ROOT = Path(__file__).resolve().parents[2]
-BASH = (ROOT / "deploy-gpu.sh").read_text(encoding="utf-8")
 POWERSHELL = (ROOT / "deploy-gpu.ps1").read_text(encoding="utf-8")
 PWSH = shutil.which("pwsh")
 

@@ -92,13 +92,6 @@ def test_kernels_run(capability, archs, runs):
         pytest.param(
             (7, 0),
             Driver("580", (13, 0)),
-            TorchBuild("2.13.0+cu130", "13.0", archs=CU130),
-            "no kernels for sm_70 (Volta)",
-            id="old-card-new-build",
-        ),
-        pytest.param(
-            (7, 0),
-            Driver("580", (13, 0)),
             TorchBuild("2.13.0+cu130", "13.0"),
             "no kernels for sm_70 (Volta)",
             id="a-build-that-does-not-tell-is-looked-up",
