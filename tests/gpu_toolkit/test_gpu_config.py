@@ -69,19 +69,6 @@ def test_assignments_of_the_guides():
     assert (True, 8, 0.9) == (config.enable_gradient_checkpointing, config.num_workers, config.memory_fraction)
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (GPUConfig(), "auto"),
-        (GPUConfig(device="mps"), "mps"),
-        (GPUConfig(device_ids=[1]), "cuda:1"),
-        (GPUConfig(device="cuda", device_ids=(0, 1)), "cuda:0,cuda:1"),
-    ],
-)
-def test_wanted(config: GPUConfig, expected: str):
-    assert expected == config.wanted
-
-
 def test_no_card():
     default_device.configure(facts("no-gpu"))
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from backend.gpu_toolkit import throughput
-from backend.gpu_toolkit.throughput import profile_model, spread
+from backend.gpu_toolkit.throughput import profile_model
 from tests.device.memory.test_trial_run import same, state
 
 
@@ -103,21 +103,6 @@ def test_sizes_below_one(wrong: dict[str, Any]):
     """They are refused with the values in the message."""
     with pytest.raises(ValueError, match="at least 1, 1 and 0"):
         profile_model(nn.Linear(1, 1), (1,), device="cpu", **wrong)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "p50", "p95"),
-    [
-        pytest.param([0.5], 0.5, 0.5, id="one"),
-        pytest.param([0.4, 0.1, 0.2, 0.3], 0.25, 0.4, id="unordered"),
-        pytest.param([float(one) for one in range(1, 101)], 50.5, 95.0, id="a-hundred"),
-    ],
-)
-def test_spread(seconds: list[float], p50: float, p95: float):
-    """The median is the middle; the 95th percentile is a duration that happened."""
-    found = spread(seconds)
-
-    assert (p50, p95) == (found["p50"], found["p95"])
 
 
 def test_a_clock_that_stands_still():

@@ -11,21 +11,6 @@ from backend.ocr.tesseract_words import TesseractWord, result_of
 BOX = (10, 10, 50, 30)
 
 
-def test_lines_and_paragraphs():
-    words = [
-        TesseractWord("La", BOX, 0.9, 0, 0),
-        TesseractWord("casa", BOX, 0.9, 0, 0),
-        TesseractWord("verde", BOX, 0.9, 0, 1),
-        TesseractWord("Fin", BOX, 0.9, 1, 2),
-    ]
-
-    blocks = result_of(words, 100, 100).blocks
-
-    assert [[["La", "casa"], ["verde"]], [["Fin"]]] == [
-        [[word.text for word in line] for line in block] for block in blocks
-    ]
-
-
 def texts_of(words: list[TesseractWord]) -> list[list[str]]:
     """Texts of the lines in their blocks."""
     blocks = result_of(words, 1000, 1000).blocks
