@@ -87,7 +87,6 @@ SENTENCES: Mapping[str, str] = {
     "surcharge": "recargo de equivalencia",
     "only_adds_up_so": "only so the amounts add up",
     "columns_labelled": "below the labels of their columns",
-    "rows_multiply": "rows in which quantity x price makes the amount",
     "rows_above_total": "rows of a text and an amount above a total",
     "beside_amount": "beside the amount",
     "amount_by_price": "amount / price",

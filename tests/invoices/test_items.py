@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from backend.files.visual_rows import rows_of
+from backend.invoices.extract import extract_fields
 from backend.invoices.items.find import ItemLines, find_items
 from backend.tables.numbers import decimal_mark_of
 from tests.invoices.rows import document_of_rows
@@ -235,17 +238,6 @@ def test_finds_prices_and_amounts_below_unknown_labels():
     """) == [("Grundgebühr", "2", "3.89", "7.78"), ("Dienst", "1", "5.39", "5.39")]
 
 
-def test_takes_the_last_price_for_the_amount():
-    """ "Prix unitaire" and "Prix HT": the second is the line's amount."""
-    assert short("""
-        Description              Quantité     Prix    Rem.    Prix HT
-                                          unitaire
-        Nougat de l'Abbaye             20     4,55     10%      81,90
-        Biscuits aux raisins           15     3,20              48,00
-                                              Total HT         129,90
-    """) == [("Nougat de l'Abbaye", "20", "4.55", "81.90"), ("Biscuits aux raisins", "15", "3.20", "48.00")]
-
-
 def test_reads_the_price_as_amount_where_there_is_no_other():
     """ "Concepto | Precio" prints one number a line."""
     assert short("""
@@ -402,43 +394,6 @@ def test_reads_tables_with_unknown_labels():
     """) == [("Impuesto de sociedades", "2", "197.36", "394.72"), ("Redacción de contrato", "1", "193.87", "193.87")]
 
 
-def test_finds_tables_by_their_products():
-    """Without a header and without a sum on the page, quantity x price = amount shows the columns, over pages too."""
-    assert short(
-        """
-        Pedido telefónico 4711
-
-        Falso techo de yeso                 16     26,99     431,84
-        Mortero, capa de 3 cm             15,5     15,09     233,90
-        según memoria
-        Puerta de paso                       1    208,59     208,59
-
-        Página 1 de 2
-        """,
-        """
-        Ventana                              2    100,00     200,00
-        """,
-    ) == [
-        ("Falso techo de yeso", "16", "26.99", "431.84"),
-        ("Mortero, capa de 3 cm según memoria", "15.5", "15.09", "233.90"),
-        ("Puerta de paso", "1", "208.59", "208.59"),
-        ("Ventana", "2", "100.00", "200.00"),
-    ]
-
-
-def test_finds_discounts_by_their_products():
-    """A number after the price by which the product falls short of its amount is the discount."""
-    assert [
-        (row["Description"], row["Discount"], row["Amount"])
-        for row in rows("""
-        Guante de piel flor                  5      8,66     15      36,81
-        Abono foliar 1 l                     2     12,32      5      23,41
-
-                                    IMPORTE BRUTO 60,22
-    """)
-    ] == [("Guante de piel flor", "15", "36.81"), ("Abono foliar 1 l", "5", "23.41")]
-
-
 def test_says_where_the_lines_stand():
     """The totals' finder must not take amounts among the lines for totals."""
     items = found("""
@@ -579,22 +534,6 @@ def test_a_row_without_a_discount_keeps_its_amount():
     ]
 
 
-def test_arithmetic_chooses_columns_that_labels_name_wrong():
-    """Where quantity x price makes the amount in more rows than below the labels, products tell the columns."""
-    assert short("""
-        Qty   Work done              Rate      Tax      Line
-        12    Printer toner        265.86    6.625%   3190.32
-        2     Bulb LED 9W          373.50    6.625%    747.00
-        88    Brake pads front      20.39    6.625%   1794.32
-
-                                          Sub Total            5731.64
-    """) == [
-        ("Printer toner", "12", "265.86", "3190.32"),
-        ("Bulb LED 9W", "2", "373.50", "747.00"),
-        ("Brake pads front", "88", "20.39", "1794.32"),
-    ]
-
-
 def test_takes_no_account_number_and_no_nameless_amount_for_a_line():
     """Among amounts with cents that name something."""
     assert short("""
@@ -655,3 +594,75 @@ def test_reads_amounts_that_the_rows_below_break_down():
         ("Elastic Compute", "", "", "1.87"),
         ("Archive", "", "", "2.22"),
     ]
+
+
+_HEAD = """
+Talleres Ibarra, S.L.                    Factura 2026/118
+C/ Mayor 3, 28001 Madrid                 Fecha 12/03/2026
+NIF B29338878
+Cliente: Bodegas Roncal, S.A.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param(
+            """
+Description              Quantité     Prix    Rem.    Prix HT
+                                  unitaire
+Nougat de l'Abbaye             20     4,55     10%      81,90
+Biscuits aux raisins           15     3,20              48,00
+                                      Total HT         129,90
+""",
+            [("Nougat de l'Abbaye", "20", "4.55", "81.90"), ("Biscuits aux raisins", "15", "3.20", "48.00")],
+            id="two-prices",
+        ),
+        pytest.param(
+            """
+Falso techo de yeso                 16     26,99     431,84
+Mortero, capa de 3 cm             15,5     15,09     233,90
+según memoria
+Puerta de paso                       1    208,59     208,59
+""",
+            [
+                ("Falso techo de yeso", "16", "26.99", "431.84"),
+                ("Mortero, capa de 3 cm según memoria", "15.5", "15.09", "233.90"),
+                ("Puerta de paso", "1", "208.59", "208.59"),
+            ],
+            id="neither-header-nor-sum",
+        ),
+        pytest.param(
+            """
+Guante de piel flor                  5      8,66     15      36,81
+Abono foliar 1 l                     2     12,32      5      23,41
+
+                            IMPORTE BRUTO 60,22
+""",
+            [("Guante de piel flor", "5", "8.66", "36.81"), ("Abono foliar 1 l", "2", "12.32", "23.41")],
+            id="discounts",
+        ),
+        pytest.param(
+            """
+Qty   Work done              Rate      Tax      Line
+12    Printer toner        265.86    6.625%   3190.32
+2     Bulb LED 9W          373.50    6.625%    747.00
+88    Brake pads front      20.39    6.625%   1794.32
+
+                                  Sub Total            5731.64
+""",
+            [
+                ("Printer toner", "12", "265.86", "3190.32"),
+                ("Bulb LED 9W", "2", "373.50", "747.00"),
+                ("Brake pads front", "88", "20.39", "1794.32"),
+            ],
+            id="labels-that-name-other-columns",
+        ),
+    ],
+)
+def test_the_network_reads_lines_whose_columns_no_label_tells(text: str, lines: list[tuple[str, ...]]):
+    """As long as quantity x price makes their amounts."""
+    fields = {field.name: field for field in extract_fields(document_of_rows(f"{_HEAD}{text}")).fields}
+
+    values = [{cell.name: cell.value for cell in row.fields} for row in fields["Items"].rows]
+    assert lines == [tuple(row[name] for name in ("Description", "Quantity", "UnitPrice", "Amount")) for row in values]

@@ -71,7 +71,6 @@ export const SPANISH = {
   surcharge: "recargo de equivalencia",
   only_adds_up_so: "solo así cuadran los importes",
   columns_labelled: "debajo de los encabezados de sus columnas",
-  rows_multiply: "filas en que cantidad × precio da el importe",
   rows_above_total: "filas de texto e importe encima de un total",
   beside_amount: "junto al importe",
   amount_by_price: "importe entre precio",

@@ -219,26 +219,6 @@ def _resolved(columns: Sequence[Column]) -> list[Column]:
     return found
 
 
-def with_amounts(header: Header, rows: Sequence[Sequence[Piece]]) -> Header:
-    """The header with a column of amounts, where its label is missing or misread.
-
-    It is that of the last numbers of the rows, right of all labels; else the last prices are the amounts
-    ("Concepto | Precio"). Where there are neither, the header stays without one.
-    """
-    if any(column.kind == "Amount" for column in header.columns):
-        return header
-    lasts = [numbers[-1] for pieces in rows if (numbers := [piece for piece in pieces if piece.number is not None])]
-    beyond = [piece for piece in lasts if piece.left > header.right - header.height]
-    if beyond and 2 * len(beyond) >= len(lasts):
-        span = Span(median(piece.left for piece in beyond), median(piece.right for piece in beyond))
-        return replace(header, columns=(*header.columns, Column("Amount", (span,))))
-    columns = list(header.columns)
-    priced = [index for index, column in enumerate(columns) if column.kind == "UnitPrice"]
-    if priced:
-        columns[priced[-1]] = replace(columns[priced[-1]], kind="Amount")
-    return replace(header, columns=tuple(columns))
-
-
 def match_numbers(pieces: Sequence[Piece], header: Header) -> dict[int, int]:
     """Which number stands in which column: index of the piece -> index of the column, in the same order.
 
@@ -308,11 +288,3 @@ def learnt(header: Header, rows: Iterable[Sequence[Piece]]) -> Header:
             middle = Span(median(span.left for span in spans), median(span.right for span in spans))
             columns[index] = replace(columns[index], spans=(columns[index].label, middle))
     return replace(header, columns=tuple(columns))
-
-
-def same_columns(one: Header, other: Header) -> bool:
-    """Whether two headers are those of one table over several pages."""
-    return one.kinds == other.kinds and all(
-        abs(left.label.left - right.label.left) <= 3 * one.height
-        for left, right in zip(one.columns, other.columns, strict=True)
-    )

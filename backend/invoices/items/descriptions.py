@@ -9,7 +9,7 @@ from typing import Literal
 
 from backend.files.pages import Word
 from backend.invoices.items.labels import is_page_number, is_subheading
-from backend.invoices.items.lines import Line, factors_of, is_product, with_factors
+from backend.invoices.items.lines import Line, factors_of, with_factors
 from backend.invoices.items.pieces import PieceRow
 
 Order = Literal["before", "beside", "after"]
@@ -91,7 +91,7 @@ def _take_row(
         if reckoned is not None:
             return [*lines[:-1], replace(reckoned, bottom=max(reckoned.bottom, row.bottom))], waiting
         return lines, [*waiting, row]
-    if is_product(row.text) or is_subheading(row.text) or not _names(row, left, height):
+    if is_subheading(row.text) or not _names(row, left, height):
         return lines, waiting
     return lines, [*waiting, row][:_MOST_ROWS]
 

@@ -12,7 +12,7 @@ from backend.files.visual_rows import PageRows
 from backend.invoices.items.lines import Line, Value
 from backend.invoices.items.lists import list_lines
 from backend.invoices.items.pieces import piece_rows
-from backend.invoices.items.tables import implied_lines, table_lines
+from backend.invoices.items.tables import table_lines
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field, FieldRow
 from backend.reasons import because
@@ -55,17 +55,10 @@ def find_items(pages: Sequence[PageRows], mark: str) -> ItemLines | None:
         mark: the document's decimal separator, from `numbers.decimal_mark_of`.
     """
     rows = [piece_rows(page, mark) for page in pages]
-    table, implied = table_lines(rows), implied_lines(rows)
-    if table is not None and (implied is None or table.reckoned >= implied.reckoned):
+    if (table := table_lines(rows)) is not None:
         return item_lines(table.lines, table.tops, because("columns_labelled"))
     lines = list_lines(rows)
-    if implied is not None and (len(implied.lines), _named(implied.lines)) >= (len(lines), _named(lines)):
-        return item_lines(implied.lines, implied.tops, because("rows_multiply"))
     return item_lines(lines, {}, because("rows_above_total")) if lines else None
-
-
-def _named(lines: Sequence[Line]) -> int:
-    return sum(bool(line.description) for line in lines)
 
 
 def item_lines(

@@ -69,14 +69,14 @@ def settled(line: Line) -> Line:
     if line.holds:
         return line
     if quantity is None or price is None:
-        return _with_parted(line) or _with_small_price(_with_loose(line))
+        return _with_parted(line) or _with_loose(line)
     discount = line.values.get("Discount")
     for q, p, a in product(_readings(quantity), _readings(price), _readings(line.amount)):
         if _agrees(q, p, a, discount):
             values = {**line.values, "Quantity": replace(quantity, number=q), "UnitPrice": replace(price, number=p)}
             return replace(line, values=values, amount=replace(line.amount, number=a), holds=True)
     repaired = _with_lost_mark(line, quantity.number, price.number)
-    return repaired or replace(_with_small_price(line), holds=False)
+    return repaired or replace(line, holds=False)
 
 
 def _readings(value: Value) -> Iterator[Decimal]:
@@ -100,15 +100,6 @@ def _agrees(quantity: Decimal, price: Decimal, amount: Decimal, discount: Value 
         less = abs(discount.number)
         nets = [gross * (1 - less / _HUNDRED), gross - less, gross - less * quantity]
     return any(abs(abs(net) - abs(amount)) <= _CENTS for net in nets)
-
-
-def _with_small_price(line: Line) -> Line:
-    """The line with the reading of its price that is not more than its amount: 34.110 beside 68.22."""
-    price = line.values.get("UnitPrice")
-    if price is None or abs(price.number) <= abs(line.amount.number):
-        return line
-    smaller = [other for other in price.others if abs(other) <= abs(line.amount.number)]
-    return replace(line, values={**line.values, "UnitPrice": replace(price, number=smaller[0])}) if smaller else line
 
 
 def _with_lost_mark(line: Line, quantity: Decimal, price: Decimal) -> Line | None:
@@ -193,7 +184,6 @@ _TIMES = re.compile(r"[^\W\d_]{1,6}[23\u00b2\u00b3]?\.? ?[x\u00d7X*@]")  # what 
 _COUNT = re.compile(r"\d{1,2}[xX\u00d7]?")
 _MOST_FACTOR_WORDS = 8
 _MOST_COUNTED = 0.8  # of the lines
-_PRODUCT = re.compile(r"\W{0,2}\d[\d.,]{0,20}\s?[^\W\d_]{0,6}[23²³]?\.?\s?[x\u00d7*@]\s?[€$£]?\s?\d")
 
 
 def factors_of(row: PieceRow) -> tuple[Value, Value, tuple[Word, ...]] | None:
@@ -259,11 +249,6 @@ def _count(line: Line) -> Value | None:
     if len(line.description) < 2 or not _COUNT.fullmatch(line.description[0].text):
         return None
     return Value(Decimal(re.sub(r"\D", "", line.description[0].text)), line.description[:1])
-
-
-def is_product(text: str) -> bool:
-    """Whether a row explains how an amount was reckoned: "5,75 kW x 29 días x 0,0736 €/kW día"."""
-    return _PRODUCT.match(text) is not None
 
 
 def with_factors(line: Line, factors: tuple[Value, Value, tuple[Word, ...]]) -> Line | None:

@@ -265,22 +265,12 @@ def _lines(block: _Block, rows: Sequence[PieceRow]) -> list[Line]:
     first, last = block.entries[0].index, block.entries[-1].index
     height = max(block.entries[0].row.page.line_height, 1e-6)
     above = _rows_above(block, rows, height, nameless=not lines[first].description)
-    below = rows[last + 1 : last + 2]
     for index, row in enumerate(rows[: last + 1]):
         if index in lines:
             entries.append(lines[index])
         elif index >= first - above and not block.broken_down:
-            entries.append(_left_part(row, right))
-    entries += [_left_part(row, right) for row in below if not _ends(row) and not block.broken_down]
+            entries.append(replace(row, pieces=tuple(piece for piece in row.pieces if piece.left <= right)))
     return with_counts(with_descriptions(entries, height))
-
-
-def _ends(row: PieceRow) -> bool:
-    return end_label(row.row.cells) is not None
-
-
-def _left_part(row: PieceRow, right: float) -> PieceRow:
-    return replace(row, pieces=tuple(piece for piece in row.pieces if piece.left <= right))
 
 
 def _rows_above(block: _Block, rows: Sequence[PieceRow], height: float, *, nameless: bool) -> int:
@@ -337,19 +327,8 @@ def _letters(pieces: Sequence[Piece | None]) -> int:
     return sum(map(str.isalpha, "".join(piece.text for piece in pieces if piece is not None)))
 
 
-def _is_first(entry: _Entry, piece: Piece) -> bool:
-    """Whether a whole number stands before the text: a quantity perhaps."""
-    return piece is entry.row.pieces[0] and piece.number is not None and piece.number.decimals == 0
-
-
 def _description(entry: _Entry, used: set[int]) -> list[Word]:
     """The text left of the amount, with the numbers in it that are no quantity and no price."""
-    found = [
-        piece
-        for piece in entry.row.pieces
-        if piece is not entry.amount
-        and piece.words[0].start not in used
-        and (piece.number is None or piece.joined or _is_first(entry, piece))
-    ]
+    found = [piece for piece in entry.row.pieces if piece is not entry.amount and piece.words[0].start not in used]
     named = any(piece.has_letters for piece in found)
     return [word for piece in found for word in piece.words] if named else []

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import combinations, takewhile
-from statistics import median
-from typing import NamedTuple
+from itertools import takewhile
 
 from backend.files.pages import Word
 from backend.invoices.items.columns import (
@@ -19,8 +17,6 @@ from backend.invoices.items.columns import (
     has_long_number,
     learnt,
     match_numbers,
-    same_columns,
-    with_amounts,
 )
 from backend.invoices.items.descriptions import with_descriptions
 from backend.invoices.items.labels import end_label
@@ -28,96 +24,12 @@ from backend.invoices.items.lines import (
     Line,
     Value,
     decimals_of,
-    makes_amount,
     piece_value,
     settled,
     with_product,
     without_used_words,
 )
 from backend.invoices.items.pieces import Piece, PieceRow, make_piece
-
-_MOST_NUMBERS = 8  # of a row
-_SAME_SIDE = 1.5  # line heights between right sides in one column
-_ROWS_ABOVE = 8  # without a product, above the first row with one, that may be lines
-
-
-class _ProductRow(NamedTuple):
-    place: int  # of the row on its page
-    quantity: Piece
-    price: Piece
-    amount: Piece
-    text: Piece
-    discount: Piece | None  # a percentage
-
-
-def implied_header(rows: Sequence[PieceRow]) -> Header | None:
-    """The columns of a page's table by its products, above its first line; None where no row is one.
-
-    Products with 1 prove nothing, so a table needs a row with another quantity.
-    """
-    found = [product for index, row in enumerate(rows) if (product := _product(index, row)) is not None]
-    if not found:
-        return None
-    height = max(rows[0].page.line_height, 1e-6)
-    side = median(product.amount.right for product in found)
-    found = [product for product in found if abs(product.amount.right - side) <= _SAME_SIDE * height]
-    if not found:
-        return None
-    columns = [
-        Column("Description", (_span([product.text for product in found]),)),
-        Column("Quantity", (_span([product.quantity for product in found]),)),
-        Column("UnitPrice", (_span([product.price for product in found]),)),
-        Column("Amount", (_span([product.amount for product in found]),)),
-    ]
-    discounts = [product.discount for product in found if product.discount is not None]
-    if discounts:
-        columns.append(Column("Discount", (_span(discounts),)))
-    before = _first_line(rows, found[0].place, side, height) - 1
-    return Header(rows[0].page, before, before, tuple(sorted(columns, key=lambda column: column.label.left)), height)
-
-
-def _product(index: int, row: PieceRow) -> _ProductRow | None:
-    """The row as a line with a product."""
-    numbers = [piece for piece in row.pieces if piece.number is not None][-_MOST_NUMBERS:]
-    texts = [piece for piece in row.pieces if piece.has_letters]
-    if len(numbers) < 3 or not texts or end_label(row.row.cells) is not None:
-        return None
-    *parts, amount = numbers
-    if not _is_amount(amount):
-        return None
-    whole = [piece for piece in parts if piece.number is not None and not piece.number.percent]
-    for quantity, price in combinations(whole, 2):
-        one, other = piece_value(quantity), piece_value(price)
-        if 1 in (one.number, other.number):
-            continue
-        if makes_amount(one, other, piece_value(amount)):
-            return _ProductRow(index, quantity, price, amount, texts[0], None)
-        for discount in parts[parts.index(price) + 1 :]:
-            if makes_amount(one, other, piece_value(amount), piece_value(discount)):
-                return _ProductRow(index, quantity, price, amount, texts[0], discount)
-    return None
-
-
-def _is_amount(piece: Piece) -> bool:
-    number = piece.number
-    return number is not None and number.decimals == 2 and not number.percent
-
-
-def _span(pieces: Sequence[Piece]) -> Span:
-    return Span(median(piece.left for piece in pieces), median(piece.right for piece in pieces))
-
-
-def _first_line(rows: Sequence[PieceRow], first: int, side: float, height: float) -> int:
-    """The first row of the table: above the first product may be lines with a quantity of 1."""
-    for index in range(first - 1, max(first - 1 - _ROWS_ABOVE, -1), -1):
-        row = rows[index]
-        if end_label(row.row.cells) is not None:
-            break
-        last = next((piece for piece in reversed(row.pieces) if piece.number is not None), None)
-        if last is not None and _is_amount(last) and abs(last.right - side) <= _SAME_SIDE * height:
-            first = index
-    return first
-
 
 _BEYOND = 4.0  # line heights right of the last label where a piece of the table may begin
 _ALIGNED = 0.8  # line heights between a code or a unit and its column's label
@@ -126,7 +38,6 @@ _LONGEST_UNIT = 12  # characters
 _CENTS = Decimal("0.02")
 _MOST_RATE = 35  # percent: a higher "tax" is an amount
 _CLOSING = frozenset({"total", "subtotal", "tax", "payment"})
-_MOST_TABLES = 8  # with different columns, that are tried
 _IDLE_ROWS = 25  # rows after a total without a line: the table is over
 
 
@@ -137,7 +48,6 @@ class TableLines:
     lines: tuple[Line, ...]
     tops: dict[int, float]  # page number -> top of the header
     closed: bool  # by a row with a total
-    columns: int  # that its header names
 
     @property
     def reckoned(self) -> int:
@@ -150,35 +60,13 @@ Entry = Line | PieceRow | None  # a line, a row of text, or a break between line
 
 def table_lines(pages: Sequence[Sequence[PieceRow]]) -> TableLines | None:
     """The lines of the document's table of goods, by the labels of its columns; None where there is no such table."""
-    headers = [(number, header) for number, rows in enumerate(pages) for header in find_headers(rows)]
-    return _best(filter(_is_credible, _tables(pages, headers)))
-
-
-def implied_lines(pages: Sequence[Sequence[PieceRow]]) -> TableLines | None:
-    """The lines of a table whose labels are not known, by the products in its rows; None where there is none."""
-    headers = [
-        (number, header) for number, rows in enumerate(pages) if rows and (header := implied_header(rows)) is not None
-    ]
-    return _best(filter(_is_credible, _tables(pages, headers)))
+    table = lines_below(pages, [(number, header) for number, rows in enumerate(pages) for header in find_headers(rows)])
+    return table if table is not None and _is_credible(table) else None
 
 
 def lines_below(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]]) -> TableLines | None:
     """The lines of a table whose headers are known, each with the index of its page; None where there are none."""
-    return _best(_tables(pages, headers))
-
-
-def _best(tables: Iterable[TableLines]) -> TableLines | None:
-    return max(tables, key=_weight, default=None)
-
-
-def _tables(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]]) -> list[TableLines]:
-    tables: list[TableLines] = []
-    seen: list[Header] = []
-    for _, header in headers:
-        if len(seen) < _MOST_TABLES and not any(same_columns(header, other) for other in seen):
-            seen.append(header)
-            tables.append(_table(pages, headers, header))
-    return tables
+    return _table(pages, headers) if headers else None
 
 
 def _is_credible(table: TableLines) -> bool:
@@ -186,17 +74,13 @@ def _is_credible(table: TableLines) -> bool:
     return bool(table.lines) and (table.closed or 2 * table.reckoned > len(table.lines))
 
 
-def _weight(table: TableLines) -> tuple[float, int]:
-    return sum(1.0 if line.holds else 0.5 for line in table.lines), table.columns
-
-
-def _table(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]], header: Header) -> TableLines:
-    """The lines below a header and its repetitions, and on pages that show none: it may not have been read there."""
+def _table(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]]) -> TableLines:
+    """The lines below the headers of each page, and on pages that show none: it may not have been read there."""
     lines: list[Line] = []
     tops: dict[int, float] = {}
     closed, added = False, Decimal(0)
     for index, rows in enumerate(pages):
-        own = [other for place, other in headers if place == index and same_columns(header, other)]
+        own = [header for place, header in headers if place == index]
         for place, other in enumerate(own):
             stop = own[place + 1].first if place + 1 < len(own) else len(rows)
             found, closed = _region(rows[other.last + 1 : stop], other, added)
@@ -205,9 +89,9 @@ def _table(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Hea
             if found:
                 tops.setdefault(rows[0].page.page.number, _top(rows, other))
         if not own and rows and not closed:
-            found, closed = _region(rows, replace(header, page=rows[0].page), added)
+            found, closed = _region(rows, replace(headers[0][1], page=rows[0].page), added)
             lines.extend(line for line in found if line.holds)
-    return TableLines(tuple(lines), tops, closed, len(header.columns))
+    return TableLines(tuple(lines), tops, closed)
 
 
 def _top(rows: Sequence[PieceRow], header: Header) -> float:
@@ -222,18 +106,17 @@ def _region(rows: Sequence[PieceRow], header: Header, carried: Decimal) -> tuple
     Args:
         carried: sum of the lines before, which pages may print at their ends and beginnings.
     """
-    ends = [_end(_clip(row, header)) for row in rows]
+    rows = [_clip(row, header) for row in rows]
+    ends = [_end(row) for row in rows]
     body = [row.pieces for row, _ in takewhile(lambda pair: not pair[1], zip(rows, ends, strict=True))]
-    header = with_amounts(header, body)
-    clipped = [_clip(row, header) for row in rows]
-    header = learnt(header, [row.pieces for row in clipped[: len(body)]])
-    amount = _amount_column(clipped[: len(body)], header)
+    header = learnt(header, body)
+    amount = _amount_column(rows[: len(body)], header)
     if amount is None:
         return [], False
     entries: list[Entry] = []
     closed, idle = False, 0
     added, reckoned = Decimal(0), bool(carried)
-    for row, end in zip(clipped, ends, strict=True):
+    for row, end in zip(rows, ends, strict=True):
         line = _line(row, header, amount)
         is_sum = line is not None and _is_sum(line, (added, added + carried), reckoned=reckoned)
         if (end or is_sum or closed) and not (line is not None and line.holds and _is_named(line)):
@@ -266,6 +149,11 @@ def _goods(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
+def _is_named(line: Line) -> bool:
+    """Whether a line says what it is for: rows of rates below the goods, "0,03  0,50  0,00", multiply by chance."""
+    return any(any(map(str.isalpha, word.text)) for word in (*line.description, *line.code))
+
+
 def _is_sum(line: Line, sums: Sequence[Decimal], *, reckoned: bool) -> bool:
     """Whether an amount is the sum of the lines above: a total, whatever its label says.
 
@@ -284,11 +172,6 @@ def _end(row: PieceRow) -> str | None:
 
 def _holds(piece: Piece, words: Sequence[Word]) -> bool:
     return any(word.start == piece.words[0].start for word in words)
-
-
-def _is_named(line: Line) -> bool:
-    """Whether a line says what it is for: rows of rates below the goods, "0,03  0,50  0,00", multiply by chance."""
-    return any(any(map(str.isalpha, word.text)) for word in (*line.description, *line.code))
 
 
 def _clip(row: PieceRow, header: Header) -> PieceRow:
