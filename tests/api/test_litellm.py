@@ -12,13 +12,11 @@ import httpx
 import pytest
 
 from tests.api.fakes import WIDTH, FakeServices
-from tests.api.test_jobs import PDF, opened
-from tests.jobs.replica import FakeProcess
+from tests.api.test_jobs import PDF
 
 TEXTS = ["Payment is due in 30 days.", "La factura vence en marzo."]
 MODEL = {"model": "tiny/reranker"}
 RANKED = {**MODEL, "query": "¿Cuándo vence?", "top_n": 1, "documents": TEXTS, "return_documents": True}
-PASSAGES = {**MODEL, "query": {"text": "¿Cuándo vence?"}, "passages": [{"text": text} for text in TEXTS]}
 URL = f"data:application/pdf;base64,{base64.b64encode(PDF).decode()}"
 DOCUMENT = {"type": "document_url", "document_url": URL}
 
@@ -38,27 +36,6 @@ async def test_ranks(client: httpx.AsyncClient, path: str) -> None:
     assert {"index", "relevance_score", "document"} <= best.keys()
     assert answer["id"]
     assert answer["usage"]["total_tokens"] > 0
-
-
-async def test_voyage(client: httpx.AsyncClient) -> None:
-    """It reads `data`, and sends `top_k` alone of Voyage's words."""
-    asked = {**MODEL, "query": "¿Cuándo vence?", "documents": TEXTS, "top_k": 1, "return_documents": True}
-
-    answer = (await client.post("/v1/rerank", json=asked)).json()
-
-    [best] = answer["data"]
-    assert {"index", "relevance_score"} <= best.keys()
-    assert answer["usage"]["total_tokens"] > 0
-
-
-@pytest.mark.parametrize(
-    ("path", "more", "count"), [("/v1/ranking", {}, 2), ("/v1/retrieval/tiny/reranker/reranking", {"top_k": 1}, 1)]
-)
-async def test_nvidia_nim(client: httpx.AsyncClient, path: str, more: dict[str, Any], *, count: int) -> None:
-    """Under `ranking/…` it cuts by itself."""
-    answer = (await client.post(path, json=PASSAGES | more)).json()
-
-    assert [{"index", "logit"}] * count == [ranking.keys() for ranking in answer["rankings"]]
 
 
 async def test_huggingface(client: httpx.AsyncClient) -> None:
@@ -89,12 +66,6 @@ async def test_vectors(client: httpx.AsyncClient, path: str, more: dict[str, Any
     assert answer["usage"]["total_tokens"] > 0
 
 
-async def test_ollama(client: httpx.AsyncClient) -> None:
-    answer = (await client.post("/api/embed", json={"model": "bundled", "input": TEXTS})).json()
-
-    assert [WIDTH, WIDTH] == list(map(len, answer["embeddings"]))
-
-
 @pytest.mark.parametrize(
     ("path", "model"),
     [
@@ -109,15 +80,3 @@ async def test_ocr(client: httpx.AsyncClient, services: FakeServices, path: str,
     assert (model, 0) == (answer["model"], answer["pages"][0]["index"])
     assert {"markdown", "dimensions", "images"} <= answer["pages"][0].keys()
     assert answer["usage_info"]["pages_processed"] == len(answer["pages"])
-
-
-async def test_document_intelligence() -> None:
-    """`azure_ai/doc-intelligence/…`: it follows `Operation-Location` with the same key."""
-    path = "/documentintelligence/documentModels/prebuilt-layout:analyze?api-version=2024-11-30"
-    key = {"Ocp-Apim-Subscription-Key": "own"}
-    async with opened(FakeProcess(), keys=("own",)) as api:
-        begun = await api.client.post(path, json={"base64Source": base64.b64encode(PDF).decode()}, headers=key)
-        polled = await api.client.get(begun.headers["operation-location"], headers=key)
-
-    assert 202 == begun.status_code
-    assert polled.json()["status"] in ("notStarted", "running", "succeeded")

@@ -12,9 +12,10 @@ from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
 from backend.callers.callers import Quotas
 from tests.api.asgi import Call
-from tests.api.checks import json_paths, path_of_store, problem
+from tests.api.checks import path_of_store, problem
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
+from tests.api.text_routes import TEXT_ROUTES
 from tests.fakes import GatedEngine
 from tests.text.conftest import build, clock
 from tests.text.service_stack import ServiceStack
@@ -103,61 +104,12 @@ async def test_what_began_is_paid_for(services: FakeServices, build: Callable[..
     assert {'{key="team"}': 3.0} == cost == counts(services, "key_tokens_total")
 
 
-CHARGED: tuple[tuple[str, object, int | None], ...] = (
-    (TEXTS, {"input": ["abc", "de"]}, 5),
-    ("/embeddings", {"input": ["abc", "de"]}, 5),
-    ("/v1/embed", {"texts": ["abc", "de"]}, 5),
-    ("/v2/embed", {"texts": ["abc", "de"]}, 5),
-    ("/embed", {"inputs": "abc"}, 3),
-    ("/embed_all", {"inputs": "abc"}, 3),
-    ("/similarity", {"inputs": {"source_sentence": "abc", "sentences": ["de"]}}, 5),
-    ("/predict", {"inputs": "abc"}, 5),
-    ("/rerank", {"query": "abc", "texts": ["de", "f"]}, 9),
-    ("/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
-    ("/v1/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
-    ("/v2/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
-    ("/v1/similarity", {"source": "abc", "sentences": ["de"]}, 5),
-    ("/v1/entities", {"input": "abc"}, 5),
-    ("/v1/answer", {"questions": ["q"], "input": "abc"}, 5),
-    ("/v1/classify", {"input": "abc"}, 5),
-    ("/classify", {"input": ["abc"]}, 5),
-    ("/v1/analyze", {"input": "abc"}, None),
-    ("/v1/vector_stores/{id}/search", {"query": ["abc", "de"]}, 5),
-    ("/tokenize", {"inputs": "abc"}, 0),
-    ("/v1/fields", {"input": "abc"}, 0),  # a page: below
-    ("/v1/summarize", {"input": "abc"}, 5),
-    ("/", {"inputs": "abc"}, 3),
-    ("/invocations", {"query": "abc", "texts": ["de", "f"]}, 9),
-    ("/api/embed", {"input": ["abc", "de"]}, 5),
-    ("/api/embeddings", {"prompt": "abc"}, 3),
-    ("/v1/ranking", {"query": {"text": "abc"}, "passages": [{"text": "de"}, {"text": "f"}]}, 9),
-    (
-        "/v1/retrieval/{name}/reranking",
-        {"query": {"text": "abc"}, "passages": [{"text": "de"}, {"text": "f"}], "model": "tiny/reranker"},
-        9,
-    ),
-    ("/v1/tokenize", {"text": "abc"}, 0),
-    ("/vectors", {"text": "abc"}, 3),
-    ("/vectors/", {"text": "abc"}, 3),
-    ("/ner", {"text": "abc"}, 5),
-    ("/ner/", {"text": "abc"}, 5),
-    ("/hf/token-classification", {"inputs": "abc"}, 5),
-    ("/hf/zero-shot-classification", {"inputs": "abc", "parameters": {"candidate_labels": ["a", "b"]}}, 5),
-    ("/hf/summarization", {"inputs": "abc"}, 5),
-    ("/openai/deployments/{name}/embeddings", {"input": "abc"}, 3),
-)
-
-
-def test_every_route_that_reads_texts_is_among_those_that_charge(services: FakeServices) -> None:
-    """A new route must be put there: this fails until it is."""
-    assert {path for path, *_ in CHARGED} == json_paths(create_app(services))
-
-
-@pytest.mark.parametrize(("path", "body", "tokens"), CHARGED)
-async def test_tokens(services: FakeServices, path: str, body: object, tokens: int | None) -> None:
+@pytest.mark.parametrize("path", TEXT_ROUTES)
+async def test_tokens(services: FakeServices, path: str) -> None:
     """Each route charges what its usage says; to tokenise alone costs a request only."""
+    body, tokens = TEXT_ROUTES[path]
     async with connect(services, options(tokens_per_minute=1000)) as client:
-        answer = await client.post(await path_of_store(client, path, MINE), json=body, headers=MINE)
+        answer = await client.post(await path_of_store(client, path, MINE), json=body("abc"), headers=MINE)
     used = counts(services, "key_tokens_total").get('{key="team"}', 0)
     said = answer.json()["usage"]["total_tokens"] if tokens is None else tokens
 

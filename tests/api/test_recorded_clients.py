@@ -51,7 +51,6 @@ PASSAGE = ("passage", "document", "search_document", "retrieval.passage")
             WIDTH,
             id="llama-index-cohere",
         ),
-        pytest.param("/embeddings", {"input": TEXTS}, (), WIDTH, id="litellm-infinity"),
         pytest.param("/embeddings", {"input": TEXTS, "output_dimension": 8}, (), 8, id="litellm-infinity-dimensions"),
         pytest.param(
             "/embeddings", {"input": TEXTS, "dimensions": 0, "modality": "text"}, (), WIDTH, id="infinity-client"
@@ -66,7 +65,6 @@ PASSAGE = ("passage", "document", "search_document", "retrieval.passage")
         pytest.param(
             "/v1/embeddings", {"input": TEXTS, "input_type": "query"}, QUERY, WIDTH, id="litellm-nvidia-and-openai"
         ),
-        pytest.param("/v1/embeddings", {"input": TEXTS}, (), WIDTH, id="litellm-openai-and-vllm"),
         pytest.param(
             "/v1/embeddings",
             {"input": TEXTS, "encoding_type": "float", "task": "retrieval.passage"},
@@ -102,9 +100,6 @@ async def test_vectors(
     ("path", "body"),
     [
         pytest.param("/v2/rerank", {"documents": TEXTS, "top_n": 1, "max_tokens_per_doc": None}, id="langchain-cohere"),
-        pytest.param("/v2/rerank", {"documents": TEXTS, "return_documents": True}, id="litellm-cohere"),
-        pytest.param("/v1/rerank", {"documents": TEXTS, "return_documents": True}, id="litellm-jina"),
-        pytest.param("/rerank", {"documents": TEXTS, "return_documents": True}, id="litellm-infinity"),
         pytest.param("/rerank", {"documents": TEXTS, "return_documents": False, "top_n": 1}, id="litellm-infinity-top"),
         pytest.param(
             "/rerank",
@@ -123,13 +118,3 @@ async def test_ranks(client: httpx.AsyncClient, path: str, body: dict[str, Any])
     assert {"index", "relevance_score"} <= answer["results"][0].keys()
     assert bool(body.get("return_documents")) == ("document" in answer["results"][0])
     assert answer["usage"]["total_tokens"] > 0
-
-
-async def test_ranks_of_text_embeddings_inference(client: httpx.AsyncClient) -> None:
-    """litellm's huggingface provider, with the direction capitalised."""
-    fields = {"raw_scores": False, "truncate": False, "truncation_direction": "Right", "return_text": True}
-
-    response = await client.post("/rerank", json={**fields, "query": QUESTION, "texts": TEXTS})
-
-    assert 200 == response.status_code, response.text
-    assert {"index", "score", "text"} == response.json()[0].keys()

@@ -217,15 +217,6 @@ async def test_voyage(client: httpx.AsyncClient, services: FakeServices) -> None
     require_schema(RerankAnswer, body)
 
 
-async def test_litellm_voyage(client: httpx.AsyncClient) -> None:
-    """Of Voyage's words it sends top_k alone, and reads `data` as well."""
-    asked = {"query": "q", "documents": ["a", "bb"], "model": "tiny/reranker", "top_k": 1, "return_documents": True}
-
-    [result] = (await client.post("/v1/rerank", json=asked)).json()["data"]
-
-    assert ["a", "bb"][result["index"]] == result["document"]
-
-
 async def test_voyage_documents_as_objects(client: httpx.AsyncClient) -> None:
     """They stay as they were sent."""
     asked = {"query": "q", "documents": [{"text": "a", "n": 1}], "top_k": 1, "return_documents": True}

@@ -17,6 +17,7 @@ from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import json_paths, path_of_store, problem
 from tests.api.fakes import FakeServices, fake_services, vector
+from tests.api.text_routes import TEXT_ROUTES
 
 ROW = [{"score": 0.5, "label": "invoice"}, {"score": 1 / 3, "label": "receipt"}]
 QUERY = {"query": "q", "texts": ["ab", "abcd", "a"]}
@@ -388,55 +389,15 @@ async def test_a_full_budget_of_characters_is_429(services: FakeServices, client
     """Before anything is tokenised, on every route that reads texts; short texts are answered still."""
     services.limits, services.text_work = ApiLimits(), TextWork(Telemetry(), TextLimits(queue_chars=10_000))
     text = "a" * 9_000
-    assert LONG.keys() == json_paths(create_app(services))
-    paths = {path: await path_of_store(client, path) for path in LONG}
+    assert TEXT_ROUTES.keys() == json_paths(create_app(services))
+    paths = {path: await path_of_store(client, path) for path in TEXT_ROUTES}
     with services.text_work.admit(9_000):
-        for path, body in LONG.items():
+        for path, (body, _) in TEXT_ROUTES.items():
             refused = problem(await client.post(paths[path], json=body(text)), 429, "overloaded")
             assert "LIMIT_QUEUE_CHARS" in refused["detail"], path
         short = await client.post("/embed", json={"inputs": "a"})
 
     assert 200 == short.status_code
-
-
-LONG: dict[str, Any] = {
-    "/embed": lambda text: {"inputs": text},
-    "/embed_all": lambda text: {"inputs": text},
-    "/similarity": lambda text: {"inputs": {"source_sentence": text, "sentences": ["a"]}},
-    "/predict": lambda text: {"inputs": text},
-    "/rerank": lambda text: {"query": "a", "texts": [text]},
-    "/tokenize": lambda text: {"inputs": text},
-    "/v1/embeddings": lambda text: {"input": [text, "b"]},
-    "/v1/entities": lambda text: {"input": text},
-    "/v1/answer": lambda text: {"questions": ["a"], "input": text},
-    "/v1/fields": lambda text: {"input": text},
-    "/v1/analyze": lambda text: {"input": text},
-    "/v1/summarize": lambda text: {"input": text},
-    "/v1/classify": lambda text: {"input": text},
-    "/v1/rerank": lambda text: {"query": text, "documents": ["a"]},
-    "/v2/rerank": lambda text: {"query": "a", "documents": [{"text": text}]},
-    "/v1/embed": lambda text: {"texts": [text]},
-    "/v2/embed": lambda text: {"inputs": [{"content": [{"type": "text", "text": text}]}]},
-    "/embeddings": lambda text: {"input": text},
-    "/classify": lambda text: {"input": [text]},
-    "/v1/vector_stores/{id}/search": lambda text: {"query": text},
-    "/v1/similarity": lambda text: {"source": text, "sentences": ["a"]},
-    "/": lambda text: {"inputs": text},
-    "/invocations": lambda text: {"query": "a", "texts": [text]},
-    "/api/embed": lambda text: {"input": text},
-    "/api/embeddings": lambda text: {"prompt": text},
-    "/v1/ranking": lambda text: {"query": {"text": "a"}, "passages": [{"text": text}]},
-    "/v1/retrieval/{name}/reranking": lambda text: {"query": {"text": "a"}, "passages": [{"text": text}]},
-    "/v1/tokenize": lambda text: {"text": text},
-    "/vectors": lambda text: {"text": text},
-    "/vectors/": lambda text: {"text": text},
-    "/ner": lambda text: {"text": text},
-    "/ner/": lambda text: {"text": text},
-    "/hf/token-classification": lambda text: {"inputs": text},
-    "/hf/zero-shot-classification": lambda text: {"inputs": text, "parameters": {"candidate_labels": ["a", "b"]}},
-    "/hf/summarization": lambda text: {"inputs": text},
-    "/openai/deployments/{name}/embeddings": lambda text: {"input": text},
-}
 
 
 @pytest.mark.parametrize(("character", "read"), [("\ufdfa", 18), ("\ufdfb", 8), ("ñ", 1)])

@@ -56,42 +56,21 @@ async def test_one_key_has_a_share():
     watchers.watch(one_event(), "busy")
 
 
-async def test_closed_before_the_first_event():
-    """A client that was gone before its stream began."""
-    watchers = Watchers(1)
-
-    await watchers.watch(one_event()).aclose()
-
-    assert 0 == watchers.count
-
-
-async def test_closed_twice_gives_up_one_place():
+async def test_every_end_gives_up_one_place():
+    """Closed before the first event, and again; events that end though nobody closes them; events that fail."""
     watchers = Watchers(2)
-    watch, _ = watchers.watch(one_event()), watchers.watch(one_event())
-
-    await watch.aclose()
-    await watch.aclose()
+    watch, _other = watchers.watch(one_event()), watchers.watch(one_event())
+    for _ in range(2):
+        await watch.aclose()
+        assert 1 == watchers.count
+    assert [EVENT] == [event async for event in watchers.watch(one_event())]
+    assert 1 == watchers.count
+    failed = watchers.watch(failing())
+    with pytest.raises(Unavailable):
+        await anext(failed)
+    await failed.aclose()
 
     assert 1 == watchers.count
-
-
-async def test_events_that_end_give_up_the_place():
-    """Also where nobody closes it."""
-    watchers = Watchers(1)
-
-    assert [EVENT] == [event async for event in watchers.watch(one_event())]
-    assert 0 == watchers.count
-
-
-async def test_events_that_fail_give_it_up_when_closed():
-    watchers = Watchers(1)
-    watch = watchers.watch(failing())
-
-    with pytest.raises(Unavailable):
-        await anext(watch)
-    await watch.aclose()
-
-    assert 0 == watchers.count
 
 
 async def test_closing_closes_the_events():

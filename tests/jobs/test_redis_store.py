@@ -9,9 +9,8 @@ import time
 import pytest
 
 from backend.errors import BadSettings, TooLarge, Unavailable
-from backend.jobs.records import PageRecord
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
-from tests.jobs.samples import LIMITS, NOW_S, job, moved, upload
+from tests.jobs.samples import LIMITS, job, moved, upload
 
 pytestmark = pytest.mark.redis
 
@@ -89,22 +88,6 @@ async def test_a_claim_that_was_taken_over_is_not_renewed(connect):
     assert claim == new_claim
     assert "taken" == await late.renew(claim, None)
     assert "kept" == await living.renew(new_claim, None)
-
-
-async def test_all_keys_of_a_job_expire_together(connect, redis_server):
-    """A job that ran for long must not lose its file before its end."""
-    store = await connect()
-    record = job()
-    await added(store, record)
-    running = moved(record, "start", now_s=NOW_S + 50)
-    await store.swap(record, running)
-    await store.write_progress(running, running.progress, PageRecord(1, b"packed", b"{}"))
-    done = moved(running, "succeed", now_s=NOW_S + 500)
-    await store.swap(running, done, b"{}")
-    keys = [key for key in redis_server.client.keys("*") if b":job:" in key or b":same:" in key]
-
-    assert 7 == len(keys)  # job, file, pages, result, events, names, same
-    assert {round(done.expires_s * 1000)} == {redis_server.client.pexpiretime(key) for key in keys}
 
 
 async def test_a_full_redis_takes_no_jobs(connect, redis_server):

@@ -308,13 +308,6 @@ class TestCorrections:
 
         assert stored == await documents.service.get("ana", stored.id)
 
-    async def test_a_document_that_the_file_does_not_have(self, documents: Documents):
-        """Its index is refused with those that there are."""
-        stored = await documents.add()
-
-        with pytest.raises(InvalidField, match="this file holds 1, so it must be 0 to 0, got 1"):
-            await documents.correct(stored, document=1, InvoiceId="1")
-
 
 class TestCut:
     """A file that is cut into documents by hand."""

@@ -48,16 +48,6 @@ def test_the_model_in_its_place_keeps_its_own_names(clock):
     assert all(catalog.embedding(name) is model for name in (None, "bundled", model.name))
 
 
-def test_a_swap_settles_it(clock):
-    """Whatever is loaded for the task on purpose ends the waiting."""
-    catalog = Catalog(loaded_model(VectorEngine()), pending=PendingModels([pending(clock)], clock=clock))
-    catalog.replace(loaded_model(VectorEngine()))
-
-    assert catalog.pending.next() is None
-    assert () == catalog.pending.sentences()
-    assert [] == catalog.pending.report()
-
-
 def test_pauses_grow_up_to_a_limit(clock):
     """Doubling from 15 s to a quarter of an hour: a hub that is back is seen soon, one that stays away is spared."""
     model, pauses = PendingModel("ner", "owner/model", NAMES, "", None), []

@@ -50,14 +50,6 @@ def test_what_opens_a_closed_circuit(circuit, outcomes, expected):
     assert expected == circuit.state
 
 
-def test_a_new_circuit_opens_at_its_first_failure(clock):
-    """A server that never existed costs one failure, not three."""
-    breaker = CircuitBreaker(POLICY, clock)
-    fail(breaker)
-
-    assert breaker.state is State.OPEN
-
-
 def test_open_until_the_backoff_is_over_then_one_probe(circuit, clock):
     """No call while it is open; then exactly one probe, until it has reported."""
     fail(circuit, 3)
