@@ -151,6 +151,7 @@ def _require_content(stored: StoredFile, name: str, field: str) -> None:
     if name or stored.size_bytes > _NAME_CHARS:
         return
     text = stored.head.decode("utf-8", "replace").strip()
+    text = text.removeprefix(f"{field or _FILE}=").removeprefix("@")  # curl -d file=@invoice.pdf sends that as it is
     if _FILE_NAME.fullmatch(text):
         param = field or _FILE
         raise InvalidField(

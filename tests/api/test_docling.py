@@ -66,12 +66,13 @@ async def test_headings(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr(document_fakes, "document", lambda: Document("pdf", (page,), 1, "ab" * 32, {}))
 
-    answer = await client.post("/v1/convert/file", files=FILES, data={"to_formats": ["md", "json"]})
+    answer = await client.post("/v1/convert/file", files=FILES, data={"to_formats": ["md", "json", "html"]})
 
     document = answer.json()["document"]
     [header, _] = document["json_content"]["texts"]
     assert ("section_header", 1) == (header["label"], header["level"])
     assert document["md_content"].startswith("## IBAN:ES91\n")
+    assert "<h1>IBAN:ES91</h1>" in document["html_content"]
 
 
 @pytest.mark.parametrize(

@@ -419,6 +419,7 @@ async def test_a_name_of_unclosed_quotes_is_read_in_linear_time(client: httpx.As
     [
         {"files": {"file": (None, "factura 1.pdf")}},
         {"content": b"./scans/factura-1.jpeg"},
+        {"content": b"file=@factura.pdf", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
     ],
 )
 async def test_curl_without_the_at_sign(client: httpx.AsyncClient, sent: dict[str, Any]) -> None:

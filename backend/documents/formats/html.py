@@ -1,9 +1,10 @@
-"""HTML to look at and to copy from: paragraphs, and tables with their spans. Text is only ever text."""
+"""HTML to look at and to copy from: headings, paragraphs, and tables with their spans. Text is only ever text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from backend.documents.formats.markdown import body_size, heading_level
 from backend.documents.formats.page_flow import page_flow
 from backend.files.markup import escaped, language_tag
 from backend.files.pages import Document, Word
@@ -38,15 +39,20 @@ def stream_html(document: Document, tables: Sequence[Table] | None = None) -> It
     language = next((tag for page in document.pages if (tag := language_tag(page.language))), None)
     title = document.metadata.get("title", "") or "document"
     yield _HEAD.format(lang=f' lang="{language}"' if language else "", title=escaped(title)).encode()
+    size = body_size(document)
     for page in document.pages:
-        parts = [_table(part) if isinstance(part, Table) else _paragraph(part) for part in page_flow(page, tables)]
+        parts = [
+            _table(part) if isinstance(part, Table) else _paragraph(part, heading_level(page, part, size))
+            for part in page_flow(page, tables)
+        ]
         yield f'<section id="page-{page.number}">\n{"".join(parts)}</section>\n'.encode()
     yield b"</body>\n</html>\n"
 
 
-def _paragraph(lines: list[list[Word]]) -> str:
+def _paragraph(lines: list[list[Word]], level: int) -> str:
     texts = (escaped(" ".join(word.text for word in line)) for line in lines)
-    return f"<p>{'<br>'.join(texts)}</p>\n"
+    name = f"h{level}" if level else "p"
+    return f"<{name}>{'<br>'.join(texts)}</{name}>\n"
 
 
 def _table(table: Table) -> str:

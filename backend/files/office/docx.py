@@ -69,7 +69,7 @@ class _Reader:
         self._entries, self._content, self._name = entries, content, name
         self._relations = entries.relations(name)
         self._styles = self._read_styles()
-        self._counters = Counters(self._read_lists())
+        self._counters = self._read_lists()
         self._changes: Counter[str] = Counter()
         self._footnotes = 0
 
@@ -270,9 +270,12 @@ class _Reader:
             style_id = style.based_on
         return found
 
-    def _read_lists(self) -> dict[str, dict[int, ListLevel]]:
+    def _read_lists(self) -> Counters:
+        """Lists of one definition count on from each other, as in Word, but where one says that it starts anew."""
         abstract: dict[str, dict[int, ListLevel]] = {}
         lists: dict[str, dict[int, ListLevel]] = {}
+        definitions: dict[str, str] = {}
+        restarts: dict[str, dict[int, int]] = {}
         for root in self._related("numbering"):
             for element in children(root, "abstractNum"):
                 abstract[attribute(element, "abstractNumId")] = {
@@ -284,8 +287,14 @@ class _Reader:
                     for level in children(element, "lvl")
                 }
             for element in children(root, "num"):
-                lists[attribute(element, "numId")] = abstract.get(attribute_of(element, "abstractNumId"), {})
-        return lists
+                list_id, definition = attribute(element, "numId"), attribute_of(element, "abstractNumId")
+                lists[list_id], definitions[list_id] = abstract.get(definition, {}), definition
+                restarts[list_id] = {
+                    whole_number(attribute(override, "ilvl")): whole_number(start, 1)
+                    for override in children(element, "lvlOverride")
+                    if (start := attribute_of(override, "startOverride"))
+                }
+        return Counters(lists, definitions, restarts)
 
 
 def attribute_of(element: etree._Element | None, *path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 BULLET = "•"
@@ -22,10 +23,20 @@ class ListLevel(NamedTuple):
 
 
 class Counters:
-    """Counts the items of each list."""
+    """Counts the items of each list.
 
-    def __init__(self, lists: Mapping[str, Mapping[int, ListLevel]]) -> None:
-        self._lists = lists
+    Args:
+        shared: lists that count on from each other -> what they have in common.
+        restarts: list -> level -> the number of the first item after the list has begun.
+    """
+
+    def __init__(
+        self,
+        lists: Mapping[str, Mapping[int, ListLevel]],
+        shared: Mapping[str, str] = MappingProxyType({}),
+        restarts: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
+    ) -> None:
+        self._lists, self._shared, self._restarts = lists, shared, dict(restarts)
         self._counts: dict[str, dict[int, int]] = {}
 
     def next(self, list_id: str, level: int) -> str:
@@ -33,7 +44,8 @@ class Counters:
         levels = self._lists.get(list_id)
         if not levels or level not in levels:
             return ""
-        counts = self._counts.setdefault(list_id, {})
+        counts = self._counts.setdefault(self._shared.get(list_id, list_id), {})
+        counts.update({place: first - 1 for place, first in self._restarts.pop(list_id, {}).items()})
         counts[level] = counts.get(level, levels[level].start - 1) + 1
         for deeper in [one for one in counts if one > level]:
             del counts[deeper]

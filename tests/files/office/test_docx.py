@@ -95,6 +95,28 @@ def test_levels_of_a_list(readers: FileReaders):
     assert ["1. uno", "1.a) dos", "1.b) tres", "2. cuatro", "2.a) cinco"] == page.text.split("\n")
 
 
+def test_lists_of_one_definition(readers: FileReaders):
+    """They count on, as LibreOffice writes a list in two, but where one starts anew."""
+    level = '<w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="decimal"/><w:lvlText w:val="%1."/></w:lvl>'
+    anew = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride>'
+    lists = "".join(
+        f'<w:num w:numId="{number}"><w:abstractNumId w:val="0"/>{override}</w:num>'
+        for number, override in ((1, ""), (2, anew), (3, anew))
+    )
+    definition = f'<w:abstractNum w:abstractNumId="0">{level}</w:abstractNum>'
+    more = {
+        "word/numbering.xml": f"<w:numbering {W}>{definition}{lists}</w:numbering>",
+        "word/_rels/document.xml.rels": relations(("n", "numbering", "numbering.xml")),
+    }
+    body = "".join(
+        f'<w:p><w:pPr><w:numPr><w:ilvl w:val="0"/><w:numId w:val="{number}"/></w:numPr></w:pPr>{_p(text)[5:]}'
+        for number, text in ((2, "uno"), (1, "dos"), (2, "tres"), (3, "otro"), (3, "más"))
+    )
+    (page,) = pages_of(readers, docx(body, more))
+
+    assert ["1. uno", "2. dos", "3. tres", "1. otro", "2. más"] == page.text.split("\n")
+
+
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
