@@ -32,6 +32,8 @@ class FakeJobService:
     password: str | None = None
     failed: tuple[int, ...] = ()
     refusals: list[Response] = field(default_factory=list)  # answers to the next uploads, instead of a job
+    hold_uploads: asyncio.Event | None = None  # uploads wait for it
+    most_uploads: int = 0  # at the same time
     forgotten: bool = False  # no job is known any more
     step_by_step: bool = False
     cut_after: int | None = None  # events after which the first stream breaks off
@@ -52,6 +54,7 @@ class FakeJobService:
     hearing: FakeHearing = field(default_factory=FakeHearing)
 
     def __post_init__(self) -> None:
+        self._uploads = 0
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._changed = asyncio.Condition()
         self._status, self._error, self._done = "queued", None, 0
@@ -159,6 +162,11 @@ class FakeJobService:
             upload = form["file"]
             fields = {name: value for name, value in form.items() if isinstance(value, str)}
             fields["name"] = getattr(upload, "filename", "")
+        self._uploads += 1
+        self.most_uploads = max(self.most_uploads, self._uploads)
+        if self.hold_uploads is not None:
+            await self.hold_uploads.wait()
+        self._uploads -= 1
         if refused := self._refused(request):
             return refused
         self.forms.append(fields)
@@ -177,7 +185,7 @@ class FakeJobService:
                     self._done += 1
                 else:
                     await self.read_page()
-            if locked and locked.password:
+            if fields.get("store"):
                 self.library.keep(fields["name"], f"file-{self._id()}")
             await self.finish()
         return JSONResponse(self._job(with_result=False), 202)

@@ -51,7 +51,6 @@ class FakeLibrary:
     documents: dict[str, StoredDocument] = field(default_factory=dict)
     step_by_step: bool = False
     encoder_is_current: bool = True
-    refusals: list[Response] = field(default_factory=list)  # answers to the next uploads, instead of a file
     stores: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # id -> name
     members: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # store -> file -> answer
@@ -61,19 +60,16 @@ class FakeLibrary:
     scores: list[float] = field(default_factory=list)  # of the best hits, instead of their own
     hits_over_all_pages: bool = False  # of their documents, with the query's words on one
     late_lists: list[dict[str, Any]] = field(default_factory=list)  # a file as the next lists have it, one each
-    most_uploads: int = 0  # at the same time
     store_reads: int = 0
     downloads: list[str] = field(default_factory=list)  # names of files whose bytes were asked for
-    hold_uploads: asyncio.Event | None = None  # uploads wait for it
     guard: Callable[[Request], Response | None] = lambda request: None  # e.g. asks for a key
 
     def __post_init__(self) -> None:
-        self._numbers, self._uploads = 0, 0
+        self._numbers = 0
 
     def routes(self) -> list[Route]:
         stores, store = "/v1/vector_stores", "/v1/vector_stores/{id}"
         return [
-            Route("/v1/files", self._upload, methods=["POST"]),
             Route("/v1/files/{file}", self._delete_file, methods=["DELETE"]),
             Route("/v1/files/{file}/content", self._content),
             Route("/v1/files/{file}/pages/{number:int}", self._picture),
@@ -160,25 +156,10 @@ class FakeLibrary:
             return _problem(404, "not_found", "no such vector store")
         return None
 
-    async def _upload(self, request: Request) -> Response:
-        self._uploads += 1
-        self.most_uploads = max(self.most_uploads, self._uploads)
-        try:
-            async with request.form() as form:
-                name, purpose = getattr(form["file"], "filename", ""), form["purpose"]
-            if self.hold_uploads is not None:
-                await self.hold_uploads.wait()
-        finally:
-            self._uploads -= 1
-        if refused := self._refused(request):
-            return refused
-        if self.refusals:
-            return self.refusals.pop(0)
-        return JSONResponse({"id": self._keep(name), "object": "file", "filename": name, "purpose": purpose})
-
     def keep(self, name: str, file_id: str) -> None:
-        """What a job of a locked file does, once it was sent with its password."""
-        self.documents[name].failure = None
+        """What a job does that has read a file."""
+        if name in self.documents and self.documents[name].password:
+            self.documents[name].failure = None
         self.files[file_id] = name
 
     async def _delete_file(self, request: Request) -> Response:

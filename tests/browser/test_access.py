@@ -118,8 +118,7 @@ async def test_everything_by_keyboard(tab: Tab, file: File) -> None:
         assert "3px" == await tab.run("getComputedStyle(document.activeElement).outlineWidth")
     assert [
         "Skip to the content",
-        "Document",
-        "Library",
+        "Documents",
         "Ledger",
         "API",
         "Español",
@@ -127,6 +126,7 @@ async def test_everything_by_keyboard(tab: Tab, file: File) -> None:
         "Choose files",
         "Record",
         "Try an example invoice",
+        "Collections, and search in what documents say",
         "Options",
     ] == order
 

@@ -302,63 +302,70 @@ async def test_a_failing_file_is_tried_again(tab: Tab, url: str, library: FakeLi
     assert 4 == len(library.files)  # it was not sent again
 
 
-async def test_a_locked_file_asks_for_its_password(
-    tab: Tab, url: str, library: FakeLibrary, store: str, file: File
-) -> None:
-    """When it was dropped here; later by its button. What takes its place was read with the password."""
+async def test_a_locked_file_asks_for_its_password(tab: Tab, url: str, library: FakeLibrary, file: File) -> None:
+    """When it is dropped here; what came otherwise by its button, and is replaced by what the password opens."""
     locked = StoredDocument([letter(1)], failure=("invalid_file", "encrypted"), reason="password_required")
-    library.documents["nomina.pdf"] = replace(locked, password="clave")
+    library.make_store("Facturas 2026", {"nomina.pdf": replace(locked, password="clave")})
+    library.documents["baja.pdf"] = replace(locked, password="clave")
     await open_library(tab, url)
-    await tab.drop_file(file("nomina.pdf"))
-    await tab.wait_for("document.querySelector('#secret').open")
-    assert "nomina.pdf is locked" == await tab.text("#secret-title")
-    await tab.click("#secret-cancel")
-    await tab.wait_for("!document.querySelector('#secret').open")
     assert "The file is locked: it needs its password." in await tab.text(".file-row.failed")
     before = library.id_of("nomina.pdf")
-
     await tab.click("[aria-label='Give the password of nomina.pdf']")
-    for password in ("otra", "clave"):
-        await tab.wait_for("document.querySelector('#secret').open && document.activeElement.id === 'secret-value'")
-        await tab.type(password)
-        await tab.press("Enter")
-        await tab.wait_for("document.querySelector('#secret-value').value === ''")
+    await _unlock(tab, "nomina.pdf", "otra", "clave")
     await tab.wait_for("!document.querySelector('.file-row.failed')")
     await tab.wait_for("document.querySelector('.file-row').innerText.includes('1 page')")
     assert before not in library.files
-    await search(tab, "harina")
-    await tab.wait_for("document.querySelector('.hit')")
+    await tab.drop_file(file("baja.pdf"))
+    await _unlock(tab, "baja.pdf", "clave")
+    await tab.wait_for("document.querySelectorAll('[data-status=completed]').length === 2")
+
+    await search(tab, "committee")
+    assert 2 == len(await names(tab, ".hit"))
 
 
+async def _unlock(tab: Tab, name: str, *passwords: str) -> None:
+    """Type the passwords for a file, one after the other."""
+    for password in passwords:
+        await tab.wait_for("document.querySelector('#secret').open && document.activeElement.id === 'secret-value'")
+        assert f"{name} is locked" == await tab.text("#secret-title")
+        await tab.type(password)
+        await tab.press("Enter")
+        await tab.wait_for("document.querySelector('#secret-value').value === ''")
+
+
+@pytest.mark.usefixtures("store")
 async def test_a_refused_upload_is_tried_again(
-    tab: Tab, url: str, library: FakeLibrary, store: str, file: File
+    tab: Tab, url: str, service: FakeJobService, library: FakeLibrary, file: File
 ) -> None:
     """A file that the service does not take stays with its reason until it is dropped or sent again."""
-    library.refusals = [problem(500, "internal_error", "the service failed") for _ in range(2)]
+    service.refusals = [problem(500, "internal_error", "the service failed") for _ in range(2)]
     library.documents["a.pdf"] = StoredDocument([letter(1)])
     await open_library(tab, url)
     await tab.drop_file(file("a.pdf"), file("b.pdf"))
-    await tab.wait_for("document.querySelectorAll('[data-upload].failed').length === 2")
-    assert "the service failed" in await tab.text("[data-upload]")
-    await tab.run("document.querySelector('[aria-label=\"Delete b.pdf\"]').click()")
+    await tab.wait_for("document.querySelectorAll('#sending .failed').length === 2")
+    assert "the service failed" in await tab.text("#sending")
+    await tab.run("document.querySelector('[aria-label=\"Leave b.pdf out\"]').click()")
     await tab.run("document.querySelector('[aria-label=\"Try a.pdf again\"]').click()")
     await tab.wait_for("document.querySelectorAll('[data-file]').length === 4")
 
-    assert await tab.run("document.querySelector('[data-upload]') === null")
+    assert await tab.run("document.querySelector('#sending li') === null")
 
 
-async def test_three_uploads_at_once(tab: Tab, url: str, library: FakeLibrary, store: str, file: File) -> None:
+@pytest.mark.usefixtures("store")
+async def test_three_uploads_at_once(
+    tab: Tab, url: str, service: FakeJobService, library: FakeLibrary, file: File
+) -> None:
     """However many files are dropped; the rest waits its turn."""
     library.documents |= {f"{number}.pdf": StoredDocument([letter(1)]) for number in range(7)}
-    library.hold_uploads = asyncio.Event()
+    service.hold_uploads = asyncio.Event()
     await open_library(tab, url)
-    await tab.choose_file(*(file(f"{number}.pdf") for number in range(7)), selector="#files")
-    await tab.wait_for("document.querySelectorAll('[data-upload]').length === 7")
-    await tab.wait_for("document.querySelector('#panel-files').innerText.match(/Waiting to be sent/g).length === 4")
-    library.hold_uploads.set()
+    await tab.choose_file(*(file(f"{number}.pdf") for number in range(7)))
+    await tab.wait_for("document.querySelectorAll('#sending li').length === 7")
+    await tab.wait_for("document.querySelector('#sending').innerText.match(/Waiting to be sent/g).length === 4")
+    service.hold_uploads.set()
     await tab.wait_for("document.querySelectorAll('[data-file]').length === 10")
 
-    assert 3 == library.most_uploads
+    assert 3 == service.most_uploads
 
 
 async def test_a_file_is_deleted_after_a_question(tab: Tab, url: str, library: FakeLibrary, store: str) -> None:
@@ -403,7 +410,7 @@ async def test_collections_are_made_chosen_and_deleted(tab: Tab, url: str, libra
     await tab.type("Contratos")
     await tab.press("Enter")
     await tab.wait_for("document.querySelector('#no-files')?.checkVisibility()")
-    assert ["Contratos", "Facturas 2026"] == await names(tab, "#store option")
+    assert ["All documents", "Facturas 2026", "Contratos"] == await names(tab, "#store option")
     await tab.run(
         f"""(list => {{ list.value = '{store}'; list.dispatchEvent(new Event('change')); }})(
         document.querySelector('#store'))"""
@@ -430,7 +437,7 @@ async def test_the_address_brings_a_collection_back(
         await tab.open(f"{url}#library={store}")
         await tab.wait_for("document.querySelectorAll('[data-file]').length === 3")
         assert "Facturas 2026" == await tab.run("document.querySelector('#store').selectedOptions[0].innerText")
-        assert "Library · FinancIA" == await tab.run("document.title")
+        assert "Documents · FinancIA" == await tab.run("document.title")
     async with open_tab(chrome) as tab:
         await tab.open(f"{url}#library=vs_gone")
         await tab.wait_for("document.querySelector('#library-notices').innerText.includes('not there any more')")
@@ -445,12 +452,13 @@ async def test_a_collection_that_somebody_else_deleted(tab: Tab, url: str, libra
     await tab.open(f"{url}#library={store}")
     await tab.wait_for("document.querySelectorAll('[data-file]').length === 3")
     await tab.click("#to-document")
+    await tab.wait_for("document.querySelector('#to-library').checkVisibility()")
     del library.stores[store], library.members[store]
     await tab.click("#to-library")
     await tab.wait_for("document.querySelector('#library-notices').innerText.includes('not there any more')")
 
     assert other == await tab.run("document.querySelector('#store').value")
-    assert ["Otra"] == await names(tab, "#store option")
+    assert ["All documents", "Otra"] == await names(tab, "#store option")
     assert f"#library={other}" == await tab.run("location.hash")
 
 
@@ -460,29 +468,46 @@ async def test_a_lost_network_is_waited_for(tab: Tab, url: str, library: FakeLib
     await open_library(tab, url)
     await tab.offline(on=True)
     await tab.drop_file(file("a.pdf"))
-    await tab.wait_for("document.querySelector('#library-notices').innerText.includes('The connection is lost')")
+    await tab.wait_for("document.querySelector('#queue-notices').innerText.includes('The connection is lost')")
     await tab.offline(on=False)
     await tab.wait_for("document.querySelectorAll('[data-file]').length === 4")
-    await tab.wait_for("document.querySelector('#library-notices').innerText === ''")
+    await tab.wait_for("document.querySelector('#queue-notices').innerText === ''")
 
 
 async def test_from_the_library_to_the_document_and_back(tab: Tab, url: str, store: str, file: File) -> None:
     """Each view keeps what it shows; a document that is read meanwhile does not take the address."""
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for("!document.querySelector('#forget').hidden")
+    await tab.click("#to-document")
     await tab.click("#to-library")
     await tab.wait_for("document.querySelectorAll('[data-file]').length === 3")
     assert not await tab.run("document.querySelector('#work').checkVisibility()")
-    assert "page" == await tab.run("document.querySelector('#to-library').getAttribute('aria-current')")
-    await tab.click("#to-document")
+    assert "page" == await tab.run("document.querySelector('#to-document').getAttribute('aria-current')")
+    await tab.run("history.go(-2)")
     await tab.wait_for("document.querySelector('#work').checkVisibility()")
     assert "#document=file-job-1" == await tab.run("location.hash")
     assert "a.pdf · FinancIA" == await tab.run("document.title")
-    await tab.run("history.back()")
+    await tab.run("history.go(2)")
     await tab.wait_for("document.querySelector('#library-view').checkVisibility()")
 
     assert f"#library={store}" == await tab.run("location.hash")
     assert 3 == await tab.run("document.querySelectorAll('[data-file]').length")
+
+
+@pytest.mark.usefixtures("store")
+async def test_all_documents_stand_over_the_collections(tab: Tab, url: str, file: File) -> None:
+    """The first choice leads to all that is stored, where the next file is read alone and shown."""
+    await open_library(tab, url)
+    await tab.run(
+        "(list => { list.value = ''; list.dispatchEvent(new Event('change')); })(document.querySelector('#store'))"
+    )
+    await tab.wait_for("document.querySelector('#to-library').checkVisibility()")
+    assert "#documents" == await tab.run("location.hash")
+    await tab.drop_file(file("a.pdf"))
+    await tab.wait_for("!document.querySelector('#forget').hidden")
+
+    assert "#document=file-job-1" == await tab.run("location.hash")
+    assert not await tab.run("document.querySelector('#intake').checkVisibility()")
 
 
 async def test_another_models_vectors_are_made_anew(tab: Tab, url: str, library: FakeLibrary, store: str) -> None:
@@ -538,7 +563,7 @@ async def test_hostile_text_is_text(tab: Tab, url: str, library: FakeLibrary) ->
     assert HOSTILE in await tab.text(".hit-plain")
     assert f"{HOSTILE}.txt" == await tab.text(".hit-name")
     assert 0 == await tab.run("document.querySelectorAll('img[src=x]').length")
-    assert "Library · FinancIA" == await tab.run("document.title")
+    assert "Documents · FinancIA" == await tab.run("document.title")
 
 
 async def test_long_passages_are_cut_where_the_words_are(tab: Tab, url: str, library: FakeLibrary) -> None:
@@ -631,16 +656,16 @@ async def test_a_file_that_will_never_be_read(
 
 
 async def test_a_refused_upload_that_will_never_be_taken(
-    tab: Tab, url: str, library: FakeLibrary, store: str, file: File
+    tab: Tab, url: str, service: FakeJobService, store: str, file: File
 ) -> None:
     """Over a limit: it can only be dropped."""
-    library.refusals = [problem(413, "too_large", "bytes: 3 is over the limit of 2")]
+    service.refusals = [problem(413, "too_large", "bytes: 3 is over the limit of 2")]
     await open_library(tab, url)
     await tab.drop_file(file("a.pdf"))
-    await tab.wait_for("document.querySelector('[data-upload].failed')")
+    await tab.wait_for("document.querySelector('#sending .failed')")
 
-    assert "bytes: 3 is over the limit of 2" in await tab.text("[data-upload]")
-    assert [] == await names(tab, "[data-upload] .small:not([hidden])")
+    assert "bytes: 3 is over the limit of 2" in await tab.text("#sending")
+    assert [] == await names(tab, "#sending .small:not([hidden])")
 
 
 @pytest.mark.parametrize(("width_px", "height_px"), [(1280, 900), (360, 640)])

@@ -82,11 +82,21 @@ async def test_by_keyboard_alone(tab: Tab, url: str, store: str) -> None:
     await open_library(tab, url)
     await tab.run("document.querySelector('[data-language=en]').focus()")
     order = []
-    for _ in range(8):
+    for _ in range(9):
         await tab.press("Tab")
         order.append(await tab.run("document.activeElement.id"))
         assert "3px" == await tab.run("getComputedStyle(document.activeElement).outlineWidth")
-    expected = ["store", "new-store", "delete-store", "query", "", "filters-button", "tab-files", "panel-files"]
+    expected = [
+        "choose",
+        "store",
+        "new-store",
+        "delete-store",
+        "query",
+        "",
+        "filters-button",
+        "tab-files",
+        "panel-files",
+    ]
     assert expected == order
     await tab.run("document.querySelector('#tab-files').focus()")
     await tab.press("ArrowRight")
@@ -113,7 +123,7 @@ async def test_spanish_and_back(chrome: Chrome, url: str, store: str) -> None:
         assert "Kind of document: Article" == await tab.text(".chip")
         assert "1 hit, the best first" == await tab.text("#hits-told")
         assert "Results (1)" == await tab.text("#tab-results")
-        assert "Library · FinancIA" == await tab.run("document.title")
+        assert "Documents · FinancIA" == await tab.run("document.title")
         assert [] == tab.faults
 
 

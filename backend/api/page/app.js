@@ -16,7 +16,6 @@ import { markEntities, putPage, redrawPages, reset, startPages } from "./pages.j
 import { hideProgress, showProgress, startClock } from "./progress.js";
 import { dropRecording, startRecorder } from "./recorder.js";
 import { putText, resetText, setWholeText } from "./reading.js";
-import { showRecent } from "./recent.js";
 import { offerRereading } from "./reread.js";
 import { askSecret, isLocked, keepPassword } from "./secret.js";
 import "./speech_strings.js";
@@ -24,7 +23,7 @@ import { deleteDocument, documentOf, documentPath, jobOf, picturePath, readDocum
 import { showTables, waitForTables } from "./tables.js";
 import { select, startTabs } from "./tabs.js";
 import { closeTranscript, endTranscript, heardSome, lengthOf, openTranscript, putSegment } from "./transcript.js";
-import { addToView, nameDocument, startViews } from "./views.js";
+import { addToView, leaveList, nameDocument, showReading, startViews } from "./views.js";
 
 const LIVE = ["queued", "running"];
 const LARGE_BYTES = 64 * 1024; // smaller ones are sent before an answer can come
@@ -50,10 +49,6 @@ const waits = () => ({
   },
 });
 
-function show(sections) {
-  for (const [id, shown] of Object.entries(sections)) find(id).hidden = !shown;
-}
-
 function begin(mine, name) {
   now.control.abort();
   now = mine;
@@ -62,7 +57,8 @@ function begin(mine, name) {
   startClock();
   dropRecording();
   closeTranscript();
-  show({ intake: false, wishes: false, work: true, check: false });
+  showReading({ isOpen: true, wishes: false });
+  find("check").hidden = true;
   find("result").hidden = true;
   quote(find("file-name"), name);
   nameDocument({ title: `${name} · FinancIA` });
@@ -72,6 +68,7 @@ function begin(mine, name) {
 
 /** Read a file from the start. */
 async function read(mine) {
+  leaveList();
   begin(mine, mine.file.name || "clipboard.png");
   find("file-name").focus();
   await guarded(mine, async () => {
@@ -312,7 +309,10 @@ async function unlock(mine, error) {
 function fail(mine, error) {
   showProblem(error, { about: mine.hears ? "audio" : "" });
   if (heardSome()) showNotice("ended", "heard_until");
-  if (mine.file && find("result").hidden && !heardSome()) show({ wishes: true, heard: false }); // for "try again" with other options
+  if (mine.file && find("result").hidden && !heardSome()) {
+    showReading({ wishes: true }); // for "try again" with other options
+    find("heard").hidden = true;
+  }
   if (error.code === "invalid_field") find("wishes").querySelector("details").open = true;
   settle(mine);
 }
@@ -356,19 +356,14 @@ function startAnew() {
   clear();
   closeTranscript();
   reset(() => "", goBack);
-  show({ intake: true, wishes: true, work: false });
-  showRecent();
+  showReading({ isOpen: false });
   find("choose").focus();
 }
 
 /** After a reload the address still names the document, or the job of one that is not kept: nothing is lost. */
 async function resume() {
   const [, kind, id] = /^#(job|document)=([\w.%-]{1,200})$/.exec(location.hash) ?? [];
-  if (!id) {
-    show({ intake: true, wishes: true });
-    showRecent();
-    return;
-  }
+  if (!id) return;
   const mine = reading(null);
   begin(mine, "…");
   await guarded(mine, async () => {

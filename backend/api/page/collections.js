@@ -1,6 +1,6 @@
 // The calls of OpenAI's files and vector stores that the library needs. Knows nothing of what is shown.
 
-import { call, callFor, upload } from "./connection.js";
+import { call, callFor } from "./connection.js";
 
 export const LISTED = 100; // files or collections of one list, the most that it answers
 
@@ -38,14 +38,6 @@ export async function listFiles(store, { after = null, signal }) {
   const behind = after ? `&after=${encodeURIComponent(after)}` : "";
   const { data, has_more: more } = await read(storePath(store, `/files?limit=${LISTED}${behind}`), signal);
   return { files: data, more: more && data.length > 0 };
-}
-
-/** Upload a file; it is in no collection yet. */
-export function sendFile(file, wishes) {
-  const form = new FormData();
-  form.set("purpose", "assistants");
-  form.set("file", file, file.name || "clipboard.png");
-  return upload("files", form, wishes);
 }
 
 export const addFile = (store, file, signal) => post(storePath(store, "/files"), { file_id: file }, signal);

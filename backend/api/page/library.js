@@ -1,22 +1,22 @@
 // The library: collections of documents, which are added, watched while they are read, and searched.
 
 import "./library_strings.js";
-import { LISTED, addFile, createStore, deleteFile, deleteStore, downloadFile, listFiles, listStores, readStore, reembedStore, removeFile, sendFile } from "./collections.js";
+import { LISTED, addFile, createStore, deleteFile, deleteStore, downloadFile, listFiles, listStores, readStore, reembedStore, removeFile } from "./collections.js";
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
 import { storeDocument } from "./document_calls.js";
 import { find, make } from "./dom.js";
 import { offerFilters, resetFilters } from "./filter_panel.js";
 import { say } from "./language.js";
-import { dropRow, isLocked, order, putFile, putUpload, resetRows } from "./library_files.js";
+import { dropRow, order, putFile, resetRows } from "./library_files.js";
 import { makeFrame } from "./library_frame.js";
 import { TABS, coverNothing, hitView, resetSearch, searchAgain, startSearch } from "./library_search.js";
 import { announce, announceProgress, clear, put, showNotice, showProblem, showWait } from "./notices.js";
 import { Polling } from "./polling.js";
 import { askDelete, askName, proposedName } from "./questions.js";
+import { add as queue, uploads } from "./queue.js";
 import { unlocked } from "./secret.js";
 import { connectTabs, selectOf } from "./tabs.js";
 import { deleteLater, finishDeletion } from "./undo.js";
-import { Uploads } from "./uploads.js";
 
 const INTO = { into: "library-notices" };
 const PARTS_FOR_FILTERS = 10; // lists of files that are read to know what can be filtered by
@@ -26,7 +26,6 @@ const WATCHED = 4; // lists beside the newest that are read at each look
 // The collection that is shown: the answer about it, its files by id, and how many lists of them were shown.
 let now = { id: null, store: null, files: new Map(), gone: new Set(), added: new Set(), parts: 1, more: false, control: new AbortController() };
 let firstStore = null; // while it is made, so that two drops make one
-const dropped = new Map(); // files that were added here, by id, until it is known whether they are locked
 let isMade = false;
 let shown = false;
 
@@ -38,7 +37,7 @@ const waits = {
   },
 };
 const polling = new Polling(look);
-const uploads = new Uploads({ deliver, onChange: onUpload, onAdded });
+document.addEventListener("documentread", ({ detail: { store, file } }) => store && store === now.id && putAdded(file));
 const acts = { retry: retryFile, unlock: unlockFile, remove: askRemove };
 
 /** Show the collection that the address names, or the newest. */
@@ -46,6 +45,7 @@ export async function enter() {
   shown = true;
   if (!isMade) makeLibrary();
   say(find("dragging"), "let_go_files");
+  say(find("drop-title"), "drop_files");
   const wished = /^#library=([\w.%-]{1,200})$/.exec(location.hash)?.[1];
   const id = wished ? decodeURIComponent(wished) : now.id;
   if (now.id && id === now.id) {
@@ -61,6 +61,7 @@ export function leave() {
   polling.stop();
   coverNothing();
   say(find("dragging"), "let_go");
+  say(find("drop-title"), "drop_here");
 }
 
 /** Add files to the collection that is shown, or to a first one. */
@@ -68,8 +69,8 @@ export async function add(files) {
   selectOf(TABS, "files");
   await guarded(async () => {
     if (!now.id) await (firstStore ??= makeFirstStore().finally(() => (firstStore = null)));
-    uploads.add(now.id, files);
-    announce("adding", { n: files.length });
+    queue(files, now.id);
+    find("no-files").hidden = true;
   });
 }
 
@@ -83,17 +84,14 @@ function makeLibrary() {
   connectTabs(TABS);
   startSearch({ ofStore: () => now.store, onWrongEncoder: offerReembedding, waiting: waits });
   resetFilters(searchAgain);
-  find("choose-files").addEventListener("click", () => find("files").click());
-  find("files").addEventListener("change", () => {
-    if (find("files").files.length) add([...find("files").files]);
-    find("files").value = ""; // the same files may be chosen again
+  find("store").addEventListener("change", () => {
+    const id = find("store").value;
+    location.hash = id ? `#library=${encodeURIComponent(id)}` : "#documents";
   });
-  find("store").addEventListener("change", () => (location.hash = `#library=${encodeURIComponent(find("store").value)}`));
   find("new-store").addEventListener("click", () => guarded(newStore));
   find("delete-store").addEventListener("click", () => guarded(askDeleteStore));
   find("more-files").addEventListener("click", () => guarded(readOn));
   find("filters-button").addEventListener("click", () => guarded(toggleFilters));
-  addEventListener("beforeunload", (event) => uploads.busy && event.preventDefault());
 }
 
 /** Run `act`; what goes wrong is told. */
@@ -124,7 +122,7 @@ function fillStores(stores, chosen) {
     const option = make("option", { value: id });
     return name ? say(option, "{name}", { name }) : say(option, "store_unnamed");
   });
-  find("store").replaceChildren(...options);
+  find("store").replaceChildren(say(make("option", { value: "" }), "store_all"), ...options);
   find("store").hidden = !stores.length;
   if (chosen) find("store").value = chosen;
 }
@@ -133,13 +131,12 @@ async function show(store) {
   begin(store.id);
   now.store = store;
   if (!find("store").querySelector(`option[value="${CSS.escape(store.id)}"]`)) {
-    find("store").prepend(say(make("option", { value: store.id }), store.name ? "{name}" : "store_unnamed", { name: store.name }));
+    find("store").append(say(make("option", { value: store.id }), store.name ? "{name}" : "store_unnamed", { name: store.name }));
   }
   find("store").hidden = false;
   find("store").value = store.id;
   find("delete-store").hidden = false;
   rename(store.id);
-  for (const item of uploads.of(store.id)) onUpload(item);
   polling.soon();
 }
 
@@ -246,12 +243,7 @@ function merge(mine, { files, more }, end) {
 
 function draw(mine) {
   mine.isDrawn = true;
-  for (const file of mine.files.values()) {
-    putFile(file, acts);
-    if (file.status === "in_progress" || !dropped.has(file.id)) continue;
-    if (isLocked(file)) unlockFile(file);
-    dropped.delete(file.id);
-  }
+  for (const file of mine.files.values()) putFile(file, acts);
   order([...mine.files.keys()]);
   drawStore(mine);
   drawReembedding(mine.store);
@@ -281,33 +273,12 @@ function drawStore({ store, files, more }) {
 
 // --- files
 
-function onUpload(item) {
-  if (item.store !== now.id) return;
-  putUpload(item, { retry: (one) => uploads.retry(one), drop: dropUpload });
-  find("no-files").hidden = true;
-  if (item.state === "failed") announce("upload_failed", { name: item.file.name });
-}
-
-/** Upload a file, then add it to its collection: a second try has no need to upload it again. */
-async function deliver(item, { onSent, signal, change }) {
-  item.id ??= (await persist(() => sendFile(item.file, { onSent, signal }), { ...waits, signal })).id;
-  change({ state: "adding" });
-  return persist(() => addFile(item.store, item.id, signal), { ...waits, signal });
-}
-
-function onAdded(item, file) {
-  dropped.set(file.id, item.file);
-  if (item.store !== now.id) return;
-  now.files = new Map([[file.id, { filename: item.file.name, ...file }], ...now.files]);
+function putAdded(file) {
+  now.files = new Map([[file.id, file], ...now.files]);
   now.added.add(file.id);
-  putFile(now.files.get(file.id), acts);
+  putFile(file, acts);
   order([...now.files.keys()]);
   if (shown) polling.soon();
-}
-
-async function dropUpload(item) {
-  uploads.drop(item);
-  if (item.id) await guarded(() => deleteFile(item.id)); // it was uploaded, and is in no collection
 }
 
 async function retryFile(file) {
@@ -322,7 +293,7 @@ async function retryFile(file) {
 async function unlockFile(file) {
   await guarded(async () => {
     const { signal, store } = { signal: now.control.signal, store: now.id };
-    const content = dropped.get(file.id) ?? new File([await downloadFile(file.id, signal)], file.filename);
+    const content = new File([await downloadFile(file.id, signal)], file.filename);
     const keep = (password) => storeDocument(content, password, { onSent: () => {}, onProgress: () => {}, signal, ...waits });
     const { id } = await unlocked(file.filename, keep);
     await absentIsFine(() => deleteFile(file.id));
@@ -406,7 +377,7 @@ async function newStore() {
   const store = await createStore(name, now.control.signal);
   await show(store);
   selectOf(TABS, "files");
-  find("choose-files").focus();
+  find("choose").focus();
   announce("store_made", { name });
 }
 

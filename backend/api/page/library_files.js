@@ -1,9 +1,7 @@
 // The files of the collection that is shown: a row each, with what is done with it, its reason to fail, and its buttons.
 
-import { GivenUp, Lost, Problem } from "./connection.js";
 import { find, icon, make } from "./dom.js";
 import { className, languageName, later, quote, say } from "./language.js";
-import { problemKey } from "./notices.js";
 import { STRINGS } from "./strings.js";
 
 const PROGRESS = {
@@ -12,10 +10,9 @@ const PROGRESS = {
   embedding: ["file_embedding_unknown", "file_embedding"],
   done: ["file_finishing", "file_finishing"],
 };
-const UPLOADING = { waiting: "upload_waiting", sending: "upload_sending", adding: "upload_adding" };
 const FAILURES = { unsupported_file: "failed_unsupported", invalid_file: "failed_invalid", server_error: "failed_server" };
 
-const rows = new Map(); // key of an upload, or id of a file -> its row
+const rows = new Map(); // file- and its id -> its row
 
 /** Begin with no rows. */
 export function resetRows() {
@@ -23,33 +20,8 @@ export function resetRows() {
   find("file-rows").replaceChildren();
 }
 
-/** Show an upload; `act` is {retry(item), drop(item)}. */
-export function putUpload(item, act) {
-  const id = `upload-${item.key}`;
-  if (["added", "dropped"].includes(item.state)) return dropRow(id);
-  const row = rowOf(id, item.file.name || "clipboard.png");
-  const failed = item.state === "failed";
-  const key = failed ? failureKey(item.problem) : UPLOADING[item.state];
-  tell(row, {
-    failed,
-    parts: [say(make("span"), key, { part: item.part })],
-    said: (failed && item.problem.detail) || "",
-    progress: failed ? null : { value: item.state === "sending" ? item.part : null },
-    retry: failed && mayPass(item.problem) ? () => act.retry(item) : null,
-    remove: () => act.drop(item),
-  });
-}
-
-/** Whether to send the same file again may help. */
-const mayPass = (problem) => !(problem instanceof Problem) || problem.retryable || problem.code === "internal_error";
-
-function failureKey(problem) {
-  if (problem instanceof GivenUp) return "cancelled";
-  return problem instanceof Lost ? "upload_lost" : problemKey(problem);
-}
-
 /** Whether a file could not be read for want of its password. */
-export const isLocked = (file) => file.status === "failed" && file.last_error?.reason === "password_required";
+const isLocked = (file) => file.status === "failed" && file.last_error?.reason === "password_required";
 
 /** Show a file of the collection; `act` is {retry(file), unlock(file), remove(file)}. Returns its row. */
 export function putFile(file, act) {
@@ -77,17 +49,14 @@ export function dropRow(id) {
   const next = row.node.nextElementSibling ?? row.node.previousElementSibling;
   const hadFocus = row.node.contains(document.activeElement);
   row.node.remove();
-  if (hadFocus) (next?.querySelector("button:not([hidden])") ?? find("choose-files")).focus();
+  if (hadFocus) (next?.querySelector("button:not([hidden])") ?? find("choose")).focus();
 }
 
-/** The files that are shown, in the order in which they are. */
-export const filesShown = () => [...rows.values()].filter((row) => row.file).map((row) => row.file);
-
-/** Put the rows of files in this order, below those of uploads. */
+/** Put the rows in this order. */
 export function order(ids) {
   const list = find("file-rows");
   const nodes = ids.map((id) => rows.get(`file-${id}`)?.node).filter(Boolean);
-  const now = [...list.children].filter((node) => node.dataset.file);
+  const now = [...list.children];
   if (nodes.length === now.length && nodes.every((node, index) => node === now[index])) return;
   const focused = document.activeElement;
   list.append(...nodes);
@@ -105,11 +74,9 @@ function rowOf(id, name) {
   row.remove = make("button", { type: "button", class: "plain", onclick: () => row.onRemove() }, icon("bin"));
   say(say(row.remove, "delete_file", { name }, "aria-label"), "delete", {}, "title");
   const text = make("div", { class: "row-text" }, quote(make("p", { class: "row-name" }), name), row.facts, row.said, row.bar);
-  const kind = id.startsWith("file-") ? { "data-file": id.slice("file-".length) } : { "data-upload": id };
-  row.node = make("li", { class: "file-row", ...kind }, icon("file"), text, make("div", { class: "row-actions" }, row.retry, row.remove));
+  row.node = make("li", { class: "file-row", "data-file": id.slice("file-".length) }, icon("file"), text, make("div", { class: "row-actions" }, row.retry, row.remove));
   rows.set(id, row);
-  if (kind["data-file"]) find("file-rows").append(row.node);
-  else find("file-rows").prepend(row.node);
+  find("file-rows").append(row.node);
   return row;
 }
 

@@ -20,7 +20,7 @@ export function makeFrame(hitView) {
 }
 
 function bar() {
-  const title = say(make("h1", { id: "library-title", tabindex: "-1" }), "view_library");
+  const title = say(make("h2", { id: "library-title", tabindex: "-1" }), "view_library");
   const facts = make("p", { id: "store-facts", class: "quiet" });
   const list = say(make("select", { id: "store", hidden: true }), "store", {}, "aria-label");
   const remove = make("button", { type: "button", id: "delete-store", class: "plain", hidden: true }, icon("bin"));
@@ -44,17 +44,12 @@ function tabs() {
 }
 
 function filesPanel() {
-  const choose = button("choose-files", "choose_files", { class: "primary" });
-  const input = make("input", { type: "file", id: "files", multiple: true, hidden: true });
-  const text = make("div", {}, say(make("p", { class: "drop-title" }), "drop_files"), say(make("p", { class: "quiet" }), "drop_files_hint"));
-  const drop = make("div", { class: "drop library-drop", id: "library-drop" }, icon("upload"), text, choose, input);
-  drop.firstElementChild.classList.add("large");
   const progress = say(make("progress", { id: "store-progress", hidden: true }), "store_progress", {}, "aria-label");
   const told = make("p", { id: "store-progress-text", class: "quiet", hidden: true });
   const rows = say(make("ul", { id: "file-rows", class: "file-rows" }), "files_list", {}, "aria-label");
   const none = say(make("p", { id: "no-files", class: "quiet", hidden: true }), "files_none");
   const more = button("more-files", "files_more", { hidden: true });
-  return make("div", { role: "tabpanel", id: "panel-files", "aria-labelledby": "tab-files", tabindex: "0" }, drop, progress, told, none, rows, more);
+  return make("div", { role: "tabpanel", id: "panel-files", "aria-labelledby": "tab-files", tabindex: "0" }, progress, told, none, rows, more);
 }
 
 function resultsPanel(hitView) {

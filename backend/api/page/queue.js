@@ -1,6 +1,7 @@
 // Files that are read and kept, over whatever view is shown: a line each with its progress, until a list has what was read.
 
-import { GivenUp, Lost, Problem } from "./connection.js";
+import { addFile } from "./collections.js";
+import { GivenUp, Lost, Problem, persist } from "./connection.js";
 import { storeDocument } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { quote, say } from "./language.js";
@@ -12,9 +13,9 @@ import { Uploads } from "./uploads.js";
 
 const INTO = { into: "queue-notices" };
 
-const STATES = { waiting: "upload_waiting", sending: "upload_sending", added: "document_read" };
+const STATES = { waiting: "upload_waiting", sending: "upload_sending", adding: "upload_adding", added: "document_read" };
 const lines = new Map(); // key of an upload -> its line
-const uploads = new Uploads({ deliver, onChange: put, onAdded });
+export const uploads = new Uploads({ deliver, onChange: put, onAdded });
 const waits = {
   onWait: (wait_s, error, retry) => showWait(wait_s, error, retry, INTO),
   onBack: () => {
@@ -23,20 +24,25 @@ const waits = {
   },
 };
 
-/** Read these files and keep them; the document is told a `documentread` for each. */
-export function add(files) {
-  uploads.add("", files);
+/**
+ * Read these files and keep them, and add them to the collection `store` if one is named. For each the page's document
+ * gets an event `documentread` with {store, file}, `file` being the collection's answer.
+ */
+export function add(files, store = "") {
+  uploads.add(store, files);
   announce("documents_adding", { n: files.length });
 }
 
 async function deliver(item, { onSent, signal, change }) {
   const onProgress = (reading) => change({ reading });
   const store = (password) => storeDocument(item.file, password, { onSent, onProgress, signal, ...waits });
-  item.id = (await unlocked(item.file.name, store)).id;
+  item.id ??= (await unlocked(item.file.name, store)).id; // a second try has no need to read it again
+  change({ state: "adding" });
+  return item.store && persist(() => addFile(item.store, item.id, signal), { ...waits, signal });
 }
 
-async function onAdded() {
-  document.dispatchEvent(new Event("documentread"));
+async function onAdded({ store, file: { name } }, added) {
+  document.dispatchEvent(new CustomEvent("documentread", { detail: { store, file: { filename: name, ...added } } }));
   if (find("intake").checkVisibility()) await showRecent();
   if (find("intake").checkVisibility()) dropRead();
 }
@@ -58,10 +64,13 @@ function put(item) {
   const part = reads ? (total > 1 ? done / total : null) : item.part;
   if (item.state === "sending" && part !== null) line.bar.value = part;
   else line.bar.removeAttribute("value");
-  line.retry.hidden = !failed;
+  line.retry.hidden = !failed || !mayPass(item.problem);
   if (failed) announce("upload_failed", { name: item.file.name });
   if (item.state === "added" && item.id) line.name.replaceChildren(quote(make("a", { href: `#document=${item.id}:0` }), item.file.name));
 }
+
+/** Whether to send the same file again may help. */
+const mayPass = (problem) => !(problem instanceof Problem) || problem.retryable || problem.code === "internal_error";
 
 function reason(problem) {
   if (problem instanceof GivenUp) return "cancelled";

@@ -43,6 +43,3 @@ function line({ id, filename, state, kind, created_at: since, page_count: pages,
 const localDay = (since_s) => new Date(since_s * 1000).toLocaleDateString(language());
 
 find("recent-more").addEventListener("click", async () => find("recent-list").append(...(await read(last))));
-addEventListener("hashchange", () => {
-  if (!find("intake").hidden) showRecent();
-});

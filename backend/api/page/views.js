@@ -1,13 +1,14 @@
-// Which view is shown, as the address says: the document's, the library's, or the ledger with its stored documents. The
-// others go on behind it.
+// Which view is shown, as the address says: documents (those that are stored, one collection of them, or the one that is
+// open) or the ledger. The others go on behind it.
 
 import { find, make } from "./dom.js";
 import { quote, say, t } from "./language.js";
+import { showRecent } from "./recent.js";
 
 const TITLE = "FinancIA";
 // Views that are loaded when they are first opened: who reads one document never loads them.
 const VIEWS = {
-  library: { hash: /^#library(=|$)/, style: "page/library.css", load: () => import("./library.js"), title: "view_library", failed: "library_failed" },
+  library: { hash: /^#library(=|$)/, style: "page/library.css", load: () => import("./library.js"), title: "view_documents", failed: "library_failed" },
   ledger: { hash: /^#(ledger$|document=[\w-]+:)/, style: "page/ledger.css", load: () => import("./ledger.js"), title: "view_ledger", failed: "ledger_failed" },
 };
 
@@ -17,15 +18,32 @@ const DOCUMENT = /^#(job=|document=[\w-]+$)/; // one that is read, or was
 let documentHash = DOCUMENT.test(location.hash) ? location.hash : "";
 let documentTitle = TITLE;
 
-const viewNow = () => Object.keys(VIEWS).find((name) => VIEWS[name].hash.test(location.hash)) ?? "document";
+// Whether a document is open, behind a list or not, and whether wishes for another try stand below it.
+const reading = { isOpen: false, wishes: false };
+
+const viewNow = () => Object.keys(VIEWS).find((name) => VIEWS[name].hash.test(location.hash)) ?? (location.hash === "#documents" ? "list" : "document");
 
 /** Keep what the address and the title say of the document; they are shown now if the document is. */
 export function nameDocument({ hash = documentHash, title = documentTitle }) {
   [documentHash, documentTitle] = [hash, title];
-  find("to-document").href = hash || "#";
   if (viewNow() !== "document") return;
   if (location.hash !== hash) history.replaceState(null, "", hash || location.pathname);
   quote(document.querySelector("title"), title);
+}
+
+/** Tell of the document that is open; what is left out stays. */
+export function showReading(changes) {
+  Object.assign(reading, changes);
+  arrange(viewNow());
+}
+
+/** Go from a list to a document that is to be read. */
+export function leaveList() {
+  if (viewNow() === "document") return;
+  documentHash = "";
+  history.pushState(null, "", location.pathname);
+  leaveOthers("document");
+  mark("document");
 }
 
 /** Follow the address from now on; `resume` is called when it names another document. */
@@ -41,7 +59,7 @@ export function startViews(resume) {
 /** Hand files to the collection that is shown, or to the queue; one that is to be shown at once is left to the caller. */
 export function addToView(files) {
   const name = viewNow();
-  if (name === "document" && files.length === 1) return false;
+  if (files.length === 1 && ["document", "list"].includes(name)) return false;
   (name === "library" ? loaded(name) : import("./queue.js")).then((module) => module?.add(files));
   return true;
 }
@@ -66,7 +84,8 @@ function showDocument(resume) {
 async function show(name) {
   leaveOthers(name);
   mark(name);
-  say(document.querySelector("title"), "{name} · FinancIA", { name: () => t(VIEWS[name].title) });
+  say(document.querySelector("title"), "{name} · FinancIA", { name: () => t(VIEWS[name]?.title ?? "view_documents") });
+  if (name === "list") return;
   const module = await loaded(name);
   if (viewNow() === name) module?.enter();
 }
@@ -96,9 +115,20 @@ async function load(view) {
 
 function mark(shown) {
   for (const audio of document.querySelectorAll("audio")) audio.pause(); // nobody sees where it could be stopped
-  for (const name of ["document", "library", "ledger"]) {
-    find(`${name}-view`).hidden = name !== shown;
-    if (name === shown) find(`to-${name}`).setAttribute("aria-current", "page");
-    else find(`to-${name}`).removeAttribute("aria-current");
+  arrange(shown);
+  for (const [id, isIt] of [["to-document", shown !== "ledger"], ["to-ledger", shown === "ledger"]]) {
+    if (isIt) find(id).setAttribute("aria-current", "page");
+    else find(id).removeAttribute("aria-current");
   }
+}
+
+function arrange(shown) {
+  const lists = shown !== "document" || !reading.isOpen;
+  find("document-view").hidden = shown === "ledger";
+  find("document-view").classList.toggle("of-collection", shown === "library");
+  if (lists && shown !== "library") showRecent();
+  find("intake").hidden = !lists;
+  find("work").hidden = lists;
+  find("wishes").hidden = shown === "library" || !(lists || reading.wishes);
+  for (const name of Object.keys(VIEWS)) find(`${name}-view`).hidden = name !== shown;
 }
