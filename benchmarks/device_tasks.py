@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
-from benchmarks.ocr_client import RequestRefused, read_all
+from benchmarks.client import ask
+from benchmarks.ocr_client import read_all
 from benchmarks.ocr_pages import clean_page, sentences
 
 # task -> what stands in the table; the amounts are those that guides promise numbers for
@@ -25,7 +23,6 @@ TITLES = {
 TASKS = tuple(TITLES)
 _SENTENCES = 20  # of a document: half a page of text, about 400 tokens, which every encoder takes whole
 _CLIENTS = 8  # that ask for pages and analyses at the same time
-_ANSWER_S = 300.0
 
 
 def run_task(port: int, task: str, count: int, first: int) -> float:
@@ -49,7 +46,7 @@ def _prepared(port: int, task: str, count: int, first: int) -> Callable[[], obje
     if task == "analysis":
         return lambda: _send_all(port, "/v1/analyze", texts)
     path = "/v1/embeddings" if task == "embeddings" else "/v1/classify"
-    return lambda: post(port, path, {"input": texts})
+    return lambda: ask(port, path, {"input": texts})
 
 
 def documents(count: int, first: int) -> list[str]:
@@ -59,22 +56,9 @@ def documents(count: int, first: int) -> list[str]:
 
 def system_report(port: int) -> Any:
     """What GET /v1/models says: what each model runs on, in which arithmetic."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=_ANSWER_S) as response:
-        return json.load(response)
-
-
-def post(port: int, path: str, body: dict[str, Any]) -> Any:
-    """The answer of a route to JSON. Raises: RequestRefused."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_S) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        raise RequestRefused(path, error.code, error.read()) from error
+    return ask(port, "/v1/models")
 
 
 def _send_all(port: int, path: str, texts: Sequence[str]) -> None:
     with ThreadPoolExecutor(min(_CLIENTS, len(texts))) as pool:
-        list(pool.map(lambda text: post(port, path, {"input": text}), texts))
+        list(pool.map(lambda text: ask(port, path, {"input": text}), texts))

@@ -21,9 +21,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.client import RequestRefused
 from benchmarks.device_tasks import TASKS, TITLES, run_task, system_report
 from benchmarks.machine import ROOT, facts
-from benchmarks.ocr_client import RequestRefused
 from benchmarks.peers import Server, ours, running
 from benchmarks.results import spread
 

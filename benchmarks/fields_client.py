@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from benchmarks.client import RequestRefused, ask
 from benchmarks.fields_scores import Answer, read_answer
 
-_WAIT_S = 300.0
 _FEATURES = "text,fields,tables"
 
 
@@ -42,22 +38,14 @@ def read_texts(port: int, texts: Sequence[str]) -> list[Answer]:
 
 def _read(port: int, file: Path) -> Reading:
     try:
-        response = _post(port, f"/v1/documents?features={_FEATURES}", file.read_bytes(), "application/octet-stream")
-    except urllib.error.HTTPError as error:
-        return Reading(error=f"{error.code}: {error.read()[:200].decode('utf-8', 'replace')}")
+        response = ask(port, f"/v1/documents?features={_FEATURES}", file.read_bytes())
+    except RequestRefused as error:
+        return Reading(error=str(error))
     return Reading(read_answer(response), response["text"], len(response["pages"]), response["timings"]["understand_s"])
 
 
 def _read_text(port: int, text: str) -> Answer:
-    body = json.dumps({"input": text}).encode()
     try:
-        return read_answer(_post(port, "/v1/fields", body, "application/json"))
-    except urllib.error.HTTPError:
+        return read_answer(ask(port, "/v1/fields", {"input": text}))
+    except RequestRefused:
         return Answer()
-
-
-def _post(port: int, path: str, body: bytes, media_type: str) -> dict[str, Any]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, {"Content-Type": media_type})
-    with urllib.request.urlopen(request, timeout=_WAIT_S) as response:
-        answer: dict[str, Any] = json.load(response)
-        return answer

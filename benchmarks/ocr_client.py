@@ -1,31 +1,20 @@
-"""HTTP client of the OCR benchmark: sends files one at a time, concurrently, or as a job that it follows."""
+"""Client of the OCR benchmark: sends files one at a time, concurrently, or as a job that it follows."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 from urllib.parse import urlencode
 
-_WAIT_S = 300.0  # for a response; the service's own limits are shorter
-
-
-class RequestRefused(RuntimeError):
-    """A response with an error status."""
-
-    def __init__(self, path: str, status: int, body: bytes) -> None:
-        super().__init__(f"{path} answered {status}: {body[:500].decode('utf-8', 'replace')}")
-        self.status = status
+from benchmarks.client import ask, sent
 
 
 def read(port: int, file: bytes, **fields: str) -> dict[str, Any]:
     """The response of ``POST /v1/ocr`` to a file. Raises: RequestRefused."""
-    with closing(_connection(port)) as connection:
-        return _post(connection, "/v1/ocr", file, fields)
+    document: dict[str, Any] = ask(port, f"/v1/ocr?{urlencode(fields)}", file)
+    return document
 
 
 def read_all(port: int, files: Sequence[bytes], clients: int, **fields: str) -> list[dict[str, Any]]:
@@ -40,59 +29,19 @@ def first_page_s(port: int, file: bytes, **fields: str) -> float:
     Raises: RequestRefused, with status 404 where the service has no jobs; RuntimeError for a job without a page.
     """
     started_s = time.perf_counter()
-    with closing(_connection(port)) as connection:
-        job = _post(connection, "/v1/jobs", file, fields)
-        connection.request("GET", f"/v1/jobs/{job['id']}/events")
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            raise RequestRefused("/v1/jobs/…/events", response.status, response.read())
-        for event in events(response):
-            if event == "page":
-                return _cancel_job(port, job["id"], time.perf_counter() - started_s)
-            if event == "end":
-                break
-    raise RuntimeError("the job ended before a page event")
+    job = f"/v1/jobs/{ask(port, f'/v1/jobs?{urlencode(fields)}', file)['id']}"
+    with sent(port, f"{job}/events") as events:
+        if not any(line.strip() == b"event: page" for line in events):
+            raise RuntimeError("the job ended before a page event")
+        took_s = time.perf_counter() - started_s
+    with sent(port, job, method="DELETE"):
+        return took_s
 
 
 def searchable_pdf(port: int, file: bytes, **fields: str) -> bytes:
     """The searchable PDF of a job: sent, followed to its end, fetched. Raises: RequestRefused."""
-    with closing(_connection(port)) as connection:
-        job = _post(connection, "/v1/jobs", file, fields)
-        connection.request("GET", f"/v1/jobs/{job['id']}/events")
-        connection.getresponse().read()  # ends with the job
-        path = f"/v1/jobs/{job['id']}/result?format=pdf"
-        connection.request("GET", path)
-        response = connection.getresponse()
-        body = response.read()
-        if response.status != http.client.OK:
-            raise RequestRefused(path, response.status, body)
-    return body
-
-
-def events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[str]:
-    """Yield the names of server-sent events as they arrive."""
-    for line in lines:
-        if line.startswith(b"event:"):
-            yield line.removeprefix(b"event:").strip().decode("ascii")
-
-
-def _cancel_job(port: int, job_id: str, took_s: float) -> float:
-    with closing(_connection(port)) as connection:
-        connection.request("DELETE", f"/v1/jobs/{job_id}")
-        connection.getresponse().read()
-    return took_s
-
-
-def _post(connection: http.client.HTTPConnection, path: str, file: bytes, fields: dict[str, str]) -> dict[str, Any]:
-    headers = {"Content-Type": "application/octet-stream"}
-    connection.request("POST", f"{path}?{urlencode(fields)}", file, headers)
-    response = connection.getresponse()
-    body = response.read()
-    if response.status not in (http.client.OK, http.client.ACCEPTED):
-        raise RequestRefused(path, response.status, body)
-    document: dict[str, Any] = json.loads(body)
-    return document
-
-
-def _connection(port: int) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection("127.0.0.1", port, timeout=_WAIT_S)
+    job = f"/v1/jobs/{ask(port, f'/v1/jobs?{urlencode(fields)}', file)['id']}"
+    with sent(port, f"{job}/events") as events:
+        events.read()  # ends with the job
+    with sent(port, f"{job}/result?format=pdf") as result:
+        return result.read()

@@ -12,7 +12,8 @@ from typing import Any
 
 import pypdfium2
 
-from benchmarks.ocr_client import RequestRefused, read
+from benchmarks.client import RequestRefused
+from benchmarks.ocr_client import read
 from benchmarks.ocr_peers import cached_texts, cores, versions
 from benchmarks.ocr_scores import score, summed
 from benchmarks.ocr_timings import AUTO

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ocr_client import RequestRefused, first_page_s, read, read_all
+from benchmarks.client import RequestRefused
+from benchmarks.ocr_client import first_page_s, read, read_all
 from benchmarks.ocr_comparisons import (
     CLIENTS_A_CORE,
     ENGINES,

@@ -20,7 +20,6 @@ import re
 import sys
 import tempfile
 import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from benchmarks.client import ask
 from benchmarks.peers import ours, running
 from tools.papers.values import Speaker
 
@@ -275,7 +275,7 @@ def _score(
 ) -> Scored:
     schema = {name: said for name, (said, _) in asked.items()}
     if examples is not None:
-        _send(port, "PUT", "/v1/extractors/own-words", json.dumps({"schema": schema, "examples": examples}).encode())
+        ask(port, "/v1/extractors/own-words", {"schema": schema, "examples": examples}, method="PUT")
         found = _read(port, paper.pdf, features="fields", extractor="own-words")["custom"]
     else:
         found = _read(port, paper.pdf, features="fields", schema=json.dumps(schema))["custom"]
@@ -296,14 +296,7 @@ def _numbers(asked: Mapping[str, tuple[str, str | None]], paper: Paper, kinds: S
 
 
 def _read(port: int, pdf: bytes, **fields: str) -> dict[str, Any]:
-    return _send(port, "POST", f"/v1/documents?{urllib.parse.urlencode(fields)}", pdf, "application/octet-stream")
-
-
-def _send(port: int, method: str, path: str, body: bytes, content_type: str = "application/json") -> dict[str, Any]:
-    address = f"http://127.0.0.1:{port}{path}"
-    request = urllib.request.Request(address, body, {"Content-Type": content_type}, method=method)
-    with urllib.request.urlopen(request, timeout=300) as response:
-        answer: dict[str, Any] = json.load(response)
+    answer: dict[str, Any] = ask(port, f"/v1/documents?{urllib.parse.urlencode(fields)}", pdf)
     return answer
 
 

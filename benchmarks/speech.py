@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import speech_hour, speech_quality, speech_speed
+from benchmarks.client import RequestRefused
 from benchmarks.machine import facts
-from benchmarks.ocr_client import RequestRefused
 from benchmarks.peers import OURS, PeerError, ours
 from benchmarks.speech_peers import BEAMS, COMPUTE_TYPE, PEERS, versions
 from benchmarks.speech_tables import missed, speech_section

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ocr_client import RequestRefused
+from benchmarks.client import sent
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 _WAIT_S = 3600.0  # for a response; an hour of sound takes minutes
@@ -41,16 +39,12 @@ def multipart(file: Path, **fields: str) -> bytes:
 def transcribe(port: int, file: Path, **fields: str) -> Answer:
     """The answer to a file. Raises: RequestRefused."""
     body = multipart(file, **fields)
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=_WAIT_S)) as connection:
-        started_s = time.perf_counter()
-        headers = {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}"}
-        connection.request("POST", TRANSCRIPTIONS, body, headers)
-        response = connection.getresponse()
+    started_s = time.perf_counter()
+    media_type = f"multipart/form-data; boundary={_BOUNDARY}"
+    with sent(port, TRANSCRIPTIONS, body, media_type=media_type, wait_s=_WAIT_S) as response:
         told = response.read()
-        seconds = time.perf_counter() - started_s
-    if response.status != http.client.OK:
-        raise RequestRefused(f"{TRANSCRIPTIONS} with {file.name}", response.status, told)
-    stages = {name: float(ms) / 1000 for name, ms in _STAGE.findall(response.getheader("Server-Timing") or "")}
+    seconds = time.perf_counter() - started_s
+    stages = {name: float(ms) / 1000 for name, ms in _STAGE.findall(response.headers["Server-Timing"] or "")}
     return Answer(json.loads(told), seconds, stages)
 
 
