@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 
-from backend.files.pages import Word, bounding_box
+from backend.files.pages import Word
 from backend.files.visual_rows import Cell, PageRows
 from backend.invoices.label_match import LabelMatch, Vocabulary, tokens_of
 from backend.invoices.parties.labels import (
@@ -30,23 +29,8 @@ from backend.text.patterns.folding import fold
 _LABEL_WORDS = 7
 _SHORT_TOKEN = 3  # letters
 _WORDS_AFTER_SLASH, _WORDS_BEFORE_SLASH = 4, 2
-_DIRECTED_WORDS = 4
 _GREETING_WORDS = 9
 _ARTICLES = frozenset(("el", "la", "los", "las", "the", "le", "les", "der", "die", "das", "o", "il", "els"))
-# "Adressée à", "Charged to"; "Émise par", "Sent by". A participle stands before the preposition.
-_TO = re.compile(
-    r"(?!(?:correspond|relat|refer|period|valid|appl|gracia|thank|up|due|total|equal|ship|deliver|envia|entreg|livr"
-    r"|lieferung|signed|subject|sujet|ready|welcome|bon|bien|saldo|desde|return|conforme|paid|pagad|abon|ingres|transf|uberweis|remit|write|send|reply|contact|pay|how|what|why))"
-    r"[^\W\d_]+(?: [^\W\d_]+){0,2} (?:to|for|a|para|an|pour|fur|voor|aan)",
-    re.IGNORECASE,
-)
-_BY = re.compile(
-    r"(?:issued|billed|invoiced|charged|sent|supplied|sold|provided|rendered|raised|made out|emi\w+|envoye\w*|etabli\w*"
-    r"|factur\w+|fatur\w+|fattur\w+|expedid\w|enviad\w|vendid\w|prestad\w|cobrad\w|girad\w|ausgestellt|erstellt"
-    r"|geliefert|berechnet|vendu\w*|fourni\w*|lliurad\w|uitgegeven|verzonden)(?: [^\W\d_]+)? "
-    r"(?:by|from|par|por|per|pel|pela|pelo|da|von|durch|door)",
-    re.IGNORECASE,
-)
 _GREETING = re.compile(
     r"(?:(?:hello|hi|dear|hey|good (?:morning|afternoon|evening|day)|hola|buenos dias|buenas tardes|estimad[oa]s?"
     r"|apreciad[oa]s?|distinguid[oa]s?|querid[oa]s?|benvolgut|benvolguda|bon dia|sehr geehrte[rs]?|hallo|guten tag"
@@ -66,7 +50,7 @@ _NOBODY = frozenset(
 
 def party_label(cell: Cell) -> LabelMatch | None:
     """The words at the beginning of a cell that say whose name follows; None where there are none."""
-    return label_of(cell, PARTY_LABELS) or _directed(cell) or _greeting(cell)
+    return label_of(cell, PARTY_LABELS) or _greeting(cell)
 
 
 def label_of(cell: Cell, vocabulary: Vocabulary) -> LabelMatch | None:
@@ -117,20 +101,6 @@ def _is_certain(match: LabelMatch) -> bool:
     return said == meant or len(phrase[-1]) > _SHORT_TOKEN or (len(said) == len(meant) and said.endswith(phrase[-1]))
 
 
-def _directed(cell: Cell) -> LabelMatch | None:
-    """A short phrase that ends with a preposition: all of the cell, or before a colon."""
-    head = next((index for index, word in enumerate(cell.words, 1) if word.text.endswith(":")), None)
-    if head is None and len(cell.words) > 1 and cell.words[1].text == ":":
-        head = 1
-    if head is None:
-        head = len(cell.words)
-    if not 1 < head <= _DIRECTED_WORDS:
-        return None
-    text = fold(" ".join(word.text for word in cell.words[:head])).text.strip(" :")
-    label = VENDOR if _BY.fullmatch(text) else CUSTOMER if _TO.fullmatch(text) else ""
-    return LabelMatch(label, text, cell, 0, head) if label else None
-
-
 def _greeting(cell: Cell) -> LabelMatch | None:
     """The label of "Dear Ana Ruiz,": the words before the name, which ends the cell or has a comma after it."""
     words = [word.text for word in cell.words[:_GREETING_WORDS]]
@@ -152,7 +122,6 @@ _MOST_CELLS = 40  # of a row; more are no letterhead
 _MAX_UNFINISHED = 100  # blocks that may go on below a row; a page side by side with itself has a dozen
 _RIGHT_OF_LABEL = 16.0  # heights from a label to its value at most
 _ACROSS, _PAIR = 45.0, 2  # where the two are alone in their row
-_BULLETS, _DASHES = "·•●|■▪¦", ("-", "\u2013", "\u2014")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +183,8 @@ def blocks_of(rows: PageRows) -> list[Block]:
         going_on = set(map(id, still))
         finished.extend(block for block in unfinished if id(block) not in going_on)
         unfinished = still
-        row_blocks = _row_blocks(_joined_at_bullets(row.cells[:_MOST_CELLS]), below[:_MOST_CELLS])
-        for new in _with_details(row_blocks, unfinished, rows):
+        row_blocks = _row_blocks(row.cells[:_MOST_CELLS], below[:_MOST_CELLS])
+        for new in _with_details(row_blocks):
             above = None if new.label_cell else _block_above(new, unfinished, rows)
             if new.label == GREETING:
                 finished.append(new)  # what stands below is the letter
@@ -243,52 +212,18 @@ def _join_columns(blocks: Sequence[Block]) -> None:
             block.lines.clear()
 
 
-def _with_details(row: list[Block], above: Sequence[Block], rows: PageRows) -> list[Block]:
+def _with_details(row: list[Block]) -> list[Block]:
     """Moves the number and address that follow a labelled name in its row into its block.
 
-    "Recipient | Orchard Dental Care | VAT no. | GB 999 9999 73" is a row of a grid. A number that goes on a block
-    above it is that block's.
+    "Recipient | Orchard Dental Care | VAT no. | GB 999 9999 73" is a row of a grid.
     """
     owner = row[0] if row else None
     if owner is None or owner.label not in (CUSTOMER, VENDOR) or not owner.lines:
         return row
-    details = list(
-        takewhile(lambda block: _is_detail(block) and not _names_party(_block_above(block, above, rows)), row[1:])
-    )
-    if not any(piece.role is Role.TAX_ID for block in details for line in block.lines for piece in line.pieces()):
+    if not any(piece.role is Role.TAX_ID for block in row[1:] for line in block.lines for piece in line.pieces()):
         return row
-    owner.lines.extend(line for block in details for line in block.lines)
-    return [owner, *row[1 + len(details) :]]
-
-
-def _names_party(block: Block | None) -> bool:
-    """Whether a name or an address is in a block without a label."""
-    if block is None or block.label:
-        return False
-    return any(piece.role in (Role.NAME, Role.ADDRESS) for line in block.lines for piece in line.pieces())
-
-
-def _is_detail(block: Block) -> bool:
-    """Whether a block of one line is a tax number or an address and nothing else."""
-    if block.label or not block.lines:
-        return False
-    return all(piece.role in (Role.TAX_ID, Role.ADDRESS) for line in block.lines for piece in line.pieces())
-
-
-def _joined_at_bullets(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells with those that a bullet joins as one: "Huber GmbH", "● Lindenweg 8"."""
-    joined: list[Cell] = []
-    for cell in cells:
-        if joined and (_is_bullet(cell.words[0]) or _is_bullet(joined[-1].words[-1])):
-            words = (*joined[-1].words, *cell.words)
-            joined[-1] = replace(cell, words=words, box=bounding_box((joined[-1].box, cell.box)))
-        else:
-            joined.append(cell)
-    return joined
-
-
-def _is_bullet(word: Word) -> bool:
-    return word.text in _DASHES or word.text[0] in _BULLETS or word.text[-1] in _BULLETS
+    owner.lines.extend(line for block in row[1:] for line in block.lines)
+    return [owner]
 
 
 def _row_blocks(cells: Sequence[Cell], below: Sequence[Cell]) -> list[Block]:

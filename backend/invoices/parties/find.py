@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from backend.files.visual_rows import PageRows, VisualRow
 from backend.invoices.label_match import tokens_of
-from backend.invoices.parties.address import CERTAIN, LIKELY, is_region
+from backend.invoices.parties.address import CERTAIN, LIKELY
 from backend.invoices.parties.blocks import Block, blocks_of
 from backend.invoices.parties.labels import CUSTOMER, DELIVERY, GREETING, PAYEE, VENDOR
 from backend.invoices.parties.names import clean_name
@@ -71,9 +71,6 @@ def _is_header(row: VisualRow) -> bool:
     return len(cells) >= _LEAST_COLUMNS and goods > 0 and goods + len(headings & _FIGURES) >= _LEAST_COLUMNS
 
 
-_HONORIFIC = re.compile(
-    r"(?:att|atte|attn|d|dna|don|dona|sr|sra|sres|mr|mrs|ms|messrs|herr|herrn|frau|m|mme|fao)\b\.?[ :]", re.IGNORECASE
-)
 _HEAD = 0.45  # of the page's height: the nearer to the top, the likelier the vendor
 _LEAST_LETTERS = 4  # of a name that is looked for elsewhere on the page
 _SAME_START = 6  # letters: a name that begins with a shorter one is the same party's
@@ -132,8 +129,7 @@ def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Fou
     customer, customer_why = _labelled_customer(parties, page), because("customer_label")
     greeted = next((party for party in parties if party.label == GREETING and party.names), None)
     theirs = [p for p in parties if p.label in (CUSTOMER, DELIVERY) and p.names and _may_be_party(p, page)]
-    theirs += [party for party in parties if _is_greeted(party, greeted)]
-    vendors = [party for party in parties if party.label == VENDOR and _is_more_than_name(party)]
+    vendors = [party for party in parties if party.label == VENDOR]
     free = [party for party in parties if not party.label and _may_be_party(party, page)]
     scores = {id(party): _vendor_score(party, page, free) for party in free}
     free.sort(key=lambda party: -scores[id(party)])
@@ -141,24 +137,14 @@ def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Fou
     named = [party for party in (*vendors, *free, *payees) if party.names]
     vendor = next((party for party in named if not any(_same(party, other) for other in theirs)), None)
     if customer is None and greeted is not None:
-        customer, customer_why = _greeted_customer(free, greeted), because("greeting")
+        customer, customer_why = _greeted_customer(greeted), because("greeting")
     if customer is None:
         customer, customer_why = _unlabelled_customer(free, vendor, page), because("below_vendor")
         theirs += [customer] if customer else []
     mine = [party for party in (*vendors, *free) if not any(_same(party, other) for other in theirs)]
-    vendor = _fullest(vendor, mine)
     mine.sort(key=lambda party: not _same(party, vendor))
     found = _vendor_fields(vendor, mine, customer) | _customer_fields(customer, customer_why, parties)
     return {name: entry for name, entry in found.items() if entry is not None}
-
-
-def _fullest(vendor: Party | None, parties: Sequence[Party]) -> Party | None:
-    """The party whose name begins with a vendor's short one, as a logo has it, and says more of it."""
-    if vendor is None or vendor.label or vendor.has_legal_form:
-        return vendor
-    name = letters_of(vendor.name)
-    fuller = [p for p in parties if p.names and (p.address or p.has_legal_form) and letters_of(p.name).startswith(name)]
-    return max(fuller, key=lambda party: (party.has_legal_form, len(party.name)), default=vendor)
 
 
 def _with_orphans(parties: Sequence[Party], page: _Page) -> list[Party]:
@@ -197,21 +183,10 @@ def _labelled_customer(parties: Sequence[Party], page: _Page) -> Party | None:
     return best or next((party for party in parties if party.label == DELIVERY and party.names), None)
 
 
-def _is_greeted(party: Party, greeted: Party | None) -> bool:
-    """Whether a party without a label has a word of the name in the greeting: "Ana" of "Dear Ana,"."""
-    if greeted is None or party.label or not party.names or len(letters_of(greeted.name)) < _LEAST_LETTERS:
-        return False
-    words = {letters_of(word) for word in clean_name(greeted.name).split()}
-    mine = {letters_of(word) for word in clean_name(party.name).split()}
-    return sum(len(word) >= _LEAST_LETTERS for word in words & mine) * 2 >= len(words)
-
-
-def _greeted_customer(free: Sequence[Party], greeted: Party) -> Party | None:
-    """The party that the greeting names, else the greeting's name where it is a whole one."""
-    found = [party for party in free if _is_greeted(party, greeted)]
-    best = max(found, key=lambda party: (bool(party.address) + bool(party.tax_ids), -party.first.row), default=None)
+def _greeted_customer(greeted: Party) -> Party | None:
+    """The greeting's name where it is a whole one."""
     is_whole = len(clean_name(greeted.name).split()) > 1 or greeted.has_legal_form
-    return best or (greeted if is_whole else None)
+    return greeted if is_whole else None
 
 
 def _may_be_party(party: Party, page: _Page) -> bool:
@@ -224,26 +199,15 @@ def _may_be_party(party: Party, page: _Page) -> bool:
     return bool(party.tax_ids) or party.has_registry or (whole and party.has_legal_form)
 
 
-def _is_more_than_name(party: Party) -> bool:
-    """Whether a labelled party has more than a name: a salesperson, too, is called "vendedor"."""
-    return bool(party.address or party.tax_ids or party.has_legal_form or party.has_contact)
-
-
 def _unlabelled_customer(free: Sequence[Party], vendor: Party | None, page: _Page) -> Party | None:
     """The likeliest of the parties with a name and more above the goods that are not the vendor."""
     found = [
-        (2.0 * bool(party.address) + bool(party.tax_ids) - party.has_contact - 2.0 * party.has_registry
-         + 2.0 * _is_addressed(party), party)
+        (2.0 * bool(party.address) + bool(party.tax_ids) - party.has_contact - 2.0 * party.has_registry, party)
         for party in free
         if party.names and (_is_whole(party) or party.tax_ids) and party.first.row < page.body
         and not _same(party, vendor)
     ]  # fmt: skip
     return max(found, key=lambda entry: entry[0])[1] if found else None
-
-
-def _is_addressed(party: Party) -> bool:
-    """Whether its name begins with a form of address, as on an envelope."""
-    return bool(party.names) and _HONORIFIC.match(fold(party.name).text) is not None
 
 
 def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
@@ -255,7 +219,7 @@ def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
     mine = [party, *(other for other in parties if other is not party and other.names and _same(other, party))]
     score = 1.5 * any(other.tax_ids for other in mine) + 1.5 * any(other.has_contact for other in mine)
     score += 2.0 * any(other.has_registry for other in mine) + 2.0 * party.has_legal_form + bool(party.address)
-    score += 2.5 * any(other.is_sender for other in mine) - 3.0 * _is_addressed(party)
+    score += 2.5 * any(other.is_sender for other in mine)
     first = min((p for p in parties if p.names), key=lambda p: (p.first.row, p.first.box.left), default=None)
     if party.names:
         height = max(word.box.height for word in party.names[0].words)
@@ -307,12 +271,7 @@ def _differ(party: Party, other: Party) -> bool:
     mine, theirs = ({piece.tax_id.value for piece in p.tax_ids if piece.tax_id} for p in (party, other))
     if mine and theirs:
         return not mine & theirs
-    return _is_whole(party) and _is_whole(other) and not party.is_sender and not _same_address(party, other)
-
-
-def _same_address(party: Party, other: Party) -> bool:
-    mine, theirs = (letters_of(" ".join(piece.text for piece in p.address)) for p in (party, other))
-    return mine.startswith(theirs) or theirs.startswith(mine)
+    return _is_whole(party) and _is_whole(other) and not party.is_sender
 
 
 def _is_whole(party: Party) -> bool:
@@ -348,11 +307,7 @@ def _customer_fields(customer: Party | None, why: str, parties: Sequence[Party])
     name = address = number = None
     if customer is not None:
         name = Found(customer.names, 0.95 if customer.label else 0.7, why)
-        address = (
-            Found(customer.address, 0.9, because("customer_block_address"))
-            if any(not is_region(piece.folded) for piece in customer.address)
-            else None
-        )
+        address = Found(customer.address, 0.9, because("customer_block_address")) if customer.address else None
         if address is None:
             place = next((party for party in parties if party.label == DELIVERY and party.address), None)
             address = Found(place.address, 0.6, because("delivery_address")) if place else None
@@ -371,8 +326,8 @@ _FOOT = re.compile(
     r"|siret|siren|capital|P\.? ?O\.? ?Box|KvK|KG|PLC|LLP|[A-Z]-?\d{7}|\d{8}-?[A-Z])",
     re.IGNORECASE,
 )
-_MOST_AT_TOP, _MOST_AT_FOOT = 100, 60  # blocks of a page that are read; a full page of goods has as many columns
 _ABBREVIATED = 4  # characters of an abbreviation with its point
+_MOST_AT_TOP, _MOST_AT_FOOT = 100, 60  # blocks of a page that are read; a full page of goods has as many columns
 
 
 def find_parties(pages: Sequence[PageRows], kind: str | None = None) -> tuple[Field, ...]:

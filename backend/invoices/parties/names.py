@@ -58,15 +58,6 @@ _REGISTRATION = re.compile(  # "(519537-X)", "(CO.REG :860671-D)", "862725-U"
     r"|(?<!\s)\s+\d{5,}-?[A-Z](?:\s*\([A-Z]+\))?$",
     re.IGNORECASE,
 )
-_FORM_FIRST = re.compile(
-    r"(?:SCI|SARL|SAS|SASU|EURL|SNC|GAEC|EARL|SCP|SELARL|Ets\.?|Etablissements|Cabinet|Firma|Fa\.) [A-Z]"
-)
-_COMPANY_WORDS = re.compile(
-    r"\w (?:trading|enterprises?|hardware|stationery|minimarket|supermarket|pharmacy|bakery|motors?|service station)$"
-    r"|^(?:restoran|perniagaan|kedai|pasar|syarikat|farmacia|ferreteria|panaderia|papeleria|libreria|restaurante"
-    r"|taller(?:es)?) \w",
-    re.IGNORECASE,
-)
 # What a name's last line may consist of, with a legal form: "Suministros Ortega" above "e Hijos, S.L.".
 _LAST_WORDS = re.compile(
     r"(?:restaurants?|stationery|hardware|trading|enterprises?|marketing|holdings?|services?|group|company"
@@ -118,16 +109,6 @@ def has_legal_form(text: str) -> bool:
     text = without_registration(text)
     end = legal_form_end(text)
     return end is not None and len(text) - end <= _AFTER_FORM
-
-
-def is_company(text: str) -> bool:
-    """Whether a folded name without a legal form says that it is a shop or a firm: "Ho Trading", "Kedai Papan"."""
-    return _COMPANY_WORDS.search(without_registration(text)) is not None
-
-
-def begins_with_form(text: str) -> bool:
-    """Whether a folded name begins with its legal form, as French ones do: "SCI Les Tilleuls"."""
-    return _FORM_FIRST.match(text) is not None
 
 
 def without_registration(text: str) -> str:

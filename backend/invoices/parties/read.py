@@ -10,10 +10,8 @@ from backend.invoices.parties.address import CERTAIN, LIKELY, POSSIBLE, has_town
 from backend.invoices.parties.blocks import Block
 from backend.invoices.parties.labels import ADDRESS, NAME, TOWN
 from backend.invoices.parties.names import (
-    begins_with_form,
     ends_open,
     has_legal_form,
-    is_company,
     is_form_alone,
     is_name,
     starts_inside,
@@ -52,7 +50,7 @@ class Party:
     def has_legal_form(self) -> bool:
         """Whether its name ends, or begins, with a legal form."""
         folded = " ".join(piece.folded for piece in self.names)
-        return bool(folded) and (has_legal_form(folded) or begins_with_form(folded))
+        return bool(folded) and (has_legal_form(folded))
 
 
 def read_parties(block: Block) -> list[Party]:
@@ -133,7 +131,7 @@ def _name(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], int]:
         return (), 0
     index = next((index for index in indexes if has_legal_form(pieces[index].folded)), None)
     if index is None:
-        index = next((index for index in indexes if is_company(pieces[index].folded)), indexes[0])
+        index = indexes[0]
     first = index
     while first and index - first < _MOST_NAME_LINES and pieces[first - 1].role is Role.NAME:
         above, said = pieces[first - 1], " ".join(piece.folded for piece in pieces[first : index + 1])
