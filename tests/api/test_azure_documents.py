@@ -116,7 +116,8 @@ async def test_a_result_is_of_its_model_and_its_key() -> None:
     """Under another model, with another key or after its deletion it is not there."""
     headers = {"Ocp-Apim-Subscription-Key": "one"}
     async with opened(FakeProcess(), keys=("one", "two")) as api:
-        accepted = await api.client.post(f"{MODELS}/prebuilt-read:analyze", json=SENT, headers=headers)
+        path = f"{MODELS}/prebuilt-read:analyze?api-version=2024-11-30"
+        accepted = await api.client.post(path, json=SENT, headers=headers)
         location = accepted.headers["operation-location"]
         await ended(api, location, headers)
         problem_of_none = await api.client.get(location)

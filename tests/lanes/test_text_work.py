@@ -60,13 +60,6 @@ async def test_characters_are_held_until_the_work_ends(text_work: TextWork, tele
     assert 0 == held(telemetry)
 
 
-async def test_one_request_over_its_limit_is_too_large(text_work: TextWork):
-    """However empty the service is."""
-    message = r"characters of the request: 50001 is over the limit of 50000 \(LIMIT_REQUEST_CHARS\)\. Send fewer"
-    with pytest.raises(TooLarge, match=message), text_work.admit(50_001):
-        pass
-
-
 async def test_one_request_over_the_budget_of_all_is_too_large(telemetry: Telemetry):
     """Waiting would not help it."""
     text_work = TextWork(telemetry, TextLimits(request_chars=200_000, queue_chars=100_000))

@@ -29,8 +29,9 @@ def clock() -> ManualClock:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_of_it_is_answered_later(clock, name):
-    """503 with the reason and when to come again, and never another model's vector under this name."""
-    catalog = Catalog(loaded_model(VectorEngine()), pending=PendingModels([pending(clock)], clock=clock))
+    """503 with the reason and when to come again; the model in its place keeps its own names."""
+    model = loaded_model(VectorEngine())
+    catalog = Catalog(model, pending=PendingModels([pending(clock)], clock=clock))
     clock.advance(5.0)
 
     for find in (catalog.embedding, catalog.find):
@@ -38,14 +39,7 @@ def test_a_name_of_it_is_answered_later(clock, name):
             find(name)
         assert (503, True, 10.0) == (caught.value.status, caught.value.retryable, caught.value.retry_after_s)
         assert "leave model out to have the-bundled-one" in str(caught.value)
-
-
-def test_the_model_in_its_place_keeps_its_own_names(clock):
-    """Without a name, or by a name of its own."""
-    model = loaded_model(VectorEngine())
-    catalog = Catalog(model, pending=PendingModels([pending(clock)], clock=clock))
-
-    assert all(catalog.embedding(name) is model for name in (None, "bundled", model.name))
+    assert all(catalog.embedding(own) is model for own in (None, "bundled", model.name))
 
 
 def test_pauses_grow_up_to_a_limit(clock):
