@@ -41,6 +41,7 @@ _SMALL = {
     "index_workers": 1,
     "search_memory_bytes": 64 * 2**20,
     "speech_model": "none",
+    "answer_model": "none",
     "cache_memory_bytes": 16 * 2**20,
     "limit_page_pixels": 20_000_000,
 }
@@ -152,8 +153,8 @@ class Settings(BaseSettings):
     )
     answer_model: str | None = Field(
         None,
-        description="The model of POST /v1/answer: bundled, or a local folder of the same kind; the first question "
-        "loads it. Unset, or none: questions are not answered.",
+        description="The model of POST /v1/answer: bundled, a local folder of the same kind, or none. Unset: the "
+        "profile's.",
     )
     image_model: str = Field(
         "",

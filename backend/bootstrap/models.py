@@ -37,11 +37,12 @@ from backend.text.classifiers import ClassifierRegistry
 _log = logging.getLogger(__name__)
 # Source of each task's model; a task without one is served by the embedding model, or not at all.
 PROFILES: Mapping[str, Mapping[str, str]] = {
-    "bundled": {EMBEDDINGS: BUNDLED, NER: BUNDLED},
+    "bundled": {EMBEDDINGS: BUNDLED, NER: BUNDLED, ANSWERS: BUNDLED},
     "multilingual": {
         EMBEDDINGS: "sentence-transformers/paraphrase-multilingual-mpnet-base-v2",
         NER: "Davlan/xlm-roberta-base-ner-hrl",
         CLASSIFIER: "MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli",
+        ANSWERS: BUNDLED,
     },
 }
 NO_MODEL = "none"  # as a source: no model, not even the profile's

@@ -114,7 +114,6 @@ def load_model(context: LoadContext, request: ModelRequest, *, later: bool = Fal
     first, *others = _placements(context, spec)
     selector = Selector(context.facts, first, context.tuned)
     encoder: Encoder | None = None
-    is_rare = request.task == ANSWERS  # few ask questions: its weights come with the first, and cost no memory before
     foreseen = selector.foreseen(spec, request.encoder_request) if later else []
     if foreseen and foreseen[0].runtime in GRAPH_RUNTIMES:
         choice = foreseen[0]
@@ -150,7 +149,7 @@ def load_model(context: LoadContext, request: ModelRequest, *, later: bool = Fal
         labels=head.labels if head else (),
         head=head if isinstance(head, SequenceHead) else None,
         activations=activations(choice.candidate, context.facts.cpu_flags) if first.type is DeviceType.CPU else "",
-        after_start=after_start if first.type is DeviceType.CPU and not (is_rare and encoder is None) else None,
+        after_start=after_start if first.type is DeviceType.CPU else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
-from backend.api.request_fields import TEXT, WireRequest, require_no_empty_items
+from backend.api.request_fields import ANY_TEXT, WireRequest, require_no_empty_items
 from backend.api.routes.document_answers import Sides
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routes.papers import pages_schema, read_paper
@@ -35,7 +35,7 @@ class AnswerRequest(WireRequest):
     questions: Annotated[list[Question], Field(min_length=1, max_length=MOST_QUESTIONS)] = Field(
         description="What to ask, in Spanish or English; the document may be in the other."
     )
-    input: Annotated[str | None, WithJsonSchema({"anyOf": [TEXT, {"type": "null"}]})] = Field(
+    input: Annotated[str | None, WithJsonSchema({"anyOf": [ANY_TEXT, {"type": "null"}]})] = Field(
         None, description="The text to look in."
     )
     pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MOST_PAGES))] = Field(
