@@ -81,8 +81,14 @@ def tables_of(document: Document) -> tuple[Table, ...]:
     return _guarded("tables", lambda: find_tables(part))
 
 
-def tables_or_none(document: Document) -> tuple[Table, ...]:
-    """The tables of a document, for formats that can do without; none where finding them fails."""
+def tables_or_none(document: Document, found: Sequence[Table] | None = None) -> Sequence[Table]:
+    """The tables of a document, for formats that can do without; none where finding them fails.
+
+    Args:
+        found: the document's, where they were found before.
+    """
+    if found is not None:
+        return found
     try:
         return tables_of(document)
     except InferenceFailed:  # logged

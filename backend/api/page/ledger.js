@@ -3,7 +3,7 @@
 
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
 import { exportDocuments, readLedger } from "./document_calls.js";
-import { find, icon, make } from "./dom.js";
+import { find, make } from "./dom.js";
 import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
 import "./ledger_strings.js";
@@ -33,7 +33,7 @@ let control = new AbortController();
 let isMade = false;
 let loads = 0;
 
-export const keyOf = (row) => `${row.document_id}:${row.index}`;
+const keyOf = (row) => `${row.document_id}:${row.index}`;
 
 const endNears = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && drawMore(), { rootMargin: "100% 0px" });
 const waits = {

@@ -126,7 +126,7 @@ function arrange(shown) {
   const lists = shown !== "document" || !reading.isOpen;
   find("document-view").hidden = shown === "ledger";
   find("document-view").classList.toggle("of-collection", shown === "library");
-  if (lists && shown !== "library") showRecent();
+  if (lists && !(shown in VIEWS)) showRecent();
   find("intake").hidden = !lists;
   find("work").hidden = lists;
   find("wishes").hidden = shown === "library" || !(lists || reading.wishes);

@@ -76,14 +76,15 @@ class _Writer:
     def __init__(self, document: Document, tables: Sequence[Table]) -> None:
         self._document, self._tables = document, tables
         self._pages = {page.number: page for page in document.pages}
+        starts = zip(document.pages, document.page_starts, strict=True)
+        self._starts = {page.number: start for page, start in starts}  # of the document's text
         self.places: list[tuple[int, int, Node]] = []  # texts and tables with their span in the document's text
         self._body: list[Node] = []  # references of what stands in the body, in reading order
         self._nodes: dict[str, list[Node]] = {"groups": [], "texts": [], "tables": []}
 
     def add_pages(self) -> None:
         size = body_size(self._document)
-        for page, first in zip(self._document.pages, self._document.page_starts, strict=True):
-            self._page_start = first
+        for page in self._document.pages:
             for part in page_flow(page, self._tables):
                 if isinstance(part, Table):
                     self._add_table(part)
@@ -132,7 +133,8 @@ class _Writer:
         box = bounding_box(word.box for line in block for word in line)
         prov = [{"page_no": page.number, "bbox": _bbox(page, box), "charspan": [0, len(text)]}]
         node = self._node("texts", label, parent, prov=prov, orig=written, text=text, **more)
-        self.places.append((self._page_start + block[0][0].start, self._page_start + block[-1][-1].end, node))
+        first = self._starts[page.number]
+        self.places.append((first + block[0][0].start, first + block[-1][-1].end, node))
 
     def _add_table(self, table: Table) -> None:
         cells = [self._cell(cell) for cell in table.cells]

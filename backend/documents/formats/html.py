@@ -35,7 +35,7 @@ def stream_html(document: Document, tables: Sequence[Table] | None = None) -> It
     Args:
         tables: the document's, where they were found before.
     """
-    tables = tables_or_none(document) if tables is None else tables
+    tables = tables_or_none(document, tables)
     language = next((tag for page in document.pages if (tag := language_tag(page.language))), None)
     title = document.metadata.get("title", "") or "document"
     yield _HEAD.format(lang=f' lang="{language}"' if language else "", title=escaped(title)).encode()

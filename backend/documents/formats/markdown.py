@@ -59,8 +59,7 @@ class MarkdownBlock(NamedTuple):
 
 def pages_blocks(document: Document, tables: Sequence[Table] | None = None) -> Iterator[list[MarkdownBlock]]:
     """The blocks of each page in reading order; ``tables`` as above."""
-    size = body_size(document)
-    tables = tables_or_none(document) if tables is None else tables
+    size, tables = body_size(document), tables_or_none(document, tables)
     for page in document.pages:
         yield list(_blocks(page, tables, size))
 

@@ -84,12 +84,6 @@ def _readings(value: Value) -> Iterator[Decimal]:
     yield from value.others
 
 
-def makes_amount(quantity: Value, price: Value, amount: Value, discount: Value | None = None) -> bool:
-    """Whether some reading of the figures makes quantity x price - discount = amount."""
-    readings = product(_readings(quantity), _readings(price), _readings(amount))
-    return any(q and p and _agrees(q, p, a, discount) for q, p, a in readings)
-
-
 def _agrees(quantity: Decimal, price: Decimal, amount: Decimal, discount: Value | None = None) -> bool:
     gross = quantity * price
     if discount is None:

@@ -185,8 +185,7 @@ def _labelled_customer(parties: Sequence[Party], page: _Page) -> Party | None:
 
 def _greeted_customer(greeted: Party) -> Party | None:
     """The greeting's name where it is a whole one."""
-    is_whole = len(clean_name(greeted.name).split()) > 1 or greeted.has_legal_form
-    return greeted if is_whole else None
+    return greeted if len(clean_name(greeted.name).split()) > 1 or greeted.has_legal_form else None
 
 
 def _may_be_party(party: Party, page: _Page) -> bool:

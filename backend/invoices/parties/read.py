@@ -50,7 +50,7 @@ class Party:
     def has_legal_form(self) -> bool:
         """Whether its name ends, or begins, with a legal form."""
         folded = " ".join(piece.folded for piece in self.names)
-        return bool(folded) and (has_legal_form(folded))
+        return bool(folded) and has_legal_form(folded)
 
 
 def read_parties(block: Block) -> list[Party]:

@@ -12,7 +12,7 @@ import pytest
 from lxml import html as lxml_html
 from markdown_it import MarkdownIt
 
-from backend.documents.formats import html, table_files
+from backend.documents.formats import table_files
 from backend.documents.formats.html import stream_html
 from backend.documents.formats.markdown import stream_markdown
 from backend.documents.formats.page_flow import page_flow
@@ -121,30 +121,28 @@ def test_markdown_tables(invoice: Document) -> None:
     assert any("goods \\| as agreed" in text for text in shown)
 
 
-def test_cells_that_span_others_in_html(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_that_span_others_in_html() -> None:
     """Each cell once, where it begins; empty cells only where no other reaches."""
     cells = (
         TableCell(0, 0, "a", rowspan=2, colspan=2, page=1, boxes=_PAPER), TableCell(0, 2, "b"),
         TableCell(2, 1, "c", colspan=2), TableCell(3, 0, "d"),
     )  # fmt: skip
     table = Table((1,), _PAPER, 4, 3, cells, "ruled", 1.0)
-    monkeypatch.setattr(html, "tables_or_none", lambda _: (table,))
-    page = lxml_html.fromstring(_text(stream_html(document_of_text("a b c d"))))
+    page = lxml_html.fromstring(_text(stream_html(document_of_text("a b c d"), [table])))
 
     rows = [[cell.text_content() for cell in row.findall("td")] for row in page.iter("tr")]
     assert [["a", "b"], [""], ["", "c"], ["d", "", ""]] == rows
 
 
 @pytest.mark.slow
-def test_a_table_of_thousands_of_rows_in_html(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_thousands_of_rows_in_html() -> None:
     """In time that grows with its cells, not with their square: 60,000 of them took minutes."""
     cells = tuple(
         TableCell(row, column, "x", page=1, boxes=_PAPER[: row == 0]) for row in range(10_000) for column in range(6)
     )
     table = Table((1,), _PAPER, 10_000, 6, cells, "ruled", 1.0)
-    monkeypatch.setattr(html, "tables_or_none", lambda _: (table,))
     started_s = time.thread_time()
-    written = _text(stream_html(document_of_text("x")))
+    written = _text(stream_html(document_of_text("x"), [table]))
 
     assert 60_000 == written.count("<td>x</td>")
     assert time.thread_time() - started_s < 10.0
