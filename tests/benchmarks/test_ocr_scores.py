@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.ocr_scores import edits, score, summed, words
+from benchmarks.ocr_scores import edits, order_free_edits, score, summed, words
 
 
 def by_definition(first, second):
@@ -40,6 +40,30 @@ def test_edits_of_random_texts():
         first, second = ("".join(choice.choices("abc", k=choice.randrange(12))) for _ in range(2))
 
         assert by_definition(first, second) == edits(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        pytest.param("", "abc", 3, id="nothing-was-read"),
+        pytest.param("coffee tea 3.00 1.50", "coffee 3.00 tea 1.50", 0, id="prices-below-articles"),
+        pytest.param("left column right", "right left column", 0, id="columns-in-the-wrong-order"),
+        pytest.param("xtotal 12.50", "12.50 totalx", 1, id="a-wrong-letter-is-wrong-anywhere"),
+        pytest.param("again", "again again", 6, id="a-passage-counts-once"),
+        pytest.param("abcab", "ab", 5, id="two-letters-are-no-passage"),
+    ],
+)
+def test_order_free_edits(first, second, expected):
+    """What is left when passages may stand anywhere, both ways; a space may move with either neighbour."""
+    assert expected == order_free_edits(first, second) == order_free_edits(second, first)
+
+
+def test_no_order_is_worse_than_the_one_it_was_read_in():
+    """Letters between two mistakes are in no passage, but are right where they stand."""
+    result = score("a1b2c3d4", "axbxcxdx")
+
+    assert (4, 4) == (result.edits, result.order_free_edits)
+    assert 0.5 == result.cer == result.order_free_cer
 
 
 def test_white_space_and_composition_count_for_nothing():
