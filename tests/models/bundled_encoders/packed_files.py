@@ -17,6 +17,7 @@ from backend.models.bundled_encoders import converted_folder
 from backend.models.bundled_encoders.conversion import convert
 from backend.models.bundled_encoders.packed_weights import BLOCK, BLOCK_VALUES, FLOAT32, Q4_0, read_packed
 from backend.models.bundled_encoders.recipes import PACKED_FILE, Recipe
+from backend.models.bundled_encoders.tensor_file import TensorToWrite, whole, write_tensors
 
 WIDTH, LAYERS, HEADS, HIDDEN_WIDTH, POSITIONS, TYPES = 32, 2, 4, 64, 40, 2
 SPARE_ROWS = 3  # of the word table, without a piece
@@ -52,6 +53,21 @@ def packed_file(folder: Path, seed: int = 7, pieces: Sequence[str] = PIECES) -> 
     file = folder / PACKED_FILE
     file.write_bytes(head + _placed(directory, len(head), tensors) + content)
     return PackedFile(file, tensors, scores.astype(np.float32))
+
+
+def write_layers(file: Path, layers: Mapping[str, NDArray[Any]]) -> None:
+    """A student's layers as they ship: each row of a matrix in int8 with its scale."""
+    tensors: list[TensorToWrite] = []
+    for name, value in sorted(layers.items()):
+        if value.ndim == 1:
+            tensors.append(whole(name, value.astype("<f4")))
+        else:
+            scale = np.maximum(np.abs(value).max(axis=1), np.finfo(np.float32).tiny).astype(np.float32) / np.float32(
+                127
+            )
+            quantized = np.rint(value / scale[:, None]).astype(np.int8)
+            tensors += [whole(name, quantized), whole(f"{name}.scale", scale)]
+    write_tensors(file, tensors)
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

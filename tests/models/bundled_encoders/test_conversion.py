@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from backend.models.bundled_encoders.conversion import convert, layers_of
 from backend.models.bundled_encoders.packed_weights import read_packed
-from backend.models.bundled_encoders.recipes import read_layers, write_layers
+from backend.models.bundled_encoders.recipes import read_layers
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import Pooling
@@ -74,7 +74,7 @@ def test_a_student_has_its_own_layers(made: packed_files.PackedFile, tmp_path: P
     convert(read_packed(made.file), tmp_path / "whole")
     tensors = load_file(tmp_path / "whole" / "model.safetensors")
     first = {name: value for name, value in tensors.items() if name.startswith("encoder.layer.0.")}
-    write_layers(tmp_path / "layers", first)
+    packed_files.write_layers(tmp_path / "layers", first)
     student = read_layers(tmp_path / "layers")
 
     (tmp_path / "student").mkdir()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from backend.errors import ModelUnavailable
@@ -140,6 +142,13 @@ def test_another_result_is_refused(recipe: Recipe, state: Path):
 
     with pytest.raises(ModelUnavailable, match=r"the converted tokenizer\.json has SHA-256 .*, expected 0000"):
         folder_of(other, state)
+
+
+def test_damaged_layers_of_a_student_are_refused(recipe: Recipe, state: Path, tmp_path: Path):
+    packed_files.write_layers(tmp_path / "layers", {"encoder.layer.0.output.dense.bias": np.ones(8, np.float32)})
+
+    with pytest.raises(ModelUnavailable, match=f"layers of {recipe.name} has SHA-256"):
+        folder_of(replace(recipe, layers=tmp_path / "layers", layers_sha256="0" * 64), state)
 
 
 def test_releases_share_a_place(recipe: Recipe, state: Path, packed: Path, tmp_path: Path):
