@@ -288,6 +288,11 @@ class Settings(BaseSettings):
         description="Characters of the pages of one file together: 1,600 of prose. The pages after them fail with 413; "
         "each million takes 110 MB while the file is worked on.",
     )
+    limit_document_lines: Count = Field(
+        200_000,
+        description="Paragraphs, lines and cells of an office file, a mail, a web page or a text: 10,000 rows of 20 "
+        "columns; 413 as soon as there is one more.",
+    )
     limit_page_pixels: Count = Field(
         100_000_000, description="Pixels of one image as its header tells them; A3 at 600 dpi is 70 million."
     )

@@ -62,6 +62,7 @@ def file_limits(settings: Settings) -> FileLimits:
         pages=settings.limit_pages,
         page_pixels=settings.limit_page_pixels,
         page_s=settings.limit_page_s,
+        document_lines=settings.limit_document_lines,
         document_chars=settings.limit_document_chars,
         render_pixels=settings.limit_render_pixels,
         audio_s=settings.limit_audio_s,

@@ -19,6 +19,7 @@ class FileLimits:
 
     file_bytes: int = 100 * MEBIBYTE  # LIMIT_FILE_BYTES; of one upload
     pages: int = 200  # LIMIT_PAGES; read in one request, not pages of the file
+    document_lines: int = 200_000  # LIMIT_DOCUMENT_LINES; lines and cells that are set, of a file without pages
     document_chars: int = 5_000_000  # LIMIT_DOCUMENT_CHARS; of all its pages together, each of which may have millions
     page_pixels: int = 100_000_000  # LIMIT_PAGE_PIXELS; of an image, from its header: A3 at 600 dpi is 70 million
     page_s: float = 20.0  # LIMIT_PAGE_S; of work, for one page or to open the file; then the worker is killed

@@ -232,8 +232,8 @@ def blocks_of(page: Page) -> list[list[list[Word]]]:
 
 def printable_line(text: str) -> str:
     """The text on one line, without characters that XML 1.0 or UTF-8 cannot represent."""
-    if text.isprintable() and " " not in text:
-        return text
+    if text.isprintable():
+        return " ".join(text.split())
     return " ".join("".join(filter(_is_representable, text)).split())
 
 

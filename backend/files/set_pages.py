@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -40,6 +40,8 @@ _PIXEL = 0.75  # points of a picture's pixel, as browsers and offices show it
 _LARGE = 0.4  # of a page's height: a picture as tall is a scan, and is read on a page of its own
 _LONGEST_NAME = 200
 _BASELINE = 0.8  # of a letter's height, below its upper edge
+
+_NO_SPANS: Mapping[tuple[int, int], tuple[int, int]] = {}
 
 Sides = tuple[float, float, float, float]
 
@@ -114,14 +116,15 @@ class SetPage:
 class PageSetter:
     """Sets what a reader finds onto pages, in its order.
 
-    Raises: TooLarge, from every method that takes text, for more characters than LIMIT_DOCUMENT_CHARS.
+    Raises: TooLarge, from every method that takes text, for more characters than LIMIT_DOCUMENT_CHARS, or more
+        lines and cells than LIMIT_DOCUMENT_LINES.
     """
 
     def __init__(self, limits: FileLimits) -> None:
         self.pages: list[SetPage] = []
         self.has_pages = False  # the file says itself where pages end: none is ended because it is full
         self._limits = limits
-        self._characters = 0
+        self._characters = self._lines = 0
         self._part = ""
         self._list = ""  # the form of marks of the list that the last paragraph was an item of
 
@@ -144,10 +147,10 @@ class PageSetter:
             size: of its letters, by that of the body's.
             mark: of an item of a list: a bullet or a number.
         """
+        self._count(text)
         rows = [printable_row(row) for row in f"{mark} {text}".split("\n")]
         if not any(rows):
             return
-        self._count(text)
         page = self._page(len(rows))
         form = mark and ("number" if mark[0].isalnum() else "bullet")
         if not form or form != self._list:
@@ -161,7 +164,7 @@ class PageSetter:
 
     def typewritten(self, lines: Sequence[str]) -> None:
         """Lines as a typewriter sets them, on a page of their own; see `set_typewritten`."""
-        self._count("".join(lines))
+        self._count("\n".join(lines))
         self.pages.append(SetPage(self._part))
         set_typewritten(self.pages[-1], lines)
 
@@ -173,14 +176,17 @@ class PageSetter:
         is_sheet: bool = False,
         on: SetPage | None = None,
         left: float = _MARGIN,
+        spans: Mapping[tuple[int, int], tuple[int, int]] = _NO_SPANS,
     ) -> None:
         """A table, on one page however long it is. Rows and columns without a word are left out.
 
         Args:
+            cells: counted as they come, so that a generator is not read beyond the limit.
             header_rows: None where the file does not tell: the first row is one that names columns of figures.
             is_sheet: a text may run on over empty cells, and an empty row begins another table.
             on: the page to set it on, whose ``bottom`` is its upper edge; None: where the last paragraph was set.
             left: its left edge.
+            spans: rows and columns of merged cells by the place of the first; looked at when ``cells`` have ended.
         """
         filled = []
         for cell in cells:
@@ -190,6 +196,9 @@ class PageSetter:
                 filled.append(_Filled(cell, paragraphs))
         if not filled:
             return
+        for one in filled if spans else ():
+            down, right = spans.get((one.row, one.column), (1, 1))
+            one.cell = one.cell._replace(rowspan=max(1, down), colspan=max(1, right))
         filled.sort(key=lambda one: (one.row, one.column))
         page = on or self._page(len({one.row for one in filled}))
         self._list = ""
@@ -247,12 +256,26 @@ class PageSetter:
             self.break_page()
         return self.pages[-1]
 
+    def check_lines(self, more: int) -> None:
+        """Raises: TooLarge where so many lines and cells are too many that were found, and will be set later."""
+        self._check("paragraphs, lines and cells", self._lines + more, self._limits.document_lines, "LINES")
+
+    def bounded(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+        """The cells of a table that will be set later. Raises: as `check_lines`, as soon as there are too many."""
+        for count, cell in enumerate(cells, 1):
+            self.check_lines(count)
+            yield cell
+
     def _count(self, text: str) -> None:
+        self._lines += 1 + text.count("\n")
+        self.check_lines(0)
         self._characters += len(text)
-        limit = self._limits.document_chars
-        if self._characters > limit:
+        self._check("characters", self._characters, self._limits.document_chars, "CHARS")
+
+    def _check(self, what: str, count: int, limit: int, setting: str) -> None:
+        if count > limit:
             raise TooLarge(
-                "characters of the file, at least", self._characters, limit, "LIMIT_DOCUMENT_CHARS",
+                f"{what} of the file, at least", count, limit, f"LIMIT_DOCUMENT_{setting}",
                 advice="Split it.", param="file",
             )  # fmt: skip
 

@@ -139,14 +139,13 @@ def child(element: etree._Element | None, *path: str) -> etree._Element | None:
     for name in path:
         if element is None:
             return None
-        element = next((one for one in element if local_name(one) == name), None)
+        element = next(element.iterchildren(f"{{*}}{name}"), None)
     return element
 
 
 def children(element: etree._Element | None, name: str) -> Iterator[etree._Element]:
-    for one in () if element is None else element:
-        if local_name(one) == name:
-            yield one
+    if element is not None:
+        yield from element.iterchildren(f"{{*}}{name}")
 
 
 def descendants(element: etree._Element | None, name: str) -> Iterator[etree._Element]:

@@ -72,6 +72,7 @@ class _Reader:
         self._counters = self._read_lists()
         self._changes: Counter[str] = Counter()
         self._footnotes = 0
+        self._notes_by_id: dict[str, dict[str, etree._Element]] = {}  # of "footnote" and "endnote"
 
     def read(self, body: etree._Element) -> None:
         self._content.setter.has_pages = next(descendants(body, "lastRenderedPageBreak"), None) is not None
@@ -145,6 +146,7 @@ class _Reader:
                     if merge is not None:
                         open_cells[column] = len(cells)
                     cells.append(Cell(index, column, "\n".join(self._cell_texts(element)), 1, span))
+                    self._content.setter.check_lines(len(cells))
                 column += span
         self._set_table(cells, len(rows), headers)
         self._content.set_pictures()
@@ -226,11 +228,11 @@ class _Reader:
                 self._content.picture(name, self._entries.read(relation.target))
 
     def _footnote(self, kind: str, note_id: str) -> str:
-        for root in self._related(f"{kind}s"):
-            for note in children(root, kind):
-                if attribute(note, "id") == note_id:
-                    return " ".join(self._cell_texts(note)).strip()
-        return ""
+        if kind not in self._notes_by_id:
+            notes = (note for root in self._related(f"{kind}s") for note in children(root, kind))
+            self._notes_by_id[kind] = {attribute(note, "id"): note for note in notes}
+        note = self._notes_by_id[kind].get(note_id)
+        return "" if note is None else " ".join(self._cell_texts(note)).strip()
 
     def _notes(self) -> None:
         for root in self._related("comments"):

@@ -133,7 +133,11 @@ class _Reader:
         if name in _UNSEEN or _HIDDEN.search(element.get("style", "")) or element.get("hidden") is not None:
             self._skip(element)
             return
-        if name == "table" and (cells := list(_cells(element))) and _is_table(element, cells):
+        if (
+            name == "table"
+            and (cells := list(self._content.setter.bounded(_cells(element))))
+            and _is_table(element, cells)
+        ):
             self._set()
             self._content.setter.table(cells, header_rows=_header_rows(element))
             for image in element.iter("img"):

@@ -249,7 +249,7 @@ class _Reader:
     def _table(self, table: etree._Element) -> None:
         headers = next(children(table, "table-header-rows"), None)
         count = 0 if headers is None else sum(1 for _ in children(headers, "table-row"))
-        cells = list(self._cells(table))
+        cells = list(self._content.setter.bounded(self._cells(table)))
         if all(cell.column == 0 for cell in cells):
             for cell in cells:
                 self._content.setter.paragraph(cell.text)

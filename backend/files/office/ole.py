@@ -74,14 +74,7 @@ def _set_sheets(book: Any, visible: Any, content: Content) -> None:
         read = book.get_sheet_by_name(sheet.name)
         spans = {start: (end[0] - start[0] + 1, end[1] - start[1] + 1) for start, end in read.merged_cell_ranges or ()}
         first_row, first_column = read.start or (0, 0)
-        cells = _cells(read.iter_rows(), first_row, first_column)
-        content.setter.table(
-            [
-                cell._replace(rowspan=span[0], colspan=span[1]) if (span := spans.get(cell[:2])) else cell
-                for cell in cells
-            ],
-            is_sheet=True,
-        )
+        content.setter.table(_cells(read.iter_rows(), first_row, first_column), is_sheet=True, spans=spans)
 
 
 def _cells(rows: Iterator[list[Any]], first_row: int, first_column: int) -> Iterator[Cell]:

@@ -309,6 +309,7 @@ class _Reader:
             text, self._mark = f"{self._mark} {text}", ""
         self._table.cells.append(Cell(self._table.row, self._table.column, text))
         self._table.column += 1
+        self._content.setter.check_lines(len(self._table.cells))
 
     def end_row(self) -> None:
         table = self._table

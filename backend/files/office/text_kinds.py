@@ -92,14 +92,15 @@ def _read_separated(text: str, delimiter: str, content: Content) -> None:
     content.setter.begin_part("")
     try:
         rows = enumerate(csv.reader(io.StringIO(text.lstrip("\ufeff")), delimiter=delimiter))
-        cells = [Cell(row, column, value) for row, values in rows for column, value in enumerate(values) if value]
+        cells = (Cell(row, column, value) for row, values in rows for column, value in enumerate(values) if value)
+        content.setter.table(cells, is_sheet=True)
     except csv.Error as error:
         raise UnreadableFile(f"file: it is a broken table of separated values ({error})") from error
-    content.setter.table(cells, is_sheet=True)
 
 
 def _read_markdown(text: str, content: Content) -> None:
     """Through HTML, which stands in Markdown as it is; a line break in it stays one."""
+    content.setter.check_lines(text.count("\n"))  # parsing Markdown is what takes the time
     html = MarkdownIt("commonmark", {"breaks": True}).enable(["table", "strikethrough"]).render(text)
     read_html(f"<html><body>{html}</body></html>", content)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lxml import etree
@@ -80,8 +80,8 @@ def read_xlsx(entries: ZipEntries, content: Content) -> None:
 def _read_sheet(book: _Book, name: str, entry: str) -> None:
     content = book.content
     content.setter.begin_part(name)
-    cells, merged = _cells(book, entry)
-    content.setter.table(_merged(cells, merged), is_sheet=True)
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    content.setter.table(_cells(book, entry, spans), is_sheet=True, spans=spans)
     for relation in book.entries.relations(entry).values():
         if relation.kind == "drawing":
             _drawing(book, relation)
@@ -90,10 +90,8 @@ def _read_sheet(book: _Book, name: str, entry: str) -> None:
     content.set_notes()
 
 
-def _cells(book: _Book, entry: str) -> tuple[list[Cell], list[str]]:
-    """The cells with text, and the ranges that are merged."""
-    cells: list[Cell] = []
-    merged: list[str] = []
+def _cells(book: _Book, entry: str, spans: dict[tuple[int, int], tuple[int, int]]) -> Iterator[Cell]:
+    """The cells with text; fills ``spans`` by the ranges that are merged, which a sheet names after its cells."""
     row = column = -1
     for element in elements_of(book.entries.read(entry), entry, ("{*}c", "{*}mergeCell", "{*}row")):
         name = local_name(element)
@@ -101,14 +99,16 @@ def _cells(book: _Book, entry: str) -> tuple[list[Cell], list[str]]:
             place = _REFERENCE.fullmatch(element.get("r", ""))
             row, column = (int(place[2]) - 1, _column(place[1])) if place else (max(row, 0), column + 1)
             if text := _cell_text(book, element):
-                cells.append(Cell(row, column, text))
+                yield Cell(row, column, text)
             continue
         if name == "row":
             row, column = row + 1, -1
-        elif len(merged) < _MOST_MERGED:
-            merged.append(element.get("ref", ""))
+        elif len(spans) < _MOST_MERGED:
+            ends = [_REFERENCE.fullmatch(end) for end in element.get("ref", "").split(":")]
+            if len(ends) == 2 and ends[0] and ends[1]:
+                top, left = int(ends[0][2]) - 1, _column(ends[0][1])
+                spans[top, left] = (int(ends[1][2]) - top, _column(ends[1][1]) - left + 1)
         element.clear()
-    return cells, merged
 
 
 def _cell_text(book: _Book, element: etree._Element) -> str:
@@ -144,22 +144,6 @@ def _number_text(book: _Book, value: str, style: int) -> str:
         return value
     form = book.formats[style] if 0 <= style < len(book.formats) else number_format(GENERAL)
     return shown(number, form, is_1904=book.is_1904)
-
-
-def _merged(cells: Sequence[Cell], ranges: Sequence[str]) -> list[Cell]:
-    """The cells, those over several places with how many they span; what is hidden under them left out."""
-    spans: dict[tuple[int, int], tuple[int, int]] = {}
-    for text in ranges:
-        ends = [_REFERENCE.fullmatch(end) for end in text.split(":")]
-        if len(ends) == 2 and ends[0] and ends[1]:
-            top, left = int(ends[0][2]) - 1, _column(ends[0][1])
-            spans[top, left] = (int(ends[1][2]) - top, _column(ends[1][1]) - left + 1)
-    return [
-        cell._replace(rowspan=max(1, span[0]), colspan=max(1, span[1]))
-        if (span := spans.get((cell.row, cell.column)))
-        else cell
-        for cell in cells
-    ]
 
 
 def _column(letters: str) -> int:

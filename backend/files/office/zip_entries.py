@@ -101,21 +101,29 @@ def parse_xml(data: bytes, name: str) -> etree._Element:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as error:
         raise UnreadableFile(f"file: '{name[:100]}' in it is no XML ({str(error)[:200]})") from error
-    if root.getroottree().docinfo.internalDTD is not None:
-        raise UnreadableFile(f"file: '{name[:100]}' in it declares a document type, as no office program writes one")
+    _refuse_document_type(root, name)
     return root
 
 
 def elements_of(data: bytes, name: str, tags: tuple[str, ...]) -> Iterator[etree._Element]:
     """The elements of these tags as they end, for files too long for a tree; clear each. Raises: as `parse_xml`."""
+    is_first = True
     try:
         for _, element in etree.iterparse(
             io.BytesIO(data), events=("end",), tag=tags, resolve_entities=False, no_network=True, load_dtd=False,
             huge_tree=False,
         ):  # fmt: skip
+            if is_first:
+                _refuse_document_type(element, name)
+                is_first = False
             yield element
     except etree.XMLSyntaxError as error:
         raise UnreadableFile(f"file: '{name[:100]}' in it is no XML ({str(error)[:200]})") from error
+
+
+def _refuse_document_type(element: etree._Element, name: str) -> None:
+    if element.getroottree().docinfo.internalDTD is not None:
+        raise UnreadableFile(f"file: '{name[:100]}' in it declares a document type, as no office program writes one")
 
 
 def _relations(root: etree._Element, folder: str) -> Iterator[tuple[str, Relation]]:

@@ -129,3 +129,16 @@ def test_refused(readers: FileReaders, source: bytes, fault: str):
     """With the reason, in a moment."""
     with pytest.raises(UnreadableFile, match=fault):
         readers.open(source)
+
+
+def test_notes_are_unpacked_once(readers: FileReaders):
+    """Sixty notes in a part of two megabytes are not refused as a hundred and twenty."""
+    notes = "".join(f'<w:footnote w:id="{at}">{_p(f"n{at}")}</w:footnote>' for at in range(60)) + " " * 2 * 2**20
+    body = _p("a", *(f'<w:r><w:footnoteReference w:id="{at}"/></w:r>' for at in range(60)))
+    more = {
+        "word/footnotes.xml": f"<w:footnotes {W}>{notes}</w:footnotes>",
+        "word/_rels/document.xml.rels": relations(("n", "footnotes", "footnotes.xml")),
+    }
+    *_, page = pages_of(readers, docx(body, more))
+
+    assert page.text.endswith("[60] n59")

@@ -7,12 +7,14 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from backend.errors import BadInput
+from backend.errors import BadInput, TooLarge
 from backend.files.file_readers import FileReaders
-from tests.files.office.office_files import SAMPLES, W, docx, pages_of, relations, xlsx, zipped
+from backend.files.limits import FileLimits
+from tests.files.office.office_files import SAMPLES, S, W, docx, pages_of, relations, xlsx, zipped
 
 _BILLION = (
     '<!DOCTYPE w:document [<!ENTITY a "aaaaaaaaaa">'
@@ -86,6 +88,27 @@ def _compound(*names: str) -> bytes:
 _HOSTILE = [
     pytest.param(_document(_BILLION, "i"), "declares a document type|no XML", id="billion-laughs"),
     pytest.param(_document(_EXTERNAL, "x"), "declares a document type", id="external-entity"),
+    pytest.param(
+        xlsx(
+            "",
+            more={"xl/worksheets/s1.xml": f"{_EXTERNAL}<worksheet {S}><row><c><v>1</v></c></row></worksheet>"},
+        ),
+        "declares a document type",
+        id="external-entity-in-a-sheet",
+    ),
+    pytest.param(
+        xlsx(
+            "",
+            more={
+                "xl/sharedStrings.xml": f"{_EXTERNAL}<sst {S}><si><t>&x;</t></si></sst>",
+                "xl/_rels/workbook.xml.rels": relations(
+                    ("r1", "worksheet", "worksheets/s1.xml"), ("s", "sharedStrings", "sharedStrings.xml")
+                ),
+            },
+        ),
+        "declares a document type",
+        id="external-entity-in-shared-strings",
+    ),
     pytest.param(_zip_bomb, "bytes when unpacked", id="zip-bomb"),
     pytest.param(_overlapping, "bytes when unpacked", id="overlapping-entries"),
     pytest.param(_nested(9), "archives lie in each other", id="archives-in-archives"),
@@ -118,6 +141,39 @@ def test_refused_in_seconds(readers: FileReaders, source: bytes | Callable[[], b
     assert 400 <= caught.value.status < 500
     assert time.monotonic() - started_s < 10
     assert (before.died, before.late) == (readers.counts().died, readers.counts().late)
+
+
+_ODT = "application/vnd.oasis.opendocument.text"
+_X = 'xmlns:t="urn:t" xmlns:x="urn:x"'
+_LONG = {  # 600 paragraphs, lines or cells each
+    "docx": docx("<w:p><w:r><w:t>a</w:t></w:r></w:p>" * 600),
+    "docx-of-breaks": docx(f"<w:p><w:r><w:t>a</w:t>{'<w:br/>' * 600}</w:r></w:p>"),
+    "docx-table": docx(f"<w:tbl>{'<w:tr><w:tc><w:p/></w:tc><w:tc><w:p/></w:tc></w:tr>' * 300}</w:tbl>"),
+    "xlsx": xlsx("<row><c><v>1</v></c><c><v>2</v></c></row>" * 300),
+    "odt": zipped({"mimetype": _ODT, "content.xml": f"<d {_X}><body><text>{'<x:p>a</x:p>' * 600}</text></body></d>"}),
+    "rtf": b"{\\rtf1 " + rb"a\par " * 600 + b"}",
+    "rtf-table": b"{\\rtf1 " + rb"\trowd\intbl a\cell b\cell\row " * 300 + b"}",
+    "html": b"<html><body>" + b"<p>a</p>" * 600,
+    "html-table": b"<html><body><table>" + b"<tr><td>a<td>b</tr>" * 300,
+    "csv": b"a,b\n" * 300,
+    "md": b"# A\n\n# B\n" + b"a\n\n" * 300,
+    "txt": b"a\n" * 600,
+    "eml": b"From: a@b.es\nDate: now\n\n" + b"a\n\n" * 600,
+}
+
+
+@pytest.mark.parametrize(("limit", "refused"), [(500, set(_LONG)), (700, set())])
+def test_more_lines_than_a_document_may_have(make_readers: Callable[..., FileReaders], limit: int, refused: set[str]):
+    """Refused by what it has, whatever its kind, with the setting that allows more."""
+    readers = make_readers(limits=replace(FileLimits(), document_lines=limit))
+    found = {}
+    for name, source in _LONG.items():
+        try:
+            readers.open(source).close()
+        except TooLarge as error:
+            found[name] = (error.setting, error.limit)
+
+    assert dict.fromkeys(refused, ("LIMIT_DOCUMENT_LINES", limit)) == found
 
 
 def test_links_are_not_followed(readers: FileReaders):
