@@ -17,9 +17,11 @@ Connect = Callable[..., Any]  # async context manager -> httpx.AsyncClient
 
 
 @pytest.fixture
-def services() -> FakeServices:
+async def services() -> AsyncIterator[FakeServices]:
     """Services that a test may change before or between requests."""
-    return fake_services()
+    services = fake_services()
+    yield services
+    await services.storage.close()
 
 
 @asynccontextmanager
@@ -28,6 +30,7 @@ async def connect(services: FakeServices, options: ApiOptions | None = None) -> 
     transport = httpx.ASGITransport(create_app(services, options))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client
+    await services.storage.close()
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.search.files import FileService
 from backend.search.stored_documents import StoredDocuments
 from backend.search.uploads import UploadService
+from backend.search.vector_stores import VectorStoreService
 from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
 from backend.text.embeddings import (
@@ -40,7 +41,7 @@ from backend.text.embeddings import (
 from backend.text.similarity import SimilarityResult
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments, FakeExtractors
 from tests.api.image_fakes import FakeImages
-from tests.api.search_fakes import FakeFiles, FakeSearch, FakeVectorStores, stored_documents
+from tests.api.search_services import FakeSearch, SearchServices
 from tests.api.speech_fakes import FakeSpeech
 from tests.api.text_fakes import (
     FakeAnalysis,
@@ -229,10 +230,11 @@ class FakeServices:
     speech: FakeSpeech = field(default_factory=FakeSpeech)
     images: FakeImages = field(default_factory=FakeImages)
     file_limits: FileLimits = FILE_LIMITS
-    files: FakeFiles = field(default_factory=FakeFiles)
+    storage: Any = field(init=False)  # of what follows; `tests.api.search_services`
+    files: FileService = field(init=False)
     stored_documents: StoredDocuments = field(init=False)
     uploads: UploadService = field(init=False)
-    vector_stores: FakeVectorStores = field(init=False)
+    vector_stores: VectorStoreService = field(init=False)
     search: FakeSearch = field(init=False)
     health: FakeHealth = field(default_factory=FakeHealth)
     telemetry: Telemetry = field(default_factory=Telemetry)
@@ -243,10 +245,8 @@ class FakeServices:
 
     def __post_init__(self) -> None:
         self.rollout = self.rollout or FakeWishes(self.loader)
-        self.stored_documents = stored_documents(self.files)
-        self.uploads = UploadService(cast("FileService", self.files), self.file_limits)
-        self.vector_stores = FakeVectorStores(files=self.files)
-        self.search = FakeSearch(vector_stores=self.vector_stores)
+        vars(self).update(vars(SearchServices(self.catalog)))
+        self.uploads = UploadService(self.files, self.file_limits)
         self.meters = Meters(self.telemetry, clock=self.clock)
         self.usage = UsageService(LiveKeys(KeyRing({})), self.meters, None)
 
@@ -278,6 +278,7 @@ def fake_model() -> Any:
     spec = SimpleNamespace(
         source="bundled",
         revision="53aa51172d14",
+        fingerprint="f1",
         width=WIDTH,
         max_tokens=256,
         pooling=Pooling.MEAN,
@@ -309,7 +310,7 @@ def batch_service(services: FakeServices, jobs: JobService, output_bytes: int = 
     """Batches over fake files and vectors; before ``jobs`` are started."""
     return BatchService(
         jobs,
-        cast("FileService", services.files),
+        services.files,
         FILE_LIMITS,
         output_bytes=output_bytes,
         answers={

@@ -22,8 +22,6 @@ from backend.documents.extractors import Extractor
 from backend.files.stored_file import StoredFile
 from backend.jobs.memory_store import MemoryJobStore
 from backend.search.files import PARTS
-from backend.search.records import FileRecord, VectorStore
-from backend.search.vector_stores import NewFile
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.document_fakes import FILE_LIMITS
@@ -31,11 +29,12 @@ from tests.api.fakes import FakeServices, batch_service, fake_services
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, NOW_S
-from tests.search.samples import wire_answer
+from tests.search.samples import store_file, upload, vector_store, wire_answer
 
 DOCUMENT = b"%PDF-1.7 stands for a document"
 JSON = "application/json"
 FORM = "multipart/form-data"
+BATCH_ID = f"vsfb_{0:024x}"
 WITHOUT_BODY = ("/cancel", "/reembed", "/confirm", "/reopen")
 ANSWERS_BY_NAME = {schema.__name__: schema for route in ROUTES for schema in route.schemas}
 
@@ -125,16 +124,13 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
 async def _add_documents(services: FakeServices, owner: str) -> None:
     """The file, the vector store, the batch and the extractor of the examples."""
     services.extractors.kept["bundled"] = Extractor("bundled", owner, '["plate"]', "[]", 1, 0.0)
-    record = FileRecord(FILE_ID, owner, "a.pdf", 1, "ab", "batch", 0.0)
-    services.files.kept[FILE_ID] = (record, b"a")
+    await upload(services.storage, FILE_ID, b"a", owner=owner, name="a.pdf", purpose="batch")
     for upload_id in UPLOADS.values():
-        upload = FileRecord(upload_id, owner + PARTS, "a.pdf", 1, "ab", "batch", 0.0)
-        services.files.kept[upload_id] = (upload, b'{"bytes": 1, "expires_after_s": null}')
-    services.files.kept[PART_ID] = (FileRecord(PART_ID, owner + PARTS, "", 1, "ab", UPLOAD_ID, 0.0), b"a")
-    store = VectorStore(STORE_ID, owner, "a", 0.0, 0.0)
-    services.vector_stores.stores[STORE_ID] = store
-    services.vector_stores.in_stores[STORE_ID] = {}
-    await services.vector_stores.add_files(owner, STORE_ID, [NewFile(FILE_ID)], "vsfb_1")
+        started = b'{"bytes": 1, "expires_after_s": null}'
+        await upload(services.storage, upload_id, started, owner=owner + PARTS, name="a.pdf", purpose="batch")
+    await upload(services.storage, PART_ID, b"a", owner=owner + PARTS, name="", purpose=UPLOAD_ID)
+    await services.storage.add_store(vector_store(STORE_ID, owner=owner), [])
+    await services.storage.attach([store_file(FILE_ID, STORE_ID, batch_id=BATCH_ID)])
 
 
 UPLOADS = {
@@ -153,7 +149,7 @@ def _example_path(path: str, job_ids: dict[str, str]) -> str:
     owned = {**UPLOADS, "/v1/files": FILE_ID, "/v1/vector_stores": STORE_ID, **job_ids}
     own = next(example for prefix, example in owned.items() if path.startswith(prefix))
     named = {"name": "bundled", "model": "prebuilt-read", "chunker": "hybrid"}
-    return path.format(**named, id=own, number=1, file_id=FILE_ID, batch_id="vsfb_1")
+    return path.format(**named, id=own, number=1, file_id=FILE_ID, batch_id=BATCH_ID)
 
 
 async def test_examples_are_answered(document: dict[str, Any]) -> None:

@@ -21,13 +21,12 @@ from backend.callers.callers import ANYBODY, Quotas
 from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits
 from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord
-from backend.search.vector_stores import NewFile
 from tests.api.asgi import Call
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
-from tests.api.search_fakes import indexed
 from tests.api.speech_fakes import segment, transcript
+from tests.search.samples import add_indexed
 
 FILE = {"file": ("clip.wav", b"RIFF of a test", "audio/wav")}
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
@@ -481,10 +480,9 @@ async def test_smart_format_of_a_stream(client: httpx.AsyncClient, services: Fak
 async def _store_of(services: FakeServices, owner: str, *found: dict[str, tuple[str, ...]]) -> str:
     """A vector store whose files hold these names."""
     store = await services.vector_stores.create(owner)
-    files = {f"file-{index}": indexed(store.id, NewFile(f"file-{index}"), "a.pdf", None) for index in range(len(found))}
-    services.vector_stores.in_stores[store.id] = {
-        name: replace(file, found=names) for (name, file), names in zip(files.items(), found, strict=True)
-    }
+    services.storage.indexes = False
+    for index, names in enumerate(found):
+        await add_indexed(services.storage, f"file-{index}", ["text"], store_id=store.id, found=names, owner=owner)
     return store.id
 
 

@@ -23,13 +23,14 @@ from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.jobs.store import JobStore
 from backend.lanes.work_item import Priority
-from backend.search.records import FileRecord
+from backend.search.files import FileService
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, batch_service, fake_services
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, NOW_S, TTL_S
 from tests.redis_server import RedisServer
+from tests.search.samples import upload
 
 
 def line(number: int, **fields: Any) -> dict[str, Any]:
@@ -95,10 +96,11 @@ class Desk:
 
 @contextlib.asynccontextmanager
 async def opened(
-    store: JobStore, clock: ManualClock, output_bytes: int = 100_000, **options: Any
+    store: JobStore, clock: ManualClock, output_bytes: int = 100_000, files: FileService | None = None, **options: Any
 ) -> AsyncIterator[Desk]:
     policy = JobPolicy(workers=1, limit_s=60, ttl_s=TTL_S)
     replica, services = JobReplica(store, FakeProcess(), policy, now=clock), fake_services()
+    services.files = files or services.files
     vars(services).update(jobs=replica.service, batches=batch_service(services, replica.service, output_bytes))
     app = create_app(services, ApiOptions(**options))
     await replica.service.start()
@@ -107,6 +109,7 @@ async def opened(
             yield Desk(replica, services, clock, client)
     finally:
         await replica.service.close()
+        await services.storage.close()
 
 
 def memory(clock: ManualClock) -> MemoryJobStore:
@@ -311,8 +314,7 @@ async def test_another_replica_goes_on(redis_server: RedisServer) -> None:
         batch_id = await desk.begin([line(1)])
         await desk.services.embeddings.entered.wait()
         await desk.replica.service.drain()
-        async with opened(stores[1], clock) as other:
-            other.services.files.kept = desk.services.files.kept
+        async with opened(stores[1], clock, files=desk.services.files) as other:
             batch = await other.ended(batch_id)
 
             assert ("completed", ["r1"]) == (
@@ -327,7 +329,7 @@ async def test_files_of_an_attempt_that_died(desk: Desk) -> None:
     batch_id = await desk.begin([line(1)])
     await desk.services.embeddings.entered.wait()
     file_id = f"file-{batch_id.removeprefix('batch_')[:24]}-output"
-    desk.services.files.kept[file_id] = (FileRecord(file_id, desk.owner, "a", 1, "ab", "batch_output", 0.0), b"{}")
+    await upload(desk.services.storage, file_id, b"{}", owner=desk.owner, purpose="batch_output")
     desk.services.embeddings.gate.set()
     batch = await desk.ended(batch_id)
 

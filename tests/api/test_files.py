@@ -1,4 +1,4 @@
-"""``/v1/files`` over files in memory."""
+"""``/v1/files``."""
 
 from __future__ import annotations
 
@@ -77,22 +77,22 @@ async def test_bad_fields(client: httpx.AsyncClient, fields: dict[str, str], nam
     problem(await client.post("/v1/files", files={"file": b"a"}, data=fields), 422, "invalid_field", *named)
 
 
-async def test_no_file(client: httpx.AsyncClient, services: FakeServices) -> None:
+async def test_no_file(client: httpx.AsyncClient) -> None:
     """Nothing is kept of an empty file or of JSON."""
     problem(await client.post("/v1/files", files={"file": ("a", b"")}, data=PURPOSE), 400, "bad_input", "empty")
     problem(await client.post("/v1/files", json=PURPOSE), 415, "wrong_media_type")
     problem(await client.post("/v1/files", files={"file": b"a" * 100_001}, data=PURPOSE), 413, "too_large")
 
-    assert {} == services.files.kept
+    assert [] == (await client.get("/v1/files")).json()["data"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_names(client: httpx.AsyncClient, services: FakeServices, name: str) -> None:
+async def test_names(client: httpx.AsyncClient, name: str) -> None:
     """Any name comes back as it was, but for control characters; also in the header of the download, which is ASCII."""
     file_id = await _upload(client, name)
     content = await client.get(f"/v1/files/{file_id}/content")
 
-    kept = services.files.kept[file_id][0].name
+    kept = (await client.get(f"/v1/files/{file_id}")).json()["filename"]
     assert name.replace("\n", "\ufffd")[:255] == kept
     disposition = content.headers["content-disposition"]
     assert disposition.isascii()
@@ -114,16 +114,14 @@ async def test_names(client: httpx.AsyncClient, services: FakeServices, name: st
         pytest.param('filename="ñ.pdf"'.encode(), "ñ.pdf", id="utf-8-as-browsers-send-it"),
     ],
 )
-async def test_names_in_headers(
-    client: httpx.AsyncClient, services: FakeServices, disposition: bytes, name: str
-) -> None:
+async def test_names_in_headers(client: httpx.AsyncClient, disposition: bytes, name: str) -> None:
     """RFC 5987's form, which older Python clients send, and browsers' plain UTF-8."""
     body = b'--b\r\nContent-Disposition: form-data; name="file"; %s\r\n\r\nx\r\n--b--\r\n' % disposition
     headers = {"content-type": "multipart/form-data; boundary=b"}
     answer = await client.post("/v1/files?purpose=batch", content=body, headers=headers)
 
     assert 200 == answer.status_code
-    assert name == services.files.kept[answer.json()["id"]][0].name
+    assert name == answer.json()["filename"]
 
 
 async def test_content(client: httpx.AsyncClient) -> None:
@@ -235,7 +233,7 @@ async def test_files_of_another_key(services: FakeServices) -> None:
 
 async def test_a_storage_that_is_away(client: httpx.AsyncClient, services: FakeServices) -> None:
     """503 with when to come back."""
-    services.files.error = Unavailable("the disk is full", retry_after_s=5.0)
+    services.storage.error = Unavailable("the disk is full", retry_after_s=5.0)
 
     answer = await client.post("/v1/files", files={"file": b"a"}, data=PURPOSE)
     problem(answer, 503, "unavailable", "disk")

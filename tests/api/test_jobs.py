@@ -27,7 +27,7 @@ from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.runner import JobPolicy
 from tests.api.asgi import Call
 from tests.api.checks import problem
-from tests.api.fakes import FakeServices
+from tests.api.fakes import FakeCatalog, FakeServices, fake_model
 from tests.fakes import ManualClock
 from tests.jobs.replica import TIMEOUT_S, FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, NOW_S, TTL_S
@@ -66,7 +66,7 @@ async def opened(process: FakeProcess, *, keys: tuple[str, ...] = (), jobs: int 
         JobPolicy(workers=1, limit_s=60, ttl_s=TTL_S),
         now=clock,
     )
-    services = ServicesWithJobs(None, None, None, telemetry=replica.telemetry)  # type: ignore[arg-type]
+    services = ServicesWithJobs(FakeCatalog(fake_model()), None, None, telemetry=replica.telemetry)  # type: ignore[arg-type]
     services.jobs = replica.service
     app = create_app(services, ApiOptions(api_keys=keys))  # type: ignore[arg-type]
     await replica.service.start()

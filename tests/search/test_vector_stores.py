@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from backend.errors import InvalidField, NotFound, QuotaExceeded, TooLarge, WrongEncoder
 from backend.search.expiry import ExpiryTask
 from backend.search.limits import SearchLimits
-from backend.search.records import Chunking, ListPage
+from backend.search.records import ListPage
 from backend.search.vector_stores import NewFile, StoreChange
 from tests.search.conftest import Open
 from tests.search.search_stack import OTHER, OWNER, SearchStack
@@ -30,90 +29,6 @@ async def test_a_store_is_made_changed_and_deleted(search: SearchStack) -> None:
     assert ([store.id], False) == ([row.id for row in rows], has_more)
     with pytest.raises(NotFound):
         await search.stores.find(OWNER, store.id)
-
-
-async def test_what_is_anothers_is_not_there(search: SearchStack) -> None:
-    """Whatever is asked of it."""
-    store = await search.store()
-    file_id = await search.add(store.id)
-    mine = await search.stores.create(OTHER)
-    calls: list[Any] = [
-        search.stores.find(OTHER, store.id),
-        search.stores.change(OTHER, store.id, StoreChange(name="x")),
-        search.stores.delete(OTHER, store.id),
-        search.stores.file(OTHER, store.id, file_id),
-        search.stores.list_files(OTHER, store.id, ListPage()),
-        search.stores.set_attributes(OTHER, store.id, file_id, {}),
-        search.stores.remove_file(OTHER, store.id, file_id),
-        search.stores.reembed(OTHER, store.id),
-        search.stores.add_files(OTHER, mine.id, [NewFile(file_id)]),
-        search.files.find(OTHER, file_id),
-        search.files.content(OTHER, file_id),
-        search.files.delete(OTHER, file_id),
-        search.files.page_image(OTHER, file_id, 1, 72),
-    ]
-
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-
-    assert {NotFound} == {type(outcome) for outcome in outcomes}
-    assert [mine.id] == [row.id for row in (await search.stores.list_stores(OTHER, ListPage()))[0]]
-
-
-BAD_ATTRIBUTES = [
-    pytest.param({f"k{number}": 1.0 for number in range(65)}, TooLarge, id="too-many"),
-    pytest.param({"": 1.0}, InvalidField, id="empty-key"),
-    pytest.param({"k" * 65: 1.0}, InvalidField, id="long-key"),
-    pytest.param({"a\nb": 1.0}, InvalidField, id="key-of-two-lines"),
-    pytest.param({"k": "x" * 513}, InvalidField, id="long-value"),
-    pytest.param({"k": "a\x00b"}, InvalidField, id="nul"),
-    pytest.param({"k": "\ud800"}, InvalidField, id="surrogate"),
-    pytest.param({"k": float("nan")}, InvalidField, id="nan"),
-    pytest.param({"k": 10**400}, InvalidField, id="huge"),
-    pytest.param({"k": [1.0]}, InvalidField, id="list"),
-    pytest.param({"k": None}, InvalidField, id="null"),
-]
-
-
-@pytest.mark.parametrize(("attributes", "error"), BAD_ATTRIBUTES)
-async def test_bad_attributes(search: SearchStack, attributes: dict[str, Any], error: type[Exception]) -> None:
-    """Refused when a file is added and when they are set; nothing is added then."""
-    store = await search.store()
-    file_id, other_id = await search.upload(), await search.add(store.id)
-
-    for call in (
-        search.stores.add_files(OWNER, store.id, [NewFile(other_id), NewFile(file_id, attributes)]),
-        search.stores.set_attributes(OWNER, store.id, other_id, attributes),
-    ):
-        with pytest.raises(error):
-            await call
-    with pytest.raises(NotFound):
-        await search.stores.file(OWNER, store.id, file_id)
-
-
-async def test_attributes_are_any_unicode(search: SearchStack) -> None:
-    store = await search.store()
-    attributes = {"año 📅": "línea 1\nlínea 2 😀", "n": 3, "yes": True}
-
-    file = await search.stores.file(OWNER, store.id, await search.add(store.id, attributes=attributes))
-
-    assert attributes == dict(file.attributes)
-    assert isinstance(file.attributes["n"], float)
-    assert file.attributes["yes"] is True
-
-
-@pytest.mark.parametrize(
-    "chunking",
-    [
-        pytest.param(Chunking(99, 0, is_auto=False), id="small"),
-        pytest.param(Chunking(4097, 0, is_auto=False), id="large"),
-        pytest.param(Chunking(200, 101, is_auto=False), id="overlap"),
-        pytest.param(Chunking(200, -1, is_auto=False), id="negative"),
-    ],
-)
-async def test_bad_chunking(search: SearchStack, chunking: Chunking) -> None:
-    store = await search.store()
-    with pytest.raises(InvalidField):
-        await search.add(store.id, chunking=chunking)
 
 
 LIMITS = [
@@ -228,21 +143,6 @@ async def test_what_has_expired_is_gone_and_then_deleted(search: SearchStack) ->
     assert [kept.id] == [row.id for row in (await search.stores.list_stores(OWNER, ListPage()))[0]]
     assert 1 == search.stack.metric("vector_stores")
     assert 1 == search.stack.metric("stored_files")
-
-
-async def test_lists_go_page_by_page(search: SearchStack) -> None:
-    file_ids = []
-    for _ in range(5):
-        search.clock.advance(1)
-        file_ids.append(await search.upload())
-
-    first, has_more = await search.files.list_files(OWNER, ListPage(limit=3, order="asc"))
-    rest, has_rest = await search.files.list_files(OWNER, ListPage(limit=3, order="asc", after=first[-1].id))
-
-    assert file_ids == [file.id for file in [*first, *rest]]
-    assert (True, False) == (has_more, has_rest)
-    with pytest.raises(InvalidField):
-        await search.files.list_files(OWNER, ListPage(after="file-unknown"))
 
 
 async def test_lists_that_are_deleted_page_by_page(search: SearchStack) -> None:
