@@ -201,6 +201,7 @@ class EncoderBenchmark:
     def speed(self, encoder: Encoder, budget: int | None = None) -> float:
         """Tokens a second, all lanes together, after a pass that compiles the shapes."""
         batches = self._warm_up(encoder, self._speed_batches(encoder, budget or self._budget))
+        self._window(encoder, batches)  # batches side by side may be compiled apart
         best = 0.0
         for _ in range(_TRIES):
             self.quiet.wait()
