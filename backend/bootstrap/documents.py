@@ -101,7 +101,7 @@ class DocumentRuntime:
 
     async def warm_up(self) -> None:
         """Load what the first file would wait for."""
-        await self.documents.extractor.warm_up(self.lanes.status().lanes)
+        await self.documents.extractor.warm_up()
 
     def measurements(self) -> Sequence[Measurement]:
         """Of what serves by what is known of processors like this one."""

@@ -331,10 +331,10 @@ class DocumentExtractor:
 
         return await self._threads.run(write)
 
-    async def warm_up(self, lanes: int) -> None:
-        """Start a reader process, and load OCR data on every lane, before the first file comes."""
+    async def warm_up(self) -> None:
+        """Start a reader process, and load OCR data, before the first file comes."""
         first = first_guess(self._languages, None)
-        await asyncio.gather(self._threads.run(self._readers.start), self._ocr.warm_up(lanes, first))
+        await asyncio.gather(self._threads.run(self._readers.start), self._ocr.warm_up(first))
 
     def measurements(self) -> Sequence[Measurement]:
         """As `OcrService` has them."""

@@ -117,8 +117,8 @@ class OcrService:
             "tessdata": engines.tessdata_digest,
         }
 
-    async def warm_up(self, lanes: int, languages: Sequence[str]) -> None:
-        """Load what the first pages would wait for: Tesseract's data on every lane, and RapidOCR's networks.
+    async def warm_up(self, languages: Sequence[str]) -> None:
+        """Load what the first page would wait for: Tesseract's data and RapidOCR's networks, each on one lane.
 
         Of the two only what OCR_ENGINE may use.
         """
@@ -130,7 +130,7 @@ class OcrService:
             bars = np.full((64, 256), 255, np.uint8)
             bars[24:40, 32:224:8] = 0
             image = OcrImage(bars, None, tuple(languages), _WARM_UP_S)
-            loading += [self._warm_lane(image) for _ in range(lanes)]
+            loading.append(self._warm_lane(image))
         with self._idle_trim.busy():  # the networks leave memory again where no page comes
             await asyncio.gather(*loading, return_exceptions=True)  # a fault shows with the first request, as its error
 
