@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
 from backend.errors import TooLarge
+from backend.files.code_pages import likely_code_pages
 from backend.files.limits import FileLimits
 from backend.files.pages import Box, Document, Page, Source, Word
 from backend.files.records import LayerStats, TextLayer
@@ -32,7 +33,7 @@ _WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # without a BOM: t
 _ENCODINGS = frozenset(
     {"ascii", "utf-8", *_WIDE, "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "cp866", "cp874"}
     | {f"iso8859-{part}" for part in range(1, 17)}
-    | {f"cp{page}" for page in range(1250, 1259)}
+    | {f"cp{page}" for page in (850, *range(1250, 1259))}
     | {"gbk", "gb2312", "gb18030", "big5", "euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr", "cp949"}
 )
 _SAMPLE_BYTES = 4096
@@ -84,7 +85,8 @@ def decode_text(content: bytes) -> str | None:
     """The text of a file, or None where it is not text.
 
     In this order: a byte order mark; the encoding that HTML or XML declares; UTF-8; UTF-16 or UTF-32 by their NULs;
-    Windows-1252 where no byte is a control character. Line ends become line feeds, stray control characters blanks.
+    where no byte is a control character, the code page whose letters it has (`code_pages`). Line ends become line
+    feeds, stray control characters blanks.
     """
     if content.startswith(_PROGRAMS_TEXT):
         return None
@@ -134,7 +136,9 @@ def _decoded(content: bytes) -> str | None:
         return next((text for encoding in _WIDE if (text := _wide(content, encoding)) is not None), None)
     if (text := _strict(content, "utf-8")) is not None:
         return text
-    return None if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", content) else _strict(content, "cp1252")
+    if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", content):
+        return None
+    return next((text for page in likely_code_pages(content) if (text := _strict(content, page)) is not None), None)
 
 
 def _wide(content: bytes, encoding: str) -> str | None:
