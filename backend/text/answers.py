@@ -109,7 +109,7 @@ class AnswerService:
         Raises: UnknownModel, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for
             the service.
         """
-        loaded, work, budget = self._model(model), self._inference.text_work, self._inference.token_budget()
+        loaded, work, budget = self.require(model), self._inference.text_work, self._inference.token_budget()
         tokens = await work.read(loaded.tokenizer, text, budget)
         asked = await work.run(partial(loaded.tokenizer.read_each, questions), sum(map(len, questions)))
         _check_tokens(asked)
@@ -126,7 +126,8 @@ class AnswerService:
         self._usage.count(len(questions), total)
         return AnswerResult(tuple(answers), loaded.name, result.timing, total)
 
-    def _model(self, name: str | None) -> LoadedModel:
+    def require(self, name: str | None) -> LoadedModel:
+        """The model that answers. Raises: UnknownModel where there is none of this name, or none at all."""
         loaded = self._catalog.of(TASK)
         if loaded is None:
             raise NoAnswerModel(name)

@@ -12,6 +12,7 @@ from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices
 
 URL = "/v1/answer"
+PDF = {"file": ("a.pdf", b"%PDF-1.7")}
 
 
 def words(*rows: str) -> list[dict[str, Any]]:
@@ -43,6 +44,48 @@ async def test_pages(client: httpx.AsyncClient) -> None:
     [row] = (await client.post(URL, json=body)).json()["data"]
 
     assert {"text": "Factura", "start": 0, "end": 7, "page": 1, "boxes": [[50, 0, 100, 10]]} == row["answer"]
+
+
+async def test_a_file(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Each question is a field of its own; answers have pages and boxes, and pages that failed are named."""
+    form = {"questions": ["¿Qué, cuándo?", "Who?"], "min_score": "0.5", "pages": "1-2"}
+
+    answer = await client.post(URL, files=PDF, data=form)
+
+    require_schema(AnswersAnswer, answer.json())
+    found = {"text": "IBAN", "start": 0, "end": 4, "page": 1, "boxes": [[0, 0, 45, 12]]}
+    assert [(0, found), (1, found)] == [(row["index"], row["answer"]) for row in answer.json()["data"]]
+    assert [3] == [page["number"] for page in answer.json()["failed_pages"]]
+    [(asked, options)] = services.answers.calls
+    assert (["¿Qué, cuándo?", "Who?"], 0.5) == (asked[:2], options["min_score"])
+    assert "1-2" == services.documents.calls[0][1].pages
+
+
+async def test_a_file_as_the_body(client: httpx.AsyncClient) -> None:
+    """Its questions are in the query."""
+    answer = await client.post(URL, params={"questions": ["a", "b", "c"]}, content=b"%PDF-1.7")
+
+    assert ["IBAN"] * 3 == [row["answer"]["text"] for row in answer.json()["data"]]
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "words"),
+    [
+        ({}, 422, "questions"),
+        ({"questions": ["a", " "]}, 400, "questions[1]: must not be empty"),
+        ({"questions": ["a"] * 51}, 422, "at most 50"),
+        ({"question": ["a"]}, 422, "did you mean 'questions'"),
+        ({"questions": ["a"], "format": "csv"}, 422, "comes as json"),
+        ({"questions": ["a"], "model": "other"}, 404, "other"),
+    ],
+)
+async def test_refused_forms(
+    client: httpx.AsyncClient, services: FakeServices, form: dict[str, Any], status: int, words: str
+) -> None:
+    """What a form lacks is told before its file is read."""
+    problem(await client.post(URL, files=PDF, data=form), status, None, words)
+
+    assert [] == services.documents.calls
 
 
 @pytest.mark.parametrize(("text", "reason"), [("x is not there", "not_there"), ("   ", "empty_text")])

@@ -172,7 +172,7 @@ def _example_requests(operation: dict[str, Any]) -> list[dict[str, Any]]:
     content = operation.get("requestBody", {"content": {}})["content"]
     if FORM in content:
         field = content[FORM]["schema"]["required"][0]
-        return [{"files": {field: ("factura.pdf", DOCUMENT)}, "data": {"purpose": "batch"}}]
+        return [{"files": {field: ("factura.pdf", DOCUMENT)}, "data": {"purpose": "batch", "questions": "Who?"}}]
     if JSON in content:
         return [{"json": example["value"]} for example in content[JSON]["examples"].values()]
     return [{"content": DOCUMENT} if content else {}]

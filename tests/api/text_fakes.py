@@ -72,6 +72,10 @@ def _found_in(text: str) -> TextEntities:
 class FakeAnswers(FakeService):
     """The first word of the text answers every question; "x" answers nothing."""
 
+    def require(self, name: str | None) -> None:
+        if name not in (None, "tiny/answer"):
+            raise UnknownModel(name, ("tiny/answer",))
+
     async def answer(self, questions: Sequence[str], text: str, **options: Any) -> AnswerResult:
         await self.enter([*questions, text], options)
         end = len(text.split(maxsplit=1)[0]) if text.strip() else 0

@@ -117,6 +117,22 @@ def test_the_vector_is_that_of_the_text(case: Case, client: httpx.Client) -> Non
     assert 1.0 == pytest.approx(float(np.linalg.norm(vector_of(case.document["vector"]))), abs=1e-4)
 
 
+def test_answers_to_questions(case: Case, client: httpx.Client) -> None:
+    """Of a digital file and of a scan alike, each where its words are printed; or nothing."""
+    asked = {"es": ["¿Dónde se firmó el pedido?"], "en": ["Where was the order signed?"]}
+    where = {"es": "Alcalá de Henares", "en": "Manchester"}[case.invoice.language]
+    questions = [*asked[case.invoice.language], "Who invented soap?"]
+    file = case.invoice.scanned_pdf if case.scanned else case.invoice.digital
+
+    answer = client.post("/v1/answer", files={"file": ("a.pdf", file)}, data={"questions": questions}).json()
+
+    *_, place, nothing = answer["data"]
+    assert (where, 1) == (place["answer"]["text"], place["answer"]["page"])
+    [box] = place["answer"]["boxes"]
+    assert _covers(box, case.invoice.place(where))
+    assert (None, "not_there", []) == (nothing["answer"], nothing["reason"], answer["failed_pages"])
+
+
 def test_a_document_of_many_pages(client: httpx.Client) -> None:
     """Chunks together are the text, each with the vector of `/v1/embeddings`, bit for bit; places are on their page."""
     document = answer_of(client, pages_of(SPANISH, ENGLISH, SPANISH, ENGLISH), encoding_format="base64")

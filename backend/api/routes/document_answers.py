@@ -520,7 +520,7 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
         "sha256": head["sha256"],
         "metadata": head["metadata"],
         "pages": _page_answers(answer),
-        "failed_pages": [_failed_page_answer(failed) for failed in answer.failed],
+        "failed_pages": [failed_page_answer(failed) for failed in answer.failed],
         "text": answer.text,
         "language": language_answer(understood.language),
         "classes": _document_classes(understood),
@@ -570,7 +570,8 @@ def _page_answers(answer: records.DocumentAnswer) -> list[PageAnswer]:
     return cast("list[PageAnswer]", written)
 
 
-def _failed_page_answer(failed: records.FailedPage) -> FailedPageAnswer:
+def failed_page_answer(failed: records.FailedPage) -> FailedPageAnswer:
+    """A page that could not be read, and why."""
     return {"number": failed.number, "error": openai_error(problem_of(failed.error, ""))}
 
 

@@ -198,6 +198,21 @@ class ReadRequest(StrictForm):
         )
 
 
+class JsonReadRequest(ReadRequest):
+    """How to read a file of which JSON alone is answered."""
+
+    format: Annotated[str | None, BeforeValidator(none_if_empty), one_of(("json",))] = Field(
+        None, description="json, which the answer always comes as."
+    )
+
+    @field_validator("format")
+    @classmethod
+    def _is_json(cls, name: str | None) -> str | None:
+        if name not in (None, "json"):
+            raise InvalidField(f"format: the answer comes as json, not as {name}", param="format")
+        return name
+
+
 class DocumentRequest(ReadRequest):
     """`POST /v1/documents`: how to read a file, and what to answer of it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, get_args
+from typing import Annotated, Literal, NotRequired, get_args
 
 import orjson
 from pydantic import BeforeValidator, Field, model_validator
@@ -15,16 +15,21 @@ from starlette.responses import Response
 from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import is_json, read_json, validate_fields
-from backend.api.problems import openai_error, problem_of
 from backend.api.request_fields import WHOLE, TextItem, WireRequest, check_limits, none_if_empty, one_of
-from backend.api.routes.document_answers import SUMMARY_EXAMPLE, SummaryFields, summary_fields
+from backend.api.routes.document_answers import (
+    SUMMARY_EXAMPLE,
+    FailedPageAnswer,
+    SummaryFields,
+    failed_page_answer,
+    summary_fields,
+)
 from backend.api.routes.documents import (
     LEAST_TOKENS,
     MOST_BEAMS,
     MOST_SENTENCES,
     MOST_TOKENS,
+    JsonReadRequest,
     MaxTokensOrEmpty,
-    ReadRequest,
     SentencesOrEmpty,
     process_upload,
     require_min_below_max,
@@ -81,12 +86,9 @@ class SummarizeRequest(WireRequest):
         return SummaryOptions(self.method or "extractive", self.sentences, self.max_tokens, self.min_tokens, self.beams)
 
 
-class SummarizeForm(ReadRequest):
+class SummarizeForm(JsonReadRequest):
     """`POST /v1/summarize` with a file: how to read it, and how to summarise it."""
 
-    format: Annotated[str | None, BeforeValidator(none_if_empty), one_of(("json",))] = Field(
-        None, description="json, which a summary always comes as."
-    )
     method: Annotated[RequestedMethod | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedMethod))] = (
         Field(None, description="extractive (unset), abstractive, model or api.")
     )
@@ -98,14 +100,12 @@ class SummarizeForm(ReadRequest):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> SummarizeForm:
         require_min_below_max(self.min_tokens, self.max_tokens)
-        if self.format not in (None, "json"):
-            raise InvalidField(f"format: a summary comes as json, not as {self.format}", param="format")
         return self
 
     def options(self) -> DocumentOptions:
         """The options of the document service."""
         return replace(
-            ReadRequest.options(self),
+            JsonReadRequest.options(self),
             summary_method=self.method or "extractive",
             summary_sentences=self.sentences,
             summary_tokens=self.max_tokens,
@@ -119,7 +119,7 @@ class SummaryAnswer(SummaryFields):
 
     object: Literal["summary"]
     pages: NotRequired[Annotated[int, Field(description="Of a file: pages that were read.")]]
-    failed_pages: NotRequired[list[dict[str, Any]]]
+    failed_pages: NotRequired[list[FailedPageAnswer]]
     usage: Usage
 
 
@@ -137,9 +137,7 @@ def document_summary_answer(answer: records.DocumentAnswer) -> SummaryAnswer:
         "object": "summary",
         **summary_fields(summary, answer.document),
         "pages": len(answer.document.pages),
-        "failed_pages": [
-            {"number": failed.number, "error": openai_error(problem_of(failed.error, ""))} for failed in answer.failed
-        ],
+        "failed_pages": [failed_page_answer(failed) for failed in answer.failed],
         "usage": usage(understood.tokens),
     }
 
