@@ -389,7 +389,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         classification=classes,
         reranking=stack.reranking,
         similarity=SimilarityService(texts.embeddings, neutral),
-        answers=AnswerService(catalog, inference, telemetry),
+        answers=AnswerService(catalog, inference, texts.embeddings, telemetry),
         analysis=texts.analysis,
         summaries=stack.summaries.service,
         speech=documents.speech.service,

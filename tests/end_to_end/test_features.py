@@ -133,6 +133,19 @@ def test_answers_to_questions(case: Case, client: httpx.Client) -> None:
     assert (None, "not_there", []) == (nothing["answer"], nothing["reason"], answer["failed_pages"])
 
 
+def test_answers_from_a_long_text(client: httpx.Client) -> None:
+    """Of some sixty windows the right ones are read, in the question's language or in the other."""
+    chapter = (
+        "The committee met on Tuesday and talked about the garden, its hedges and who waters them in August. " * 150
+    )
+    lease = "El contrato dura dos años y entra en vigor el 1 de marzo de 2026. La renta es de 950 euros al mes. "
+    body = {"questions": ["¿Cuánto dura el contrato?", "How much is the rent?"], "input": chapter + lease + chapter}
+
+    answer = client.post("/v1/answer", json=body).json()
+
+    assert ["dos años", "950 euros"] == [row["answer"]["text"] for row in answer["data"]]
+
+
 def test_a_document_of_many_pages(client: httpx.Client) -> None:
     """Chunks together are the text, each with the vector of `/v1/embeddings`, bit for bit; places are on their page."""
     document = answer_of(client, pages_of(SPANISH, ENGLISH, SPANISH, ENGLISH), encoding_format="base64")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -53,11 +55,24 @@ class FakeModel:
 class FakeCatalog:
     model: FakeModel | None
 
+    def embedding(self) -> None:
+        """`WordVectors` needs none."""
+
     def of(self, task: str) -> FakeModel | None:
         return self.model if task == TASK else None
 
     def unknown(self, name: str, known: Any) -> UnknownModel:
         return UnknownModel(name, known)
+
+
+class WordVectors:
+    """Embeds texts as the words that they have, whatever their order; it costs no tokens."""
+
+    async def embed_in_chunks(self, model: None, inputs: Sequence[str], options: Any, urgency: Any) -> Any:
+        del model, options, urgency
+        rows = [np.bincount([crc32(word.encode()) % 997 for word in text.split()], minlength=997) for text in inputs]
+        vectors = np.array([row / max(1.0, np.linalg.norm(row)) for row in rows], np.float32)
+        return SimpleNamespace(vectors=vectors, tokens=[0] * len(inputs))
 
 
 Build = Callable[[FakeModel | None], AnswerService]
@@ -75,7 +90,8 @@ async def build() -> AsyncIterator[Build]:
         inference = Inference(batcher, NullCache(), telemetry)
         parts.append((batcher, inference))
         catalog: Any = FakeCatalog(model)
-        return AnswerService(catalog, inference, telemetry)
+        embeddings: Any = WordVectors()
+        return AnswerService(catalog, inference, embeddings, telemetry)
 
     yield make
     for batcher, inference in parts:
@@ -139,6 +155,21 @@ async def test_answers_are_words_of_the_text(taggers: TinyTaggers, build: Build,
                 single.end,
                 single.score,
             )
+
+
+async def test_long_texts(taggers: TinyTaggers, build: Build) -> None:
+    """A question is read with the parts that are like it, wherever they stand: no more of them in a longer text."""
+    service = build(model_of(spec_of(taggers.folder("bert", LABELS))))
+    other, like = "la is due querying euros ", "zürich " * 1_000
+
+    results = []
+    for before, after in ((40, 40), (2, 300), (300, 2)):
+        text = other * before + like + other * after
+        results.append(await service.answer(["zürich"], text, min_score=0.0))
+        [found] = results[-1].answers
+        assert "zürich" in text[max(0, found.start - 100) : found.end + 100]
+
+    assert 1 == len({result.tokens for result in results})
 
 
 async def test_nothing(taggers: TinyTaggers, build: Build) -> None:

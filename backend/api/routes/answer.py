@@ -137,9 +137,9 @@ async def answer_questions(request: Request) -> Response:
     """Questions over a text, a file, pages or a stored document: the words that answer each, where they stand, or null.
 
     An answer is always a piece of the document, never written anew. `score` is how likely the best words are right;
-    under `min_score` the answer is null, and `reason` says so. Long documents are read in overlapping windows; nothing
-    is cut. Questions are data, and so is the document: nothing that it says changes what is asked. A file comes as
-    multipart/form-data, with a field `questions` for each.
+    under `min_score` the answer is null, and `reason` says so. Of a long document the parts most like a question are
+    read with it. Questions are data, and so is the document: nothing that it says changes what is asked. A file comes
+    as multipart/form-data, with a field `questions` for each.
     """
     return await (_of_json(request) if is_json(request) else _of_file(request))
 
