@@ -57,6 +57,7 @@ class OwnLabel:
     kind: str = STRING  # of KINDS
     many: bool = False  # whether its answer is a list
     choices: tuple[str, ...] = ()  # the only values there may be
+    required: tuple[bool, ...] = ()  # whether an object must have it, for each name of its path
 
     @property
     def name(self) -> str:
@@ -125,6 +126,7 @@ class _Reader:
 
     param: str
     definitions: Mapping[str, Any] = field(default_factory=dict)
+    required: set[Path] = field(default_factory=set)  # what its object must have
 
     def checked(self, labels: Sequence[OwnLabel]) -> tuple[OwnLabel, ...]:
         if not labels:
@@ -148,6 +150,8 @@ class _Reader:
         found: list[OwnLabel] = []
         for name, raw in node["properties"].items():
             own = (*path, name)
+            if isinstance(node.get("required"), list) and name in node["required"]:
+                self.required.add(own)
             said, references = self.resolved(raw, own, seen)
             if said.get("type") == "object" or "properties" in said:
                 found += self.properties(said, own, references)
@@ -215,7 +219,8 @@ class _Reader:
         kind = self.kind(value, place)
         if choices and kind != STRING:
             raise InvalidField(f"{place}: a {kind} has no enum of texts; leave one of them out", param=self.param)
-        return OwnLabel(path, prompt, kind, many, tuple(choices))
+        required = tuple(path[:length] in self.required for length in range(1, len(path) + 1))
+        return OwnLabel(path, prompt, kind, many, tuple(choices), required)
 
     def kind(self, said: Mapping[str, Any], place: str) -> str:
         kind, form = said.get("type") or STRING, said.get("format")

@@ -51,15 +51,32 @@ async def test_a_data_url(client: httpx.AsyncClient, services: FakeServices, doc
     )  # fmt: skip
 
 
-async def test_annotation(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Every property is in it, with null or an empty list for what the file does not say."""
-    schema = {"properties": {"car": {"properties": {"km": {"type": "integer"}}}, "damages": {"type": "array"}}}
+NUMBER, LIST = {"type": "integer"}, {"type": "array", "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"properties": {"a": NUMBER, "b": LIST}}, {}),
+        ({"properties": {"a": NUMBER, "b": LIST, "c": NUMBER}, "required": ["a", "b"]}, {"a": None, "b": []}),
+        ({"properties": {"a": {"properties": {"b": NUMBER}, "required": ["b"]}}}, {}),
+        (
+            {"properties": {"a": {"properties": {"b": NUMBER, "c": LIST}, "required": ["b"]}}, "required": ["a"]},
+            {"a": {"b": None}},
+        ),
+        ({"properties": {"a": {**NUMBER, "required": True}}}, {}),
+    ],
+)
+async def test_annotation(
+    client: httpx.AsyncClient, services: FakeServices, schema: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Of what the file does not say it has what objects must have, as null or an empty list, and no more."""
     body = asked({"document_url": URL}, document_annotation_format=wanted(schema))
 
     answer = (await client.post("/v1/ocr", json=body)).json()
     plain = (await client.post("/v1/ocr", json=asked({"document_url": URL}))).json()
 
-    assert {"car": {"km": None}, "damages": []} == json.loads(answer["document_annotation"])
+    assert expected == json.loads(answer["document_annotation"])
     assert plain["document_annotation"] is None
     assert schema == json.loads(services.documents.calls[0][1].schema)
 

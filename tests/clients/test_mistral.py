@@ -92,12 +92,14 @@ class Delivery(BaseModel):
     """What a user wants of a paper, as Mistral's documentation has it."""
 
     car: Car
+    hirer: Car | None = None
     colour: str | None
+    insurer: str = "unknown"
     damages: list[str]
 
 
 def test_annotation(client: Mistral) -> None:
-    """A model of pydantic's comes back filled: values typed, null or empty where the paper says nothing."""
+    """A model of pydantic's comes back filled: values typed, and null, empty or the default where there are none."""
     lines = (b"Delivery note", b"Plate: 1234 BCD", b"Kilometres: 87.500")
     paper = pdf(b"".join(text(line, 50, 780 - 40 * row) for row, line in enumerate(lines)), size=(595, 842))
     url = f"data:application/pdf;base64,{base64.b64encode(paper).decode()}"
@@ -110,6 +112,13 @@ def test_annotation(client: Mistral) -> None:
 
     expected = Delivery(car=Car(plate="1234 BCD", kilometres=87500), colour=None, damages=[])
     assert expected == Delivery.model_validate_json(answer.document_annotation or "")
+
+    with pytest.raises(SDKError, match="no pictures are cut out"):
+        client.ocr.process(
+            model=MODEL,
+            document={"type": "document_url", "document_url": url},
+            bbox_annotation_format=response_format_from_pydantic_model(Car),
+        )
 
 
 def test_errors_are_its_own(client: Mistral) -> None:

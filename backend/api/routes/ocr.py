@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -40,7 +40,7 @@ from backend.files.file_types import IMAGES
 from backend.files.page_ranges import check_page_ranges
 from backend.files.pages import Page
 from backend.search.files import FileService
-from backend.text.own_labels import labels_json, read_labels
+from backend.text.own_labels import OwnLabel, labels_json, read_labels
 
 _files_of: Handle[FileService] = Handle("files")
 
@@ -167,7 +167,7 @@ class MistralOcrRequest(WireRequest):
     confidence_scores_granularity: Literal["page"] | None = Field(None, description="page alone is served.")
     document_annotation_format: Annotated[
         Any, PlainValidator(_check_annotation), WithJsonSchema(_ANNOTATION_SCHEMA)
-    ] = Field("", description="A JSON Schema of what to find: document_annotation has its values, null for none.")
+    ] = Field("", description="A JSON Schema of what to find: document_annotation has its values.")
     document_annotation_prompt: _NotServed = None
     bbox_annotation_format: _NotServed = None
     table_format: _NotServed = None
@@ -247,15 +247,26 @@ def _written(answer: DocumentAnswer, body: MistralOcrRequest, size_bytes: int) -
 
 
 def _annotation(answer: DocumentAnswer) -> str:
-    """Every property of the schema as JSON: what the file says of it, else null or an empty list."""
+    """What the file says of the schema's properties, as JSON; of what it does not say, those that an object must have.
+
+    They are null or an empty list: a value that no file has would be made up.
+    """
     found = {field.path: [orjson.loads(value.value) for value in field.values] for field in answer.understood.custom}
     annotation: dict[str, Any] = {}
     for label in read_labels(orjson.loads(answer.options.schema)):
+        if _may_lack(label, found):
+            continue
         inner, values = annotation, found.get(label.path, [])
         for name in label.path[:-1]:
             inner = inner.setdefault(name, {})
         inner[label.path[-1]] = values if label.many else next(iter(values), None)
     return orjson.dumps(annotation).decode()
+
+
+def _may_lack(label: OwnLabel, found: Collection[tuple[str, ...]]) -> bool:
+    """Whether nothing was found of it, or of an object that it is in, and the schema is fulfilled without."""
+    lengths = (length for length, required in enumerate(label.required, 1) if not required)
+    return any(label.path[:length] not in {path[:length] for path in found} for length in lengths)
 
 
 class _Scale(NamedTuple):
