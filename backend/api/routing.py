@@ -7,7 +7,6 @@ the bytes and writes its answer itself, so it needs none of that.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -85,8 +84,9 @@ def _route_without_body(
         errors: statuses of problems, of ``openapi.PROBLEMS``; those of every route need no mention.
     """
     answer = described(_content(schema, {"example": example}, media_type), headers)
-    responses = _responses({200: answer, **(more or {})}, errors)
-    return _route(path, endpoint, methods=[method], tags=[tag], responses=responses, extra=_parameters(parameters))
+    return _route(
+        method, path, endpoint, tag=tag, answers={200: answer, **(more or {})}, errors=errors, parameters=parameters
+    )
 
 
 def _route_with_json(
@@ -104,13 +104,9 @@ def _route_with_json(
     parameters: tuple[dict[str, Any], ...] = (REQUEST_TIMEOUT,),
 ) -> PlainRoute:
     """A route that reads JSON. ``examples`` are requests by name; ``example`` and ``schema`` the answer's."""
-    named_examples = {"examples": {name: {"value": value} for name, value in examples.items()}}
-    extra = {
-        "requestBody": {"required": True, "content": _content(request, named_examples, JSON)},
-        **_parameters(parameters),
-    }
-    responses = _responses({200: described(_content(schema, {"example": example}, JSON), headers)}, errors)
-    return _route(path, endpoint, methods=[method], tags=[tag], responses=responses, extra=extra)
+    answers = {200: described(_content(schema, {"example": example}, JSON), headers)}
+    body = _json(request, examples)
+    return _route(method, path, endpoint, tag=tag, body=body, answers=answers, errors=errors, parameters=parameters)
 
 
 def upload_route(
@@ -135,28 +131,17 @@ def upload_route(
         json_request: what it reads as JSON instead of a file, and examples by name; None: nothing.
         file: which files it reads.
     """
-    binary = {"type": "string", "format": "binary", "minLength": 1, "description": file}
     fields = request.model_json_schema()
+    files = _binary(file) if not several else {"type": "array", "minItems": 1, "items": _binary(file)}
     required = [field, *fields.get("required", ())]
-    files = binary if not several else {"type": "array", "minItems": 1, "items": binary}
     form = {"type": "object", "required": required, "properties": {field: files, **fields["properties"]}}
-    content: dict[str, Any] = {"multipart/form-data": {"schema": form}}
+    body: dict[str, Any] = {"multipart/form-data": {"schema": form}}
     if field == "file":
-        content["application/octet-stream"] = {"schema": binary}
+        body |= _bytes(file)
     if json_request is not None:
-        model, examples = json_request
-        content |= _content(model, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
-    return _route(
-        path,
-        endpoint,
-        methods=["POST"],
-        tags=[tag],
-        responses=_responses(answers, errors),
-        extra={
-            "requestBody": {"required": True, "content": content},
-            **_parameters((*parameters, REQUEST_TIMEOUT)),
-        },
-    )
+        body |= _json(*json_request)
+    parameters = (*parameters, REQUEST_TIMEOUT)
+    return _route("POST", path, endpoint, tag=tag, body=body, answers=answers, errors=errors, parameters=parameters)
 
 
 def body_route(
@@ -168,17 +153,12 @@ def body_route(
     answers: dict[int, Described],
     json_request: tuple[type[BaseModel], dict[str, Any]] | None = None,
     file: str = _FILE,
-    errors: tuple[int, ...] = UPLOAD_ERRORS,
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads a file as its body, or as base64 in JSON: ``json_request`` is that and examples by name."""
-    binary = {"type": "string", "format": "binary", "minLength": 1, "description": file}
-    content: dict[str, Any] = {"application/octet-stream": {"schema": binary}}
-    if json_request is not None:
-        model, examples = json_request
-        content |= _content(model, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
-    extra = {"requestBody": {"required": True, "content": content}, **_parameters((*parameters, REQUEST_TIMEOUT))}
-    return _route(path, endpoint, methods=[method], tags=[tag], responses=_responses(answers, errors), extra=extra)
+    body = _bytes(file) if json_request is None else _bytes(file) | _json(*json_request)
+    parameters = (*parameters, REQUEST_TIMEOUT)
+    return _route(method, path, endpoint, tag=tag, body=body, answers=answers, parameters=parameters)
 
 
 def json_upload_route(
@@ -192,10 +172,8 @@ def json_upload_route(
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads files as base64 in JSON; ``examples`` are requests by name."""
-    content = _content(request, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
-    extra = {"requestBody": {"required": True, "content": content}, **_parameters((*parameters, REQUEST_TIMEOUT))}
-    responses = _responses(answers, UPLOAD_ERRORS)
-    return _route(path, endpoint, methods=["POST"], tags=[tag], responses=responses, extra=extra)
+    body, parameters = _json(request, examples), (*parameters, REQUEST_TIMEOUT)
+    return _route("POST", path, endpoint, tag=tag, body=body, answers=answers, parameters=parameters)
 
 
 def query_parameters(model: type[BaseModel]) -> tuple[dict[str, Any], ...]:
@@ -229,37 +207,49 @@ def described(content: dict[str, Any] | None, headers: tuple[str, ...] = (), des
     return answer
 
 
-def _parameters(parameters: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    return {"parameters": list(parameters)} if parameters else {}
+def _json(request: type[BaseModel], examples: dict[str, Any]) -> dict[str, Any]:
+    """A body of JSON; ``examples`` by name."""
+    return _content(request, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
+
+
+def _bytes(file: str) -> dict[str, Any]:
+    """A body that is a file."""
+    return {"application/octet-stream": {"schema": _binary(file)}}
+
+
+def _binary(file: str) -> dict[str, Any]:
+    return {"type": "string", "format": "binary", "minLength": 1, "description": file}
 
 
 def _route(
+    method: str,
     path: str,
     endpoint: Endpoint,
     *,
-    methods: list[str],
-    tags: list[str | Enum],
-    responses: dict[int | str, dict[str, Any]],
-    extra: dict[str, Any],
+    tag: str,
+    answers: dict[int, Described],
+    body: dict[str, Any] | None = None,
+    errors: tuple[int, ...] = UPLOAD_ERRORS,
+    parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
+    """A route as OpenAPI describes it. ``body``: its content by media type; None: it reads none."""
     schemas: list[type] = []
+    extra: dict[str, Any] = {} if body is None else {"requestBody": {"required": True, "content": body}}
+    if parameters:
+        extra["parameters"] = list(parameters)
+    responses: dict[int | str, Described] = dict.fromkeys(errors, PROBLEM)
     route = PlainRoute(
         path,
         endpoint,
-        methods=methods,
-        tags=tags,
+        methods=[method],
+        tags=[tag],
         response_model=None,
         response_class=Response,  # no media type of its own: ``responses`` names it
-        responses=_referring(responses, schemas),
+        responses=_referring(responses | dict(answers), schemas),
         openapi_extra=_referring(extra, schemas) or None,
     )
     route.schemas = tuple(schemas)
     return route
-
-
-def _responses(answers: dict[int, Described], errors: tuple[int, ...]) -> dict[int | str, Described]:
-    responses: dict[int | str, Described] = dict.fromkeys(errors, PROBLEM)
-    return responses | dict(answers)
 
 
 def _referring(node: Any, schemas: list[type]) -> Any:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from backend.abandoned import end_tasks
 from backend.errors import FinanciaError
 from backend.telemetry import log_event
 
@@ -95,9 +96,7 @@ class EventStream(Response):
                 next_event = asyncio.create_task(self._next())
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            for task in (next_event, *ends):
-                task.cancel()
-            await asyncio.gather(next_event, *ends, return_exceptions=True)
+            await end_tasks(next_event, *ends)
 
     async def _next(self) -> ServerEvent | None:
         try:

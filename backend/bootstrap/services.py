@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from backend import __version__
+from backend.abandoned import end_tasks
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.traffic import Traffic
 from backend.batches import BatchService
@@ -235,9 +236,7 @@ class LateStart:
 
     async def close(self) -> None:
         """Leave undone what is not done yet."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end_tasks(self._task)
         await self._measurements.close()
 
     async def _run(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.abandoned import end_tasks
 from backend.documents.ocr_engines import RapidOcrEngines, TesseractInfo
 from backend.lanes.batcher import Batcher
 from backend.lanes.bulk_retry import retry_bulk
@@ -161,9 +162,7 @@ class TesseractReading:
         """Give up the parts that are not read yet; ``result`` would read them again."""
         tasks, self._parts = self._parts, {}
         self._parts = {index: task for index, task in tasks.items() if task.done() and not task.cancelled()}
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await end_tasks(*tasks.values())
 
     def _start(self, parts: Sequence[int]) -> None:
         for index in parts:
@@ -230,9 +229,7 @@ class RapidOcrPage:
 
     async def close(self) -> None:
         """Give up what was started."""
-        if self._detection is not None:
-            self._detection.cancel()
-            await asyncio.gather(self._detection, return_exceptions=True)
+        await end_tasks(self._detection)
 
     async def _detect(self) -> DetectedPage:
         pixels = self._run.image.pixels

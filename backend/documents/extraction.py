@@ -13,6 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from backend.abandoned import end_tasks
 from backend.documents.ocr import OcrService, page_of, with_pictures
 from backend.documents.records import (
     DocumentEvent,
@@ -353,9 +354,7 @@ class DocumentExtractor:
         try:
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
             if extraction.admitted is not None:
                 extraction.admitted.close()
 

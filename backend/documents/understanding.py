@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from backend.abandoned import end_tasks
 from backend.documents.chunks import CHUNK_TOKENS, SPECIAL_TOKENS, text_chunks
 from backend.documents.own_fields import OwnFields
 from backend.documents.page_classes import DocumentImages, ImagePart, combine
@@ -134,9 +135,7 @@ class Understanding:
 
     async def stop(self) -> None:
         """Cancel what still runs, and drop its errors."""
-        for task in self._entity_tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._entity_tasks.values(), return_exceptions=True)
+        await end_tasks(*self._entity_tasks.values())
 
     async def _find(self, page: Page) -> tuple[TextEntities, Sequence[SuggestedRepair]]:
         priority, deadline_s = self._urgency

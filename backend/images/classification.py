@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from backend.abandoned import end_tasks
 from backend.errors import InvalidField, ModelPending, WrongMediaType
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import IMAGES, FileType, sniff
@@ -237,9 +238,7 @@ class ImageClassificationService:
         try:
             pages = await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
         decode_s = open_s + sum(decode_s for _, decode_s, _ in pages)
         return _ScoredFile(tuple(page for page, _, _ in pages), decode_s, sum(lane_s for _, _, lane_s in pages))
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from redis.exceptions import ResponseError
 
+from backend.abandoned import end_tasks
 from backend.errors import Unavailable
 from backend.jobs.records import Job, JobClaim
 from backend.jobs.redis_connections import RedisConnections, stream_entries, stream_entry
@@ -184,8 +185,7 @@ class RedisQueue:
     async def _end_read(self) -> None:
         if self._read_task is not None:
             task, self._read_task = self._read_task, None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks(task)
 
 
 def place_of(claim: JobClaim) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from backend.abandoned import end_tasks
 from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions, EventCallback
 from backend.errors import (
@@ -183,9 +184,7 @@ class JobRunner:
         self._retry.stop()
         for run in self._runs.values():  # before their calls to a store that is away fail, which is no fault of a job
             run.stop("closing")
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await end_tasks(*self._background)
         for run in self._runs.values():
             run.stop("closing")
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from queue import Queue
 
+from backend.abandoned import end_tasks
 from backend.models.encoder_benchmark import Quiet
 from backend.own_modules import PYTHONPATH
 from backend.supervision import Supervisor
@@ -77,9 +78,7 @@ class RestingMeasurements:
 
     async def close(self) -> None:
         """End the process that measures, and wait for its end."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end_tasks(self._task)
 
     async def _run(self) -> None:
         while self._waiting:

@@ -13,6 +13,7 @@ from typing import Any
 import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backend.abandoned import end_tasks
 from backend.api.browser_guard import with_cors
 from backend.api.middleware import UNTRACED, caller_span
 from backend.api.problems import problem_of, problem_response
@@ -177,8 +178,7 @@ class _Connection:
             relaying.uncancel() if relaying is not None else None
             raise CallerGone("the client closed the connection") from None
         finally:
-            upload.cancel()
-            await asyncio.gather(upload, return_exceptions=True)
+            await end_tasks(upload)
 
     async def _upload(
         self, scope: Scope, receive: Receive, answer: _Answer, relaying: asyncio.Task[Any] | None

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from backend.abandoned import end_tasks
 from backend.bootstrap.metering import Metering
 from backend.callers.callers import KeyRing
 from backend.config import Settings
@@ -168,10 +169,7 @@ class HttpWorkers:
         """Kill what still lives, and remove the socket."""
         self._stop.set()
         self._kill()
-        tasks = [*self._keepers, *([] if self._watcher is None else [self._watcher])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._keepers, self._watcher)
         self._port.close()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 

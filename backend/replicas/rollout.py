@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, TextIO
 import orjson
 
 from backend import __version__
+from backend.abandoned import end_tasks
 from backend.durable_files import replace_json
 from backend.errors import FinanciaError, InvalidField, ModelUnavailable, Unavailable
 from backend.models.fingerprint import OUTPUT_VERSION
@@ -279,10 +280,7 @@ class ModelRollout:
 
     async def close(self) -> None:
         """Leave, so that the next in turn need not wait for this replica, and close the store: the last to use it."""
-        tasks = [task for task in (self._task, self._loading) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._task, self._loading)
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self.records.end_turn(KIND, self.replica)

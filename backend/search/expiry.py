@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from backend.abandoned import end_tasks
 from backend.errors import StorageCorrupt, Unavailable
 from backend.search.records import StoredUsage
 from backend.search.storage import SearchStorage
@@ -58,9 +59,7 @@ class ExpiryTask:
         self._task = self._supervisor.keep("expire_stores", self._work)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def look(self) -> None:
         """Delete what has expired now, and count the rest. Raises: Unavailable, StorageCorrupt."""

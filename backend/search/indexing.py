@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from backend.abandoned import end_tasks
 from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentEvent
 from backend.errors import (
@@ -183,8 +184,7 @@ class Indexer:
         try:
             outcome = await self._outcome(run)
         finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+            await end_tasks(renewing)
             self._runs.discard(run)
         self._telemetry.index_duration_seconds.observe(time.monotonic() - started_s)
         self._telemetry.indexed_files_total.labels(outcome).inc()
@@ -312,8 +312,7 @@ class Indexer:
             facts = await self._facts.find(file, embedding, urgency)  # beside it
             embedded = await embedding
         finally:
-            embedding.cancel()
-            await asyncio.gather(embedding, return_exceptions=True)
+            await end_tasks(embedding)
         meter.charge("tokens", sum(embedded.tokens) + facts.tokens)
         run.is_paid = True
         return IndexedFile(

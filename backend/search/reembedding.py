@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
+from backend.abandoned import end_tasks
 from backend.callers.quotas import NO_METER, Meter
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
 from backend.lanes.cache.keys import Enter, share_with_all
@@ -67,9 +68,7 @@ class Reembedder:
 
     async def close(self) -> None:
         """End; another process, or the next start, goes on."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _work(self) -> None:
         while True:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from backend.abandoned import end_tasks
 from backend.errors import FinanciaError
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
@@ -66,9 +67,7 @@ class Sweeper:
     async def close(self) -> None:
         """Stop after the slice that is being removed."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end_tasks(self._task)
 
     async def _run(self) -> None:
         while self._is_due:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from functools import partial
 
+from backend.abandoned import end_tasks
 from backend.errors import FinanciaError
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
@@ -44,9 +45,7 @@ class WarmUp:
             self._task = self._supervisor.run("warm_search", partial(self._work, model))
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _begin(self) -> None:
         try:

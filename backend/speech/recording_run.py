@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from backend.abandoned import end_tasks
 from backend.errors import InferenceFailed
 from backend.files.speech_records import SAMPLE_RATE, AudioSlice, DroppedSpeech, Segment, SpokenLanguage, Transcript
 from backend.lanes.backlog import Admitted
@@ -124,9 +125,7 @@ class RecordingRun:
         try:
             await asyncio.gather(*work)
         finally:
-            for task in (*work, *self._tasks):
-                task.cancel()
-            await asyncio.gather(*work, *self._tasks, return_exceptions=True)
+            await end_tasks(*work, *self._tasks)
         if self._failure is not None and not self._segments:
             raise self._failure
         assert self.total_s is not None

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.abandoned import require_wanted
+from backend.abandoned import end_tasks, require_wanted
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector
 from backend.lanes.engine import Engine
@@ -187,8 +187,7 @@ class AnalysisService:
             )
             found = await entities
         finally:
-            entities.cancel()
-            await asyncio.gather(entities, return_exceptions=True)  # wait for its end, and retrieve its error
+            await end_tasks(entities)
         tokens = vectors.tokens[0] or (found.tokens if found else 0)
         self._usage.count(1, tokens)  # those of classes count there
         return Analysis(

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from backend.abandoned import end_tasks
 from backend.callers.callers import Caller
 from backend.errors import InvalidField, ModelUnavailable, Unavailable
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, pack_head, unpack_head
@@ -111,10 +112,7 @@ class ClassifierSync:
         self._task = self.supervisor.keep("share_classifiers", self._run)
 
     async def close(self) -> None:
-        tasks = [task for task in (self._task, self._refreshing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._task, self._refreshing)
 
     async def refresh(self) -> None:
         if self._reach.is_away:

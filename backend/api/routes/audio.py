@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
+from backend.abandoned import end_tasks
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of
 from backend.api.json_answers import written_json
 from backend.api.json_body import validate_fields
@@ -352,9 +353,7 @@ class TranscriptStream:
 
     async def close(self) -> None:
         """End the work, done or not."""
-        task = self._running()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._running())
 
     def _on_event(self, event: TranscriptionEvent) -> None:
         self._on_progress(event.done_s)

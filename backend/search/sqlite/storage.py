@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from backend.abandoned import end_tasks
 from backend.device.facts.host import usable_cores
 from backend.errors import FinanciaError, SetupError, StorageCorrupt, Unavailable
 from backend.files.stored_file import StoredFile
@@ -107,9 +108,7 @@ class SqliteStorage(SearchStorage):
 
     async def close(self) -> None:
         await self._sweeper.close()
-        for rebuild in self._rebuilds.values():  # the next search begins anew
-            rebuild.cancel()
-        await asyncio.gather(*self._rebuilds.values(), return_exceptions=True)
+        await end_tasks(*self._rebuilds.values())  # the next search begins anew
         await self._database.close()
         self._scanning.shutdown(wait=False)
 
