@@ -36,13 +36,12 @@ def classification_loss(
     focal_gamma: float = 0.0,
     label_smoothing: float = 0.0,
     class_weights: Tensor | None = None,
-    ignore_index: int = IGNORED,
     weight: float | None = None,
 ) -> LossPart:
     """Cross entropy of one class per item or token.
 
-    Shapes: logits (…, labels); targets (…) int64, or (…, labels) float for shares of classes (mixup, distillation);
-    class_weights (labels). With a target q, after smoothing, an item's loss is
+    Shapes: logits (…, labels); targets (…) int64, ``IGNORED`` where there is none, or (…, labels) float for shares of
+    classes (mixup, distillation); class_weights (labels). With a target q, after smoothing, an item's loss is
     ``-sum over labels of class_weight * q * (1 - p)^gamma * log p``, and its share of the weight is the class weight of
     its target (of shares: their mean). total / weight is then ``F.cross_entropy``'s mean, and a share of one for one
     class is the same as that class.
@@ -50,7 +49,6 @@ def classification_loss(
     Args:
         focal_gamma: how strongly well classified items are down-weighted; 2 is usual, 0 turns it off.
         label_smoothing: share of the target spread over all labels.
-        ignore_index: int64 targets to ignore.
         weight: ``target_weight`` of these targets, computed while they were on the CPU; saves a device synchronization.
 
     Source: Lin et al. 2017 (focal loss), arXiv 1708.02002; torch's cross_entropy for the rest.
@@ -61,20 +59,20 @@ def classification_loss(
     if class_weights is not None:
         class_weights = class_weights.to(logits.device, torch.float32)
     if weight is None:
-        weight = target_weight(targets, class_weights=class_weights, ignore_index=ignore_index)
+        weight = target_weight(targets, class_weights=class_weights)
     if not is_soft and not focal_gamma:
         total = functional.cross_entropy(
             logits.float(),
             targets,
             class_weights,
-            ignore_index=ignore_index,
+            ignore_index=IGNORED,
             label_smoothing=label_smoothing,
             reduction="sum",
         )
         return LossPart(total, weight)
     is_counted: Tensor | None = None
     if not is_soft:
-        is_counted = targets != ignore_index
+        is_counted = targets != IGNORED
         targets = functional.one_hot(targets.clamp_min(0).where(is_counted, 0), logits.shape[-1])
     target_shares = _smoothed(targets.float(), label_smoothing, logits.shape[-1])
     losses = _focal(functional.log_softmax(logits.float(), dim=-1), focal_gamma)
@@ -84,7 +82,7 @@ def classification_loss(
     return LossPart((losses if is_counted is None else losses.masked_fill(~is_counted, 0.0)).sum(), weight)
 
 
-def target_weight(targets: Tensor, *, class_weights: Tensor | None = None, ignore_index: int = IGNORED) -> float:
+def target_weight(targets: Tensor, *, class_weights: Tensor | None = None) -> float:
     """The weight of the loss of these targets: how many are not ignored, each times the weight of its class.
 
     Shapes: targets (…) int64 or (…, labels) float. Synchronizes with the device unless they are on the CPU.
@@ -93,7 +91,7 @@ def target_weight(targets: Tensor, *, class_weights: Tensor | None = None, ignor
         if class_weights is None:
             return float(targets.numel() // targets.shape[-1])
         return float((targets.float() * class_weights.to(targets.device)).sum())
-    counted = targets[targets != ignore_index]
+    counted = targets[targets != IGNORED]
     return float(counted.numel() if class_weights is None else class_weights.to(targets.device)[counted].sum())
 
 
@@ -104,16 +102,15 @@ def multilabel_loss(
     focal_gamma: float = 0.0,
     label_smoothing: float = 0.0,
     positive_weights: Tensor | None = None,
-    ignore_index: int = IGNORED,
 ) -> LossPart:
     """Binary cross entropy of each label, for multi-label targets.
 
-    Shapes: logits and targets (…, labels), targets 0 to 1 or ``ignore_index`` where unknown; positive_weights
+    Shapes: logits and targets (…, labels), targets 0 to 1 or ``IGNORED`` where unknown; positive_weights
     (labels), of positive targets. The weight counts the known targets, so that total / weight is the mean of
     ``F.binary_cross_entropy_with_logits``. Smoothing moves targets towards a half.
     """
     logits, targets = logits.float(), targets.float()
-    is_known = targets != ignore_index
+    is_known = targets != IGNORED
     targets = _smoothed(targets.where(is_known, 0.0), label_smoothing, 2)
     positive_losses = targets * _focal(functional.logsigmoid(logits), focal_gamma)
     if positive_weights is not None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from seqeval.metrics import classification_report as lenient_report
-from seqeval.metrics.v1 import classification_report as strict_report
-from seqeval.scheme import IOB2
+from seqeval.metrics import classification_report
 
 from backend.errors import BadData
 from backend.models.calibration import log_loss, softmax
@@ -77,18 +75,16 @@ def classification_scores(logits: Array, targets: Array, labels: Sequence[str]) 
     return Report(scores, undefined, per_class, tuple(labels), table)
 
 
-def multi_label_scores(
-    probabilities: Array, targets: Array, labels: Sequence[str], *, threshold: float = 0.5
-) -> Report:
+def multi_label_scores(probabilities: Array, targets: Array, labels: Sequence[str]) -> Report:
     """Micro and macro F1 and exact match ratio of multi-label predictions.
 
-    Shapes: both (items, labels); targets 0 or 1. A probability that is not finite counts as below the threshold.
+    Shapes: both (items, labels); targets 0 or 1. A probability that is not finite counts as below one half.
     Scores: micro_f1, macro_f1, exact_match. Goal: "micro_f1".
     """
     truth = np.asarray(targets).astype(bool)
     if not len(truth):
         return Report(undefined=dict.fromkeys(("micro_f1", "macro_f1", "exact_match"), _NO_EXAMPLES))
-    chosen = np.nan_to_num(np.asarray(probabilities, dtype=np.float64), nan=-1.0) >= threshold
+    chosen = np.nan_to_num(np.asarray(probabilities, dtype=np.float64), nan=-1.0) >= 0.5
     correct, predicted, support = (chosen & truth).sum(axis=0), chosen.sum(axis=0), truth.sum(axis=0)
     per_class = _per_class(labels, correct, predicted, support)
     scores, undefined = {"exact_match": float((chosen == truth).all(axis=1).mean())}, _absent(per_class)
@@ -100,17 +96,11 @@ def multi_label_scores(
     return Report(scores, undefined, per_class, tuple(labels))
 
 
-def entity_scores(
-    expected: Sequence[Sequence[str]],
-    actual: Sequence[Sequence[str]],
-    *,
-    scheme: Literal["conll", "IOB2"] = "conll",
-) -> Report:
-    """Precision, recall and F1 of whole entities, exact in type and boundaries, by seqeval.
+def entity_scores(expected: Sequence[Sequence[str]], actual: Sequence[Sequence[str]]) -> Report:
+    """Precision, recall and F1 of whole entities, exact in type and boundaries, by seqeval: an I- may begin one.
 
     Args:
         expected, actual: BIO tags of each sentence's tokens, equally long.
-        scheme: "conll" reads tags as conlleval does (an I- may begin an entity); in "IOB2" only a B- begins one.
 
     Scores: f1, precision, recall (micro) and macro_f1. Goal: "f1". Raises: BadData when the lengths differ.
     """
@@ -121,7 +111,8 @@ def entity_scores(
     tags = [tag for sentence in expected for tag in sentence]
     if all(tag == "O" for tag in tags):
         return Report(undefined=dict.fromkeys(names, "no entity in the evaluation data" if tags else _NO_EXAMPLES))
-    table = _seqeval(expected, actual, scheme)
+    sentences = [list(sentence) for sentence in expected], [list(sentence) for sentence in actual]
+    table = dict(classification_report(*sentences, output_dict=True, zero_division=0))
     per_class = tuple(_entity_score(name, row) for name, row in table.items() if not name.endswith(" avg"))
     micro = table["micro avg"]
     scores = {"f1": float(micro["f1-score"]), "recall": float(micro["recall"]), "macro_f1": _macro(per_class)}
@@ -218,13 +209,6 @@ def _macro(per_class: Sequence[ClassScore]) -> float:
 
 def _absent(per_class: Sequence[ClassScore]) -> dict[str, str]:
     return {f"f1[{score.label}]": "no evaluation example of it" for score in per_class if score.f1 is None}
-
-
-def _seqeval(expected: Any, actual: Any, scheme: str) -> dict[str, Any]:
-    tags = [list(sentence_tags) for sentence_tags in expected], [list(sentence_tags) for sentence_tags in actual]
-    if scheme == "IOB2":
-        return dict(strict_report(*tags, scheme=IOB2, output_dict=True, zero_division=0))
-    return dict(lenient_report(*tags, output_dict=True, zero_division=0))
 
 
 def _entity_score(name: str, row: Mapping[str, Any]) -> ClassScore:

@@ -143,12 +143,9 @@ def test_entities_count_whole():
     assert [("LOC", 1), ("PER", 2)] == [(score.label, score.support) for score in report.per_class]
 
 
-def test_a_scheme_is_lenient_or_strict():
-    """conlleval takes an I- for an opening; IOB2 does not."""
-    truth, predicted = [["B-PER", "I-PER"]], [["I-PER", "I-PER"]]
-
-    assert 1.0 == entity_scores(truth, predicted).scores["f1"]
-    assert 0.0 == entity_scores(truth, predicted, scheme="IOB2").scores["f1"]
+def test_an_inside_tag_may_begin_an_entity():
+    """As conlleval reads it."""
+    assert 1.0 == entity_scores([["B-PER", "I-PER"]], [["I-PER", "I-PER"]]).scores["f1"]
 
 
 def test_a_type_only_predicted_is_named():
@@ -175,12 +172,11 @@ def test_entities_where_there_are_none(truth, predicted, undefined):
     assert undefined == report.undefined["f1"]
 
 
-@pytest.mark.parametrize("scheme", ["conll", "IOB2"])
-def test_no_entity_predicted(scheme):
+def test_no_entity_predicted():
     """A model that says O everywhere has an F1 of 0 and no precision; seqeval's warning does not get through."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", UndefinedMetricWarning)
-        report = entity_scores([["B-PER", "O"]], [["O", "O"]], scheme=scheme)
+        report = entity_scores([["B-PER", "O"]], [["O", "O"]])
 
     assert {"f1": 0.0, "recall": 0.0, "macro_f1": 0.0} == report.scores
     assert "no entity was predicted" == report.undefined["precision"]

@@ -1,29 +1,20 @@
-"""Turns tagged sentences into token classifier inputs, predicts tags, and scores published models on files."""
+"""Turns tagged sentences into token classifier inputs, and predicts tags."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForTokenClassification
 
-from backend.errors import ModelUnavailable
-from backend.models.model_files import resolve
-from backend.models.spec import ModelSpec, TokenTypes
-from backend.models.tokenizer import TextTokenizer, TokenPiece, tokenizer_of
+from backend.models.tokenizer import TextTokenizer, TokenPiece
 from backend.models.words import Ids, Offsets, word_of_pieces, word_places, word_spellings
 from backend.training.data.batches import batches_within_budget, model_inputs, pad, to_model_device, windows
-from backend.training.data.conll import OUTSIDE, Sentence, detokenize, keep_types, read_conll, rename_types
+from backend.training.data.conll import OUTSIDE, Sentence, detokenize
 from backend.training.losses import IGNORED
-from backend.training.metrics import Report, entity_scores
-from backend.training.tasks.pretrained import padding_id, special_ids
+from backend.training.tasks.pretrained import special_ids
 
 _SENTENCES_PER_CALL = 1024  # of the tokenizer; bounds the memory of the pieces
 
@@ -128,33 +119,6 @@ def _uppercase(text: str) -> str:
     return "".join(upper if len(upper := character.upper()) == 1 else character for character in text)
 
 
-def score_files(
-    source: str, files: Sequence[Path], *, types: Collection[str] = (), relabel: Mapping[str, str] | None = None
-) -> dict[str, Report]:
-    """Metrics of a published model or adapter on each ``.conll`` file, by file name without suffix.
-
-    Args:
-        source: a folder or hub id, as in the ``MODEL`` settings.
-        types: the entity types to score; unset: all of the file and of the model.
-        relabel: type in the files -> type of the model.
-
-    Raises: BadData, ModelUnavailable.
-    """
-    spec = resolve(source)
-    model, labels = _tagger(spec)
-    tokenizer, pad_id = tokenizer_of(spec), padding_id(spec, model)
-    uses_spelling = spec.token_types is TokenTypes.SPELLING
-    reports = {}
-    for file in files:
-        sentences: Sequence[Sentence] = rename_types(read_conll(file), relabel or {})
-        rows = sentence_rows([_without_tags(sentence) for sentence in sentences], tokenizer, (OUTSIDE,))
-        predicted = predict(model, rows, sentences, labels, pad_id=pad_id, uses_spelling=uses_spelling)
-        expected = keep_types(sentences, types) if types else sentences
-        tags = [tuple(tag if not types or tag[2:] in types else OUTSIDE for tag in row) for row in predicted]
-        reports[file.stem] = entity_scores([sentence.tags for sentence in expected], tags)
-    return reports
-
-
 @torch.no_grad()
 def predict(
     model: nn.Module,
@@ -183,27 +147,3 @@ def row_inputs(rows: Sequence[Row], pad_id: int, types: Sequence[Sequence[int]] 
     """Model inputs, each (batch, longest); with ``token_type_ids`` where ``types`` are given."""
     inputs = model_inputs([row.ids for row in rows], pad_id)
     return inputs if types is None else {**inputs, "token_type_ids": pad(types, 0)}
-
-
-def _without_tags(sentence: Sentence) -> Sentence:
-    """Drop the tags, which the model may not know."""
-    return Sentence(sentence.words, (OUTSIDE,) * len(sentence.words), sentence.location)
-
-
-def _tagger(spec: ModelSpec) -> tuple[nn.Module, list[str]]:
-    """The model on the CPU, in evaluation mode, and its labels by number. Raises: ModelUnavailable."""
-    auto_class: Any = AutoModelForTokenClassification
-    try:
-        if spec.adapter is None:
-            model = auto_class.from_pretrained(spec.folder, dtype=torch.float32, local_files_only=True)
-        else:
-            config = AutoConfig.from_pretrained(spec.adapter)
-            options = {"config": config, "dtype": torch.float32, "ignore_mismatched_sizes": True}
-            base = auto_class.from_pretrained(spec.folder, **options)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", r"Unexpected keyword arguments \['base_sha256'\]")
-                warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # as in lora.py
-                model = PeftModel.from_pretrained(base, str(spec.adapter))
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelUnavailable(f"{spec.name} cannot be loaded as a token classifier: {error}") from error
-    return model.eval(), [model.config.id2label[number] for number in range(model.config.num_labels)]

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
-from torch.optim import Optimizer
 
 from backend.durable_files import flush
 from backend.errors import BadCheckpoint, TrainingError
@@ -433,24 +432,6 @@ class Snapshot:
     rest: Mapping[str, Any]  # TrainerState.state_dict()
 
 
-class Restorable(Protocol):
-    """What snapshots are taken of: ``TrainerState``."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The model in training."""
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer of its trainable weights."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything else that a later step depends on."""
-
-    def load_state_dict(self, states: Mapping[str, Any]) -> None:
-        """Restore those parts whose states are given."""
-
-
 class CheckpointManager:
     """Saves and restores a run. Rank 0 alone writes; every rank reads.
 
@@ -551,14 +532,14 @@ class CheckpointManager:
         return load_checkpoint(folder, task=self._state.task.name, model=self._state.model)
 
 
-def take_snapshot(run: Restorable) -> Snapshot:
+def take_snapshot(run: TrainerState) -> Snapshot:
     """A copy of everything that the run goes on from."""
     return Snapshot(
         _on_cpu(trainable_tensors(run.model)), _on_cpu(run.optimizer.state_dict()), _on_cpu(run.state_dict())
     )
 
 
-def restore_snapshot(run: Restorable, snapshot: Snapshot, *, keep: tuple[str, ...] = ()) -> None:
+def restore_snapshot(run: TrainerState, snapshot: Snapshot, *, keep: tuple[str, ...] = ()) -> None:
     """Make the run what it was, bit for bit; of the rest all but the states named in ``keep``."""
     copy_weights(run.model, snapshot.weights)
     run.optimizer.zero_grad(set_to_none=True)

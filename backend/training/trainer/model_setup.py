@@ -281,7 +281,6 @@ def make_schedule(
     steps: int,
     warmup_ratio: float = 0.1,
     warmup_steps: float | None = None,
-    max_lr: float | None = None,
     power: float = 1.0,
 ) -> LearningRate:
     """The schedule ``name`` for an optimizer, its rate for the first step set already.
@@ -289,12 +288,8 @@ def make_schedule(
     Args:
         steps: optimizer steps of the whole run.
         warmup_ratio: of all steps; ``warmup_steps`` wins over it.
-        max_lr: peak of every group; None keeps each group's own rate as its peak.
         power: of the polynomial curve.
     """
-    if max_lr is not None:
-        for group in optimizer.param_groups:
-            group["lr"] = max_lr
     steps = max(1, steps)
     warm = warmup_ratio * steps if warmup_steps is None else warmup_steps
     return LearningRate(name, optimizer, steps=steps, warmup_steps=min(float(warm), float(steps)), power=power)

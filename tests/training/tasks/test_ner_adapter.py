@@ -18,9 +18,9 @@ from backend.models.model_files import resolve
 from backend.training.lora import load_adapter_weights
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, prepare
-from backend.training.tasks.ner_prediction import score_files
 from tests.training.tasks.tagged_sentences import CASED, CONFIG, SENTENCES, conll
 from tests.training.tasks.task_checks import fit
+from tools.score_ner import score_files
 
 
 @pytest.mark.slow
