@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from backend.device.faults import Fault, FaultKind, classify
+from backend.device.faults import FaultKind, classify
 from backend.errors import DoesNotFit
 
 T = TypeVar("T")
@@ -49,49 +49,31 @@ def bisect_on_failure(
     return outcomes
 
 
-def split_on_oom(
-    items: Sequence[T],
-    run: Callable[[Sequence[T]], Sequence[R]],
-    *,
-    empty_cache: Callable[[], None] | None = None,
-    on_oom: Callable[[Fault, Sequence[T]], None] | None = None,
-    describe: Callable[[Fault, T], str] | None = None,
-) -> list[R]:
+def split_on_oom(items: Sequence[T], run: Callable[[Sequence[T]], Sequence[R]]) -> list[R]:
     """One result per item, in order, in parts that fit into memory; errors other than out-of-memory are raised.
 
     After an out-of-memory error no later part is larger than half of the part that failed, so a batch of 64 of which 9
     fit fails four times, not eight.
 
-    Args:
-        empty_cache: returns cached memory to the device; called after each failure. With it a part of one item is
-            tried twice: the first time the memory may have been in torch's cache.
-        on_oom: called for each failure, to count it and to lower a limit.
-        describe: the error message for an item that does not fit alone.
-
     Raises: DoesNotFit when one item alone needs more memory than there is.
     """
     results: list[R] = []
-    part_size, start, is_retry = len(items), 0, False
+    part_size, start = len(items), 0
     while start < len(items):
         part = items[start : start + part_size]
         part_results, error = _try_run(run, part)
         if error is None:
             results.extend(part_results)
-            start, is_retry = start + len(part), False
+            start += len(part)
             continue
         release_frames(error)
         fault = classify(error)
         if fault.kind is not FaultKind.OUT_OF_MEMORY:
             raise error
-        if on_oom is not None:
-            on_oom(fault, part)
-        if len(part) == 1 and (is_retry or empty_cache is None):
-            message = describe(fault, part[0]) if describe is not None else f"one item does not fit: {fault.message}"
-            raise DoesNotFit(message) from error
-        error = None  # its memory must be free before ``empty_cache`` and the next part
-        if empty_cache is not None:
-            empty_cache()
-        part_size, is_retry = max(1, len(part) // 2), len(part) == 1
+        if len(part) == 1:
+            raise DoesNotFit(f"one item does not fit: {fault.message}") from error
+        error = None  # its memory must be free before the next part
+        part_size = len(part) // 2
     return results
 
 

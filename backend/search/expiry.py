@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -42,11 +41,9 @@ class ExpiryTask:
         supervisor: Supervisor,
         *,
         now: Callable[[], float],
-        every_s: float = _EVERY_S,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._storage, self._supervisor = storage, supervisor
-        self._now, self._every_s, self._jitter = now, every_s, jitter
+        self._now = now
         self._waker, self._seen = Waker(), StoredNow()
         self._task: asyncio.Task[None] | None = None
         telemetry.index_files_waiting.set_function(lambda: self._seen.waiting)
@@ -78,4 +75,4 @@ class ExpiryTask:
                 await self.look()
             except (Unavailable, StorageCorrupt) as error:
                 log_event(_log, logging.WARNING, "what is stored cannot be looked at", why=type(error).__name__)
-            await self._waker.wait(self._every_s * (0.5 + self._jitter()))
+            await self._waker.wait_about(_EVERY_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -105,12 +104,11 @@ class Indexer:
         meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
         enter: Enter = share_with_all,
         retry: StoreRetry | None = None,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._storage, self._reader, self._facts = storage, reader, facts
         self._embeddings, self._catalog = embeddings, catalog
         self._telemetry, self._supervisor, self._enter = telemetry, supervisor, enter
-        self._policy, self._limits, self._meter_of, self._jitter = policy, limits, meter_of, jitter
+        self._policy, self._limits, self._meter_of = policy, limits, meter_of
         self._runs: set[_Run] = set()
         self._workers: list[asyncio.Task[None]] = []
         self._waker = Waker()
@@ -158,7 +156,7 @@ class Indexer:
                 elif claim is not None:
                     await self._handle(claim)
                 elif not self._refusal:
-                    await self._waker.wait(self._policy.poll_s * (0.5 + self._jitter()))
+                    await self._waker.wait_about(self._policy.poll_s)
 
     async def _next(self) -> IndexClaim | None:
         """The next file; None where none waits, or the storage is away."""
@@ -237,7 +235,7 @@ class Indexer:
         if isinstance(error, Unavailable):  # of the storage: of models it was tried until the deadline
             self._writing_fault = str(error)
             await self._release(claim)
-            await self._waker.wait(self._policy.poll_s * (0.5 + self._jitter()))
+            await self._waker.wait_about(self._policy.poll_s)
             return "released"
         if isinstance(error, FinanciaError):
             return await self._fail(claim, _failure(error))

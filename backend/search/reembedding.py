@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 
@@ -50,11 +49,10 @@ class Reembedder:
         meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
         enter: Enter = share_with_all,
         poll_s: float = _POLL_S,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._storage, self._embeddings, self._catalog = storage, embeddings, catalog
         self._telemetry, self._supervisor, self._enter = telemetry, supervisor, enter
-        self._meter_of, self._poll_s, self._jitter = meter_of, poll_s, jitter
+        self._meter_of, self._poll_s = meter_of, poll_s
         self._behind: dict[str, int] = {}  # of a store the last chunk that has its vector
         self._waker = Waker()
         self._task: asyncio.Task[None] | None = None
@@ -76,7 +74,7 @@ class Reembedder:
                 await self._reembed_all()
             except (Unavailable, StorageCorrupt) as error:  # of the storage, or of lanes: the next look may do
                 log_event(_log, logging.WARNING, "re-embedding waits", why=type(error).__name__)
-            await self._waker.wait(self._poll_s * (0.5 + self._jitter()))
+            await self._waker.wait_about(self._poll_s)
 
     async def _reembed_all(self) -> None:
         """Re-embed every store that waits for the model that serves, one step of each at a time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -37,6 +38,10 @@ class Waker:
                 await self._event.wait()
         if not self._is_closed:
             self._event.clear()
+
+    async def wait_about(self, seconds: float) -> None:
+        """`wait` half to one and a half times as long, so that processes do not look at the same moment."""
+        await self.wait(seconds * (0.5 + random.random()))  # noqa: S311 - no secret
 
 
 class Sweeper:

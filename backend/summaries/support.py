@@ -29,10 +29,8 @@ _SEPARATORS = str.maketrans("", "", ".,'\u00a0\u202f")
 class SupportFinder:
     """Belongs to the loop's thread. The sentences' vectors are cached as those of /v1/embeddings are."""
 
-    def __init__(
-        self, catalog: Catalog, embeddings: EmbeddingService, neutral: NeutralVectors, *, near: float = NEAR
-    ) -> None:
-        self.catalog, self._embeddings, self._neutral, self._near = catalog, embeddings, neutral, near
+    def __init__(self, catalog: Catalog, embeddings: EmbeddingService, neutral: NeutralVectors) -> None:
+        self.catalog, self._embeddings, self._neutral = catalog, embeddings, neutral
 
     async def find(
         self, written: str, reading: Reading, urgency: Urgency, *, most: int | None
@@ -49,9 +47,7 @@ class SupportFinder:
         unrelated = await self._neutral.unrelated_cosine(model, options, options, urgency)
         vectors = normalized(embedded.vectors)
         cosines = vectors[: len(texts)] @ vectors[len(texts) :].T
-        return tuple(
-            supported(text, row, reading, unrelated, self._near) for text, row in zip(texts, cosines, strict=True)
-        )
+        return tuple(supported(text, row, reading, unrelated, NEAR) for text, row in zip(texts, cosines, strict=True))
 
 
 def supported(text: str, cosines: np.ndarray, reading: Reading, unrelated: float, least: float) -> WrittenSentence:

@@ -138,23 +138,9 @@ def card_of(facts: MachineFacts, placement: Placement) -> GPUInfo | None:
     return next((gpu for gpu in facts.gpus if gpu.index == index), None)
 
 
-def suggested_workers(
-    free_bytes: int,
-    weights_bytes: int,
-    peak_bytes: int,
-    context_bytes: int = _CONTEXT_BYTES,
-    *,
-    fraction: float = _FREE_MEMORY_RATIO,
-    reserve_bytes: int = 0,
-) -> int:
-    """How many processes fit into a device's free memory, each with its own context, weights and largest batch."""
-    worker_bytes = max(1, context_bytes + weights_bytes + peak_bytes)
-    return max(1, int(free_bytes * fraction - reserve_bytes) // worker_bytes)
-
-
 def workers_for(limit: MemoryLimit) -> int:
-    """How many processes with the larger of our embedding models fit into the limit."""
-    return suggested_workers(limit.bytes, _WEIGHTS_BYTES, _PEAK_BYTES, fraction=1.0)
+    """How many processes with the larger of our embedding models fit into the limit, each with its own context."""
+    return max(1, limit.bytes // (_CONTEXT_BYTES + _WEIGHTS_BYTES + _PEAK_BYTES))
 
 
 def loader_settings(facts: MachineFacts, kind: DeviceType, *, devices: int = 1) -> tuple[LoaderSettings, str]:

@@ -115,6 +115,7 @@ _log = logging.getLogger(__name__)
 _ANY = re.compile(r"= ANY\(\$(\d+)\)")
 
 NAME = "search.db"
+_READERS = 2  # threads that read, as many that search, and as many that compute
 _BUSY_S = 10.0  # the other process holds the database for moments only: a checkpoint, a first start
 _LOG_BUSY_MS = 200
 _CHECKED_BYTES = 256 * 2**20  # a start checks every page of a smaller database, in about a second
@@ -175,7 +176,6 @@ class Database:
     """Opened and closed once. `read` and `write` are called on the event loop and run their function on a thread.
 
     Args:
-        readers: threads that read at the same time.
         check_new: called before tables are made where none are; raises SetupError where there were some before.
         prepare: run on the writer's thread, without a transaction, when this process becomes the writer.
     """
@@ -184,7 +184,6 @@ class Database:
         self,
         folder: Path,
         *,
-        readers: int,
         check_new: Callable[[], None],
         prepare: Callable[[sqlite3.Connection], None],
     ) -> None:
@@ -201,9 +200,9 @@ class Database:
         self._opened_lock = threading.Lock()
         self._writes: deque[_Write] = deque()
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="search-write")
-        self._searching = ThreadPoolExecutor(readers, thread_name_prefix="search-rank")
-        self._reading = ThreadPoolExecutor(readers, thread_name_prefix="search-read")
-        self._computing = ThreadPoolExecutor(readers, thread_name_prefix="search-compute")
+        self._searching = ThreadPoolExecutor(_READERS, thread_name_prefix="search-rank")
+        self._reading = ThreadPoolExecutor(_READERS, thread_name_prefix="search-read")
+        self._computing = ThreadPoolExecutor(_READERS, thread_name_prefix="search-compute")
 
     @property
     def path(self) -> Path:

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,9 +67,7 @@ class SqliteOptions:
 
     folder: Path
     memory_bytes: int = 2 * 2**30  # SEARCH_MEMORY_BYTES
-    readers: int = 2  # threads that read, and as many that search
     device: DeviceVectors | None = None  # that scans large stores
-    scan_threads: int = field(default_factory=usable_cores)  # of one search
 
 
 class SqliteStorage(SearchStorage):
@@ -77,7 +75,6 @@ class SqliteStorage(SearchStorage):
 
     Args:
         clock: of the leases of claims, monotonic; they end with the process.
-        wall: Unix seconds.
     """
 
     def __init__(
@@ -86,16 +83,13 @@ class SqliteStorage(SearchStorage):
         *,
         supervisor: Supervisor | None = None,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,  # noqa: TID251 - a point in time that is stored, not a duration
     ) -> None:
-        self._options, self._clock, self._wall = options, clock, wall
+        self._options, self._clock = options, clock
         self._contents = Contents(options.folder / "files")
-        self._database = Database(
-            options.folder, readers=options.readers, check_new=self._check_new, prepare=self._prepare
-        )
+        self._database = Database(options.folder, check_new=self._check_new, prepare=self._prepare)
         self._has_swept = False
         self._loaded = LoadedStores(options.memory_bytes, options.device)
-        self._scanning = ThreadPoolExecutor(options.scan_threads, thread_name_prefix="search-scan")
+        self._scanning = ThreadPoolExecutor(usable_cores(), thread_name_prefix="search-scan")
         self._searcher = Searcher(self._loaded, self._scanning)
         self._rebuilds: dict[str, asyncio.Task[None]] = {}  # of the postings of a store, by its id
 
@@ -246,7 +240,7 @@ class SqliteStorage(SearchStorage):
 
     async def finish(self, claim: IndexClaim, indexed: IndexedFile) -> bool:
         packed = await self._database.compute(lambda: indexing.pack(indexed))
-        is_stored = await self._write(indexing.finish, claim, indexed, packed, self._wall())
+        is_stored = await self._write(indexing.finish, claim, indexed, packed, _unix_s())
         if is_stored:
             await self._merge(postings.merge_added, claim.file.store_id)
         return is_stored
@@ -280,7 +274,7 @@ class SqliteStorage(SearchStorage):
 
     async def restore(self, file: StoreFile, indexed: IndexedFile) -> None:
         packed = await self._database.compute(lambda: indexing.pack(indexed))
-        await self._write(indexing.restore, file, indexed, packed, self._wall())
+        await self._write(indexing.restore, file, indexed, packed, _unix_s())
         await self._merge(postings.merge_added, file.store_id)
 
     # Another encoder
@@ -390,11 +384,15 @@ class SqliteStorage(SearchStorage):
     def _prepare(self, connection: sqlite3.Connection) -> None:
         indexing.end_claims(connection)
         lost = self._contents.set_unknown_aside(
-            store_files.file_ids(connection), store_files.deleted_files(connection), self._wall()
+            store_files.file_ids(connection), store_files.deleted_files(connection), _unix_s()
         )
         if lost:
             what = "bytes that the database does not know were moved to the folder lost"
             log_event(_log, logging.WARNING, what, files=lost, folder=str(self._options.folder), kept_days=LOST_DAYS)
+
+
+def _unix_s() -> float:
+    return time.time()  # noqa: TID251 - a point in time that is stored, not a duration
 
 
 async def _with_broken_postings(ranking: Coroutine[Any, Any, list[Ranked]]) -> list[Ranked]:

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from backend.device.choice.selection import DeviceRequest
 from backend.device.plan.placement import (
     LoaderSettings,
+    MemoryLimit,
     Placement,
     loader_settings,
     memory_limit,
     place,
     place_all,
-    suggested_workers,
     with_vectors,
+    workers_for,
 )
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
 from backend.errors import BadSettings, DeviceUnavailable
@@ -195,18 +196,10 @@ def test_a_fraction_out_of_range(facts, fraction):
         place(facts, DeviceRequest(memory_fraction=fraction))
 
 
-@pytest.mark.parametrize(
-    ("free", "weights", "peak", "context", "expected"),
-    [
-        pytest.param(0, GIB, GIB, GIB, 1, id="always-one"),
-        pytest.param(10 * GIB, 2 * GIB, 2 * GIB, GIB // 2, 2, id="by-hand-9-over-4.5"),
-        pytest.param(10 * GIB, 2 * GIB, 2 * GIB, GIB, 1, id="a-context-each"),
-        pytest.param(GIB, 0, 0, 0, int(0.9 * GIB), id="nothing-to-hold"),
-    ],
-)
-def test_suggested_workers(free, weights, peak, context, expected):
-    """floor((free x 0.9 - reserve) / (context + weights + peak)), and at least one."""
-    assert expected == suggested_workers(free, weights, peak, context)
+@pytest.mark.parametrize(("bytes_", "expected"), [(0, 1), (GIB, 1), (80 * GIB, 31)])
+def test_suggested_workers(bytes_, expected):
+    """The limit over context, weights and largest batch of one process, and at least one."""
+    assert expected == workers_for(MemoryLimit(bytes_, ""))
 
 
 @pytest.mark.parametrize(

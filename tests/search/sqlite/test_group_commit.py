@@ -15,7 +15,7 @@ from backend.search.sqlite.database import Database
 
 async def test_waiting_writes_share_a_transaction(tmp_path: Path) -> None:
     """One that fails is undone alone; the others are there, also for a reader."""
-    database = Database(tmp_path / "search", readers=1, check_new=lambda: None, prepare=lambda _: None)
+    database = Database(tmp_path / "search", check_new=lambda: None, prepare=lambda _: None)
     await database.open()
     began, gate = threading.Event(), threading.Event()
     commits: list[str] = []
@@ -47,7 +47,7 @@ async def test_waiting_writes_share_a_transaction(tmp_path: Path) -> None:
 
 
 async def test_a_transaction_that_cannot_be_kept_fails_all_its_writes(tmp_path: Path) -> None:
-    database = Database(tmp_path / "search", readers=1, check_new=lambda: None, prepare=lambda _: None)
+    database = Database(tmp_path / "search", check_new=lambda: None, prepare=lambda _: None)
     await database.open()
 
     def end(connection: sqlite3.Connection) -> None:
