@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.device.batch_split import bisect_on_failure, release_frames, split_on_oom
+from backend.device.batch_split import bisect_on_failure, split_on_oom
 from backend.errors import DeviceLost, DoesNotFit
 
 OOM = "CUDA out of memory. Tried to allocate 2.50 GiB."
@@ -87,19 +87,6 @@ def test_a_wrong_number_of_results(results):
 
     assert ["result", "result"] == outcomes
     assert [f"{len(results)} results came back for 2 items"] == errors
-
-
-def test_every_failed_part_is_reported():
-    """Also the parts that are split, so that the caller lowers its limit at each failure."""
-    sizes: list[int] = []
-
-    def on_failure(error: Exception, part: Sequence[int]) -> str:
-        sizes.append(len(part))
-        return "error"
-
-    bisect_on_failure([1, 1, 9, 1], Device(8), on_failure)
-
-    assert [4, 2, 1] == sizes
 
 
 def test_on_failure_may_raise():
@@ -183,17 +170,6 @@ def test_an_error_that_is_an_outcome_keeps_no_memory(how):
 
     assert [True] == [isinstance(outcome, Exception) for outcome in outcomes]
     assert [None] == [reference() for reference in device.held]
-
-
-def test_running_frames_are_not_cleared():
-    """The caller's own frame is in the traceback."""
-    local = Bytes()
-    try:
-        raise ValueError
-    except ValueError as error:
-        release_frames(error)
-
-    assert isinstance(local, Bytes)
 
 
 def test_a_single_item_that_does_not_fit():

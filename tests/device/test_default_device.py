@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from backend.device import default_device
-from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest
 from backend.device.default_device import LocalRank
 from backend.device.facts.simulated import facts
@@ -21,21 +20,6 @@ def _reset() -> Iterator[None]:
     default_device.reset()  # what a test of another file left
     yield
     default_device.reset()
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param("rtx-4070-laptop", "cuda:0", id="cuda-before-all"),
-        pytest.param("apple-m3", "mps", id="mps-before-the-cpu"),
-        pytest.param("no-gpu", "cpu", id="cpu"),
-        pytest.param("cpu-build", "cpu", id="a-card-that-torch-cannot-use"),
-    ],
-)
-def test_auto(name: str, expected: str):
-    default_device.configure(facts(name))
-
-    assert (expected, torch.device(expected)) == (default_device.placement().device, default_device.torch_device())
 
 
 def test_the_request_of_the_service():
@@ -51,17 +35,6 @@ def test_the_gpu_option_is_only_about_auto():
     default_device.configure(facts("ada-and-blackwell"), DeviceRequest(gpu=0))
 
     assert ("cuda:0", "cuda:1") == (default_device.placement().device, default_device.placement("cuda:1").device)
-
-
-def test_the_saved_choice():
-    """The chosen card is "auto"."""
-    machine = facts("ada-and-blackwell")
-    for gpu in machine.gpus:
-        default_device.configure(
-            machine, saved=SavedChoice(gpu.uuid, gpu.name, gpu.total_bytes, "", "2026-01-01T00:00:00+00:00")
-        )
-
-        assert f"cuda:{gpu.index}" == default_device.placement().device
 
 
 def test_use_gpu_false_forbids_every_gpu():
@@ -99,15 +72,6 @@ def test_more_processes_than_cards(device: str, count: int):
     default_device.configure(facts("ada-and-blackwell"))
     with pytest.raises(DeviceUnavailable, match=f"torchrun started {count} processes.*--nproc-per-node={count - 1}"):
         default_device.rank_placement(device, LocalRank(0, count))
-
-
-@pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps", "quantum"])
-def test_a_device_that_is_not_there(device: str):
-    """The error names it."""
-    default_device.configure(facts("no-gpu"))
-
-    with pytest.raises(DeviceUnavailable, match=device):
-        default_device.torch_device(device)
 
 
 def test_torch_devices_are_not_checked(monkeypatch: pytest.MonkeyPatch):

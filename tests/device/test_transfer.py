@@ -188,11 +188,6 @@ def test_inference_dtype_as_requested():
     assert (torch.bfloat16, torch.float32) == (half.weight.dtype, whole.weight.dtype)
 
 
-def test_inference_keeps_the_dtype_on_a_cpu():
-    """A narrower one is faster only on some processors."""
-    assert torch.float32 == optimize_model_for_inference(nn.Linear(4, 4), "cpu").weight.dtype
-
-
 def test_inference_uses_channels_last():
     model = optimize_model_for_inference(Convolutional(), "cpu")
 

@@ -25,16 +25,6 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "state" / "tuning.json"
 
 
-def test_other_entries_stay(file):
-    """A second key is added; an existing key is replaced."""
-    cache = TuningCache(file)
-    cache.save("one", ENTRY)
-    cache.save("two", {"budget": 1})
-    cache.save("one", {"budget": 2})
-
-    assert ({"budget": 2}, {"budget": 1}) == (cache.load("one"), cache.load("two"))
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [

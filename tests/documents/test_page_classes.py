@@ -62,15 +62,6 @@ def test_agreement_keeps_its_confidence() -> None:
     assert scores_of(combined) == pytest.approx({"a": 0.7, "b": 0.3})
 
 
-def test_an_unsure_part_moves_little() -> None:
-    """One that spreads its scores evenly changes no ranking."""
-    combined, _ = combine(classes(a=0.8, b=0.2), seen(classes(a=0.5, b=0.5)))
-
-    assert combined is not None
-    assert "a" == combined.prediction
-    assert 0.6 < combined.score < 0.8
-
-
 def test_labels_of_one_alone_count_as_another_class() -> None:
     """They are in no answer, and take their part of the whole."""
     text, picture = classes(invoice=0.5, receipt=0.3, contract=0.2), classes(Invoice=0.6, letter=0.4)

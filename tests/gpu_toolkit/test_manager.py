@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -120,17 +119,6 @@ def test_setup_sets_how_numbers_are_computed(at: Callable[[str], None]):
 
     assert before[0] == untouched
     assert ("tf32", True) == asked
-
-
-def test_setup_says_why(at: Callable[[str], None], caplog: pytest.LogCaptureFixture):
-    """One event with every reason and the ceiling."""
-    at("no-gpu")
-    with caplog.at_level(logging.INFO):
-        GPUManager(set_ceiling=Ceilings()).setup_device()
-
-    (record,) = [one for one in caplog.records if one.message == "device set up"]
-    assert "cpu" == record.fields["device"]
-    assert "ceiling on cpu" in record.fields["why"]
 
 
 @pytest.mark.parametrize(

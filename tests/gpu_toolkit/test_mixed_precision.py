@@ -210,39 +210,6 @@ def test_the_scaler_looks_for_its_scale(monkeypatch: pytest.MonkeyPatch):
     assert (1, 1) == (trainer.steps, trainer.skipped)
 
 
-def test_a_scale_at_its_floor(monkeypatch: pytest.MonkeyPatch):
-    """When the smallest scale does not help, the scale is not what is wrong: float32 from there on."""
-    net = nn.Linear(4, 1)
-    trainer = scaled(monkeypatch, hysteresis=1, initial_scale=2.0, min_scale=1.0)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    steps = 0
-    while trainer.precision == "fp16":
-        answer = trainer.forward_pass(net, batch()[0])
-        loss = trainer.compute_loss(lambda answer, _: (answer * 0).sum().sqrt(), answer, 0)  # 0, with no gradient there
-        trainer.backward_pass(loss, optimizer)
-        steps += not trainer.optimizer_step(optimizer)
-
-    assert 1 < steps < 20
-    assert ("fp32", None) == (trainer.precision, trainer.scale)
-    assert "smallest loss scale" in trainer.events[0]
-
-
-def test_it_returns_to_the_faster_precision():
-    """After a clean stretch; the next one is twice as long."""
-    net = model()
-    trainer = MixedPrecisionTrainer(MixedPrecisionConfig(dtype="bfloat16", recovery_interval=2), "cpu")
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    bad, seen = (torch.full((2, 4), float("nan")), torch.zeros(2, dtype=torch.long)), []
-    for data in (bad, batch(), batch(), bad, batch(), batch(), batch(), batch(), batch()):
-        one_step(trainer, net, optimizer, data)
-        seen.append(trainer.precision)
-
-    assert ["fp32", "fp32", "bf16", "fp32", "fp32", "fp32", "fp32", "bf16", "bf16"] == seen
-    assert {"fp32": 6, "bf16": 1} == trainer.steps_by_precision
-    assert "step 2: 2 clean steps in fp32: back to bf16" == trainer.events[1]
-    assert (7, 2, 4) == (trainer.steps, trainer.skipped, len(trainer.events))
-
-
 def test_its_state_comes_back():
     """A loop of one's own that stops and goes on returns to bf16 at the step at which it would have."""
     config = MixedPrecisionConfig(dtype="bfloat16", recovery_interval=3)

@@ -56,18 +56,6 @@ async def test_load_makes_batches(make_batcher):
     assert first.batches == second.batches == [[0, 1, 2, 3]]
 
 
-async def test_interactive_before_bulk(make_batcher):
-    """The later interactive item overtakes the earlier bulk one."""
-    batcher, engine = make_batcher(), EchoEngine(budget=10)
-    blocker = await blocked(batcher)
-    bulk = batcher.submit(engine, ["bulk"], [10], priority=Priority.BULK)
-    interactive = batcher.submit(engine, ["interactive"], [10])
-    blocker.gate.set()
-    await results(bulk + interactive)
-
-    assert engine.batches == [["interactive"], ["bulk"]]
-
-
 async def test_a_late_item_never_reaches_the_device(make_batcher, clock, value):
     """Its caller gets DeadlineExceeded, its neighbour an answer."""
     batcher, engine = make_batcher(), EchoEngine()

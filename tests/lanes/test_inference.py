@@ -25,7 +25,6 @@ from tests.text.service_stack import (
 )
 
 NOW = Urgency()
-TWO_TOKENS = Tokens(np.array([101, 102]), truncated=False)
 WORDS = ["one", "three", "", "three", "fourteen"]
 
 
@@ -159,23 +158,6 @@ async def test_concurrent_requests_share_equal_inputs(build):
     assert 4 == len(stack.computed)
     assert 2.0 == stack.metric("jobs_coalesced_total")
     assert 0 == stack.in_flight
-
-
-async def test_two_tasks_never_share(build):
-    """Equal inputs of another namespace have other keys."""
-    stack = build(VectorEngine())
-
-    for name in ("letters", "sounds"):
-        await stack.inference.run(Letters(stack.engine, name=name), ["one"], NOW)
-
-    assert 2 == len(stack.computed)
-
-
-async def test_no_inputs_run_nothing(build):
-    """Such as those of a text without windows."""
-    stack = build(VectorEngine())
-
-    assert ([], 0) == ((await stack.inference.run(Letters(stack.engine), [], NOW)).rows, len(stack.engine.batches))
 
 
 async def test_a_deadline_ends_the_wait(build, clock):

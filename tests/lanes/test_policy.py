@@ -91,22 +91,6 @@ def test_next_queue(heads, bulk_went_last, expected):
 
 
 @pytest.mark.parametrize(
-    ("head_cost", "budget", "expected"),
-    [
-        pytest.param(39, 512, 104, id="eight-batches-of-its-length"),
-        pytest.param(1000, 512, 8, id="an-item-over-the-budget"),
-        pytest.param(0, 512, policy.LOOKAHEAD_ITEMS_MAX, id="free-items"),
-        pytest.param(39, 16384, policy.LOOKAHEAD_ITEMS_MAX, id="bounded"),
-        pytest.param(8, 16384, 2048, id="enough-to-fill-a-large-budget"),
-        pytest.param(1, 1 << 20, policy.BATCH_ITEMS_MAX, id="bounded-by-one-batch"),
-    ],
-)
-def test_lookahead_items(head_cost, budget, expected):
-    """Eight batches of items as long as the head are considered, bounded, and always one."""
-    assert expected == policy.lookahead_items(head_cost, budget)
-
-
-@pytest.mark.parametrize(
     ("queued", "idle_lanes", "expected"),
     [
         pytest.param(1000, 0, 512, id="nobody-idle-nothing-shared"),

@@ -58,15 +58,6 @@ def test_one_engine_at_a_time(queue):
     assert take(queue, 3.0, 0).items == [first, third]
 
 
-def test_bulk_never_widens_an_interactive_batch(queue):
-    """A batch never mixes priorities."""
-    bulk, interactive = make_item(priority=BULK), make_item()
-    add(queue, bulk, interactive)
-
-    assert take(queue, 0.0, 0).items == [interactive]
-    assert take(queue, 0.0, 0).items == [bulk]
-
-
 def test_an_aged_bulk_backlog_takes_every_other_batch(queue):
     """Neither starves: bulk that aged and fresh interactive work take turns."""
     add(queue, *(make_item(100, priority=BULK) for _ in range(3)))
@@ -94,26 +85,6 @@ def test_a_long_item_is_not_starved_by_a_stream_of_short_ones(queue):
     add(queue, *(make_item(10) for _ in range(20)))
 
     assert take(queue, 0.0, 0).items == [long]
-
-
-def test_late_ones_are_dropped_on_the_way(queue):
-    """A late item leaves when ``take`` examines it, and its tokens with it."""
-    items = [make_item(deadline_s=5.0), make_item(), make_item(deadline_s=5.0), make_item()]
-    queue.add(items, 40)
-    dequeued = take(queue, 6.0, 0)
-
-    assert dequeued.items == [items[1], items[3]]
-    assert set(dequeued.dropped) == {items[0], items[2]}
-    assert (queue.items, queue.tokens) == (0, 0)
-
-
-def test_all_dropped(queue):
-    """``take`` may give nothing to run."""
-    add(queue, make_item(deadline_s=5.0), make_item(deadline_s=5.0))
-    dequeued = take(queue, 6.0, 0)
-
-    assert (len(dequeued.items), len(dequeued.dropped)) == (0, 2)
-    assert queue.items == 0
 
 
 def test_idle_lanes_get_their_share(queue):

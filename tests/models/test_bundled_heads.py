@@ -14,7 +14,7 @@ from backend.models.encoder import Vectors
 from backend.models.model_files import resolve
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
-from backend.text.classifiers import BUNDLED_HEADS, ClassifierRegistry
+from backend.text.classifiers import BUNDLED_HEADS
 from tests.tiny_models import encoder_of, tokenizer_of
 
 NAMES = ("banking-intents", "document-type", "topics")
@@ -60,13 +60,6 @@ def test_files_are_sound_and_small(name):
     assert all(
         word in card for word in ("python -m backend.training text-classifier", "CC-BY", "accuracy", "## Limits")
     )
-
-
-def test_the_registry_finds_them_all(tmp_path):
-    registry = ClassifierRegistry(tmp_path, resolve("bundled").identity)
-    registry.start()
-
-    assert set(NAMES) <= set(registry.names())
 
 
 @pytest.mark.parametrize("name", NAMES)

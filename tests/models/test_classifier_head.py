@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from scipy.special import softmax
 
 from backend.errors import ModelUnavailable
 from backend.models.classifier_head import NO_ANSWER, ClassifierHead, WideWeights, read_head, write_head
@@ -75,17 +74,6 @@ def test_others_may_read_the_weights(tmp_path):
     assert 1 == len(modes)
 
 
-def test_scores_are_the_softmax_of_the_logits():
-    """By definition; a batch gives what single texts give."""
-    head = head_of()
-
-    found = head.probabilities(VECTORS)
-
-    np.testing.assert_allclose(found, softmax(VECTORS @ head.weight.T + head.bias, axis=1), atol=1e-6)
-    single = np.concatenate([head.probabilities(VECTORS[[row]]) for row in range(6)])
-    np.testing.assert_allclose(found, single, atol=1e-6)
-
-
 def test_logits_are_of_every_row():
     """The background's too; beside the vector's what the text says."""
     head, wide = head_of(rows=4), wide_head()
@@ -99,18 +87,6 @@ def test_no_answer_below_the_threshold():
     scores = np.array([[0.1, 0.7, 0.2], [0.39, 0.35, 0.26], [0.4, 0.3, 0.3]])
 
     assert [1, NO_ANSWER, 0] == head_of().best(scores).tolist()
-
-
-def test_a_gate_parts_two_sides():
-    """On one side the gated copy adds, on the other it takes away as much."""
-    head = wide_head()
-    assert head.wide is not None
-    far = Gate(head.wide.gate.direction * 1000, 0.0)
-    wider = WideWeights(far, head.wide.weight, np.zeros_like(head.wide.table))
-
-    there, back = (wider.logits(sign * VECTORS, TEXTS) for sign in (1, -1))
-
-    np.testing.assert_allclose(there, back, atol=1e-6)  # both the sign of the vector and that of the gate turn
 
 
 def test_a_version_is_of_the_content():

@@ -42,14 +42,6 @@ def test_the_bundled_model():
     assert (FULL.files["model.safetensors"], spec.sha256[:12]) == (spec.sha256, spec.revision)
 
 
-def test_the_bundled_model_by_its_own_name():
-    """Twelve layers, and the same vectors under both names."""
-    default, full = model_files.resolve("bundled"), model_files.resolve("bundled-full")
-
-    assert (12, "bundled-full") == (full.shape.layers, full.source)
-    assert default.fingerprint == full.fingerprint
-
-
 def test_a_student_that_this_release_lacks(monkeypatch, tmp_path):
     monkeypatch.setattr(model_files, "student_recipe", lambda: student_recipe(tmp_path))
 
@@ -133,14 +125,6 @@ def test_a_folder(tiny: TinyModels):
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert (folder.name, str(folder), digest, digest[:12]) == (spec.name, spec.source, spec.sha256, spec.revision)
     assert (Pooling.CLS, False, "mpnet") == (spec.pooling, spec.normalize, spec.shape.family)
-
-
-def test_a_folder_by_its_relative_path(tiny: TinyModels, monkeypatch):
-    """ "." is the folder one stands in, under its real name."""
-    folder = tiny.folder("bert")
-    monkeypatch.chdir(folder)
-
-    assert model_files.resolve(".").name == folder.name
 
 
 @pytest.mark.parametrize("source", ["/no/such/folder", "./no-such-folder", "~/no-such-folder", "~no-such-user/model"])

@@ -145,15 +145,6 @@ def test_the_worst_row_does_not_saturate_with_7_bits():
     np.testing.assert_allclose(linear(Arithmetic.ROW_INT7, ones, rows, saturates=True), IN, rtol=1e-6)
 
 
-@pytest.mark.parametrize("arithmetic", [each for each in COMPUTED_HERE if each.value.startswith("row")])
-def test_symmetric_rows_give_symmetric_products(layer, arithmetic):
-    """The zero point sits in the middle: -x gives exactly minus what x gives."""
-    rows = np.random.default_rng(8).standard_normal((4, IN)).astype(np.float32)
-    bare = Linear(layer.weight, np.zeros(OUT, np.float32))
-
-    np.testing.assert_array_equal(-linear(arithmetic, bare, rows), linear(arithmetic, bare, np.negative(rows)))
-
-
 @given(arrays(np.float32, (5, 7), elements=st.floats(-1e6, 1e6, width=32)), st.sampled_from([127, 64]))
 def test_a_quantised_weight_is_at_most_half_a_step_off(weight, largest):
     """Symmetric, one scale an output channel, the largest weight at the largest number."""

@@ -78,15 +78,6 @@ def test_models_with_segments_get_their_types(scorers: TinyScorers):
     assert 1 == plain.payload.ndim
 
 
-def test_a_batch_of_pairs_equals_each_alone(scorers: TinyScorers):
-    """In order, however often a text is in it."""
-    tokenizer = pairs_of(scorers.folder("bert"))
-
-    together = [tokens.payload.tolist() for tokens in tokenizer.encode(PAIRS)]
-
-    assert [tokenizer.encode([pair])[0].payload.tolist() for pair in PAIRS] == together
-
-
 def test_each_text_is_tokenised_once(scorers: TinyScorers, monkeypatch):
     """A query with a hundred documents costs one query."""
     asked: list[str] = []

@@ -153,12 +153,6 @@ def test_pooling(tmp_path, config, expected):
     assert expected == spec_of(write(tmp_path, config=BERT, modules=MODULES, pooling=config)).pooling
 
 
-def test_normalize_is_a_module(tmp_path):
-    """Vectors are normalised exactly where the model says so."""
-    assert spec_of(write(tmp_path, config=BERT, modules=[*MODULES, NORMALIZE])).normalize
-    assert not spec_of(write(tmp_path, config=BERT, modules=MODULES)).normalize
-
-
 def test_prompts(tmp_path):
     """Prompts and the default one come from sentence-transformers' file."""
     prompts = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"}

@@ -118,15 +118,6 @@ def test_a_model_with_room_for_the_special_tokens_only(truncate):
     assert [CLS, SEP] == tokens.ids.tolist()
 
 
-@pytest.mark.parametrize(("words", "truncated"), [(6, False), (7, True)])
-def test_exactly_the_limit_is_not_cut(words, truncated):
-    """Six words and two special tokens fit eight."""
-    [tokens] = with_limit(8).encode(["la " * words])
-
-    assert truncated == tokens.truncated
-    assert len(tokens.ids) == 8
-
-
 def test_none_refuses_what_does_not_fit():
     """The error names the input, its length, the limit and the way out, and is a 413."""
     with pytest.raises(TooLarge) as caught:
@@ -221,17 +212,6 @@ def test_pieces_of_the_bundled_model(tokenizer):
     assert pieces[-1].special
     assert "Facturas" == "".join(piece.text for piece in pieces[1:-1] if piece.stop <= 8)
     assert [("de", 9, 11), ("😀", 12, 13)] == [(piece.text, piece.start, piece.stop) for piece in pieces[-3:-1]]
-
-
-def test_pieces_are_the_ids_of_encode(tokenizer):
-    """The same ids in the same order, and nothing is cut."""
-    texts = ["la factura", "the total " * 300, ""]
-
-    found = [[piece.id for piece in pieces] for pieces in tokenizer.pieces(texts)]
-
-    assert found[0] == tokenizer.encode(texts)[0].ids.tolist()
-    assert len(found[1]) == 602
-    assert [CLS, SEP] == found[2]
 
 
 def test_pieces_without_special_tokens(tokenizer):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from backend.models.torch_graphs import (
-    ROW_BUCKETS,
     GraphCache,
     GraphKey,
     Outputs,
@@ -57,18 +56,6 @@ def test_the_second_batch_captures():
 
     assert [False, True, True] == [replay(cache, key()) for _ in range(3)]
     assert ([key()], [key(), key()]) == (recorder.captured, recorder.replayed)
-
-
-def test_every_size_keeps_its_graph():
-    """Sizes in turns capture each once: a graph that left for another would be captured again at each batch."""
-    recorder = Recorder()
-    cache, keys = GraphCache(recorder), [key(rows) for rows in ROW_BUCKETS]
-    for _ in range(4):
-        for each in keys:
-            replay(cache, each)
-
-    assert keys == recorder.captured
-    assert len(keys) == len(cache)
 
 
 @pytest.mark.parametrize("message", ["operation not permitted when stream is capturing", ""])

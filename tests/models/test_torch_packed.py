@@ -170,17 +170,6 @@ def test_one_graph_serves_batches_of_any_spans(with_graphs: PackedEncoder, tiny:
     assert 1 == len(with_graphs.graphs)
 
 
-def test_a_graph_takes_token_types(typed: ModelSpec):
-    encoder, plain = packed(typed), packed(typed)
-    encoder.graphs = GraphCache(lambda key: EagerGraph(encoder._model, key))
-    pairs = with_types(ids_of(typed, [9, 4]))
-
-    for _ in range(2):
-        found = values(encoder, pairs, TokenVectors())
-    np.testing.assert_array_equal(values(plain, pairs, TokenVectors()), found)
-    assert 1 == len(encoder.graphs)
-
-
 def test_warming_up_captures_every_size(with_graphs: PackedEncoder):
     """No early request waits for a capture, whatever the task's readout."""
     readout, keys = PooledVectors(Pooling.CLS), list[GraphKey]()

@@ -110,15 +110,6 @@ async def test_a_reloaded_model_is_watched_again(clock, telemetry):
     assert 2 == value(telemetry, "model_loads_total")
 
 
-async def test_without_an_idle_time_models_stay(clock, telemetry):
-    """The default sets no timer at all."""
-    resident, _, loop = await start(clock, telemetry, None)
-
-    assert not loop.timers
-    assert 1 == value(telemetry, "model_loaded")
-    assert resident.is_loaded
-
-
 async def test_stop_cancels_the_timers(clock, telemetry):
     """No timer fires in a service that has closed."""
     _, unloader, _ = await start(clock, telemetry, 60)

@@ -162,15 +162,6 @@ async def test_stopping_does_not_wait_for_the_download(bench, clock):
     assert bench.stand_in is bench.catalog.embedding()
 
 
-async def test_nothing_pending_starts_nothing(bench):
-    """No task, and stopping is harmless."""
-    bench.catalog.pending.settle("embeddings")
-    bench.retry.start(Supervisor(bench.telemetry))
-    bench.retry.stop()
-
-    assert bench.retry._task is None
-
-
 async def test_a_swap_by_hand_names_the_field(bench):
     """POST /admin/models answers 422 with the reason; the model stays pending."""
     bench.load_errors = [ModelUnavailable("no such folder")]

@@ -45,8 +45,6 @@ from tests.fakes import GatedEngine
 from tests.tiny_whispers import tiny_whispers
 
 __all__ = ["tiny_whispers"]
-
-TENTH = SAMPLE_RATE // 10
 ENGLISH = 20_000
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00"
 

@@ -38,14 +38,6 @@ def test_prompt(tokens: SpeechTokens, english: SpeechTokens) -> None:
     assert [50361, *before[-223:], 50258, 50262, 50359] == tokens.prompt("transcribe", "es", before)
 
 
-def test_times(tokens: SpeechTokens) -> None:
-    """A token after the last special one tells a time in steps of 0.02 s."""
-    assert not tokens.is_time(50363)
-    assert tokens.is_time(50364)
-    assert 0.0 == tokens.seconds(50364)
-    assert 30.0 == tokens.seconds(51864)
-
-
 @pytest.mark.parametrize("text", ["", "   ", "\n"])
 def test_an_empty_prompt_has_no_tokens(tokens: SpeechTokens, text: str) -> None:
     """Spaces are no prompt."""

@@ -233,14 +233,6 @@ async def test_languages_are_heard_apart_from_the_cache_too(speech: SpeechFixtur
     assert {"es", "en"} == {segment.language for segment in again.transcript.segments}
 
 
-async def test_a_language_that_was_asked_for_is_that_of_all_the_file(speech: SpeechFixture) -> None:
-    """Nothing is cut by language then."""
-    result = await speech.transcribe(*words(4), *words(4, ENGLISH), language="es")
-
-    assert said(*range(100, 104), *range(ENGLISH, ENGLISH + 4)) == result.transcript.text
-    assert 1 == len(speech.whisper.pieces)
-
-
 async def test_a_doubtful_piece_is_heard_in_the_language_of_the_file(speech: SpeechFixture) -> None:
     """Also the first one, before the language was known."""
     speech.whisper.scores = {50: SpokenLanguage("de", 0.4), 300: SpokenLanguage("en", 0.5)}

@@ -92,18 +92,6 @@ async def test_a_head_abstains_below_its_threshold(build, tmp_path):
     assert [row.predictions for row in rows] == [row.predictions for row in none]
 
 
-@pytest.mark.parametrize("top_k", [1, 2, 3, 50])
-async def test_top_k(setup: ClassificationSetup, top_k):
-    """The first ``top_k`` of all; prediction and score stay the same."""
-    everything = await setup.service.classify(TEXTS)
-    best = await setup.service.classify(TEXTS, top_k=top_k)
-
-    assert [row.predictions[:top_k] for row in everything.rows] == [row.predictions for row in best.rows]
-    assert [(row.prediction, row.score) for row in everything.rows] == [
-        (row.prediction, row.score) for row in best.rows
-    ]
-
-
 async def test_a_multi_label_head(build, tmp_path):
     """Each label is scored by itself; a ``multi_label`` that differs from the head's is refused."""
     sha256 = spec_of("minilm").sha256

@@ -146,15 +146,6 @@ async def test_options_that_change_a_vector_change_the_key(build):
     assert [embedded.vectors.tobytes() for embedded in first] == [embedded.vectors.tobytes() for embedded in second]
 
 
-async def test_explicit_defaults_share_the_key(build):
-    """Naming the model's defaults is the same as leaving them out."""
-    stack = build(VectorEngine())
-    await stack.service.embed(["la factura"])
-
-    for options in (EmbedOptions(normalize=True), EmbedOptions(dimensions=384)):
-        assert 1 == (await stack.service.embed(["la factura"], options)).cache_hits
-
-
 # Options
 
 
@@ -629,16 +620,6 @@ async def test_one_model_embeds_a_whole_request(build):
     assert untruncated.model is old
     np.testing.assert_allclose(untruncated.vectors[1], expected_of_windows(LONG), atol=1e-6)
     assert (await stack.service.embed_untruncated(["la"])).model is not old
-
-
-async def test_untruncated_texts_keep_priority_and_deadline(build, clock):
-    """Priority and deadline reach every item, windows included."""
-    stack = build(GatedVectorEngine(budget=300))
-    submitted = stack.spy_on_submissions()
-    stack.engine.gate.set()
-    await stack.service.embed_untruncated([LONG, "la"], priority=Priority.BULK, deadline_s=clock() + 9)
-
-    assert [(Priority.BULK, clock() + 9)] * 2 == submitted
 
 
 async def test_tokenize_stops_at_its_limit(build):

@@ -40,19 +40,6 @@ def test_duplicates_are_selected_once():
     assert [0, 3] == indexes([first, first.upper(), first, other], vectors, rows((1, 0, 0))[0], count=3)
 
 
-def test_diversity_prefers_different_sentences():
-    """Without it the two best, which are similar; with it the best and a different one."""
-    vectors = rows((1, 0, 0), (0.97, 0.24, 0), (0.6, 0, 0.8))
-    text_vector = rows((1, 0.1, 0.1))[0]
-
-    assert [0, 1] == [
-        sentence.index for sentence in select_key_sentences(texts(3), vectors, text_vector, count=2, diversity=0.0)
-    ]
-    assert [0, 2] == [
-        sentence.index for sentence in select_key_sentences(texts(3), vectors, text_vector, count=2, diversity=0.7)
-    ]
-
-
 def test_of_equal_sentences_the_first_is_selected():
     """By position in the text."""
     found = select_key_sentences(texts(5), np.tile(rows((1, 0)), (5, 1)), rows((1, 0))[0], count=1)

@@ -91,11 +91,6 @@ def test_what_is_refused(asked: Any, error: type[BadInput], words: str) -> None:
     assert "schema" == caught.value.param
 
 
-def test_as_deep_as_may_be() -> None:
-    """Four levels of objects are read."""
-    assert ["a.a.a.a"] == [".".join(label.path) for label in read_labels(nested(4))]
-
-
 def test_a_number_that_cannot_be_kept_is_refused() -> None:
     """JSON has whole numbers of any length; what keeps a schema takes 64 bits."""
     with pytest.raises(InvalidField, match="64 bits"):

@@ -91,11 +91,6 @@ def test_what_two_pages_repeat_at_their_ends_is_left_out() -> None:
     assert list(range(10)) == summary_candidates(texts, "en").indexes.tolist()
 
 
-def test_a_text_that_only_repeats_keeps_its_sentences() -> None:
-    """Else it would have no summary."""
-    assert [0, 1, 2] == summary_candidates([FOOTER] * 3, "en").indexes.tolist()
-
-
 def test_the_first_sentence_may_refer() -> None:
     """Whoever reads the text lacks as much as whoever reads its summary."""
     assert [0] == summary_candidates([BACK.format(1)], "en").indexes.tolist()

@@ -349,18 +349,6 @@ def test_flags(flags: str, field: str, expected: object):
     assert {field} == user_set
 
 
-def test_precision_flags():
-    """The scaler's parameters are in their own record."""
-    config, user_set = parsed(
-        *["--amp-dtype", "float16", "--initial-scale", "1024", "--hysteresis", "3", "--no-loss-scaling"]
-    )
-
-    assert MixedPrecisionConfig(dtype="float16", initial_scale=1024.0, hysteresis=3, loss_scaling=False) == (
-        config.mixed_precision
-    )
-    assert {"dtype", "initial_scale", "hysteresis", "loss_scaling"} == user_set
-
-
 @pytest.mark.parametrize(("name", "value"), [("initial_scale", "x"), ("dtype", []), ("growth_interval", None)])
 def test_a_value_of_another_kind(name: str, value: object):
     """It is refused as any other wrong one, and the old one stays."""

@@ -77,18 +77,6 @@ def test_focal_modulation_is_lins():
     torch.testing.assert_close(part.total, expected)
 
 
-@pytest.mark.parametrize("options", FOCAL)
-def test_any_cut_adds_up(options):
-    """Totals and weights of the parts are those of the whole."""
-    logits, targets = samples(10)
-    whole = classification_loss(logits, targets, **options)
-
-    parts = [classification_loss(logits[at : at + 3], targets[at : at + 3], **options) for at in range(0, 10, 3)]
-
-    assert whole.weight == pytest.approx(sum(part.weight for part in parts))
-    torch.testing.assert_close(sum(part.total for part in parts), whole.total)
-
-
 @pytest.mark.parametrize("gamma", [0.0, 2.0])
 def test_nothing_to_learn_is_zero_and_not_nan(gamma):
     """A micro-batch of ignored tokens alone has weight 0, loss 0 and slopes of 0."""

@@ -198,22 +198,6 @@ def test_a_loss_that_looks_at_the_whole_batch():
     assert "the loss looks at the whole batch" in why(chosen, "micro-batch")
 
 
-def test_without_an_estimate():
-    """Then the training loop finds the micro-batch by itself."""
-    chosen = plan_for(with_card(A100))
-
-    assert None is chosen.config.micro_batch
-    assert () == chosen.memory_plans
-    assert "not foreseen" in why(chosen, "micro-batch")
-
-
-def test_several_processes():
-    """Each has its share of the batch."""
-    chosen = plan_for(with_card(A100), workload=Workload(ranks=4), footprints=step(10, 3))
-
-    assert 8 == chosen.config.micro_batch
-
-
 def test_what_changes_the_result_is_left_to_the_user():
     """LoRA and the 8-bit optimizer are shown, not chosen."""
     chosen = plan_for(with_card(SMALL), workload=Workload(eight_bit=True), footprints=step(500, 60))

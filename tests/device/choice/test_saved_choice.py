@@ -12,15 +12,6 @@ from backend.device.choice.saved_choice import ChoiceFile, SavedChoice
 CHOICE = SavedChoice("GPU-a", "NVIDIA GeForce RTX 4090", 25_757_220_864, "580.95.05", "2026-11-20T10:00:00+00:00")
 
 
-def test_save_and_load(tmp_path):
-    """Missing folders are created."""
-    path = tmp_path / "deep" / "er" / "gpu.json"
-
-    assert ChoiceFile(path).save(CHOICE)
-    assert CHOICE == ChoiceFile(path).load()
-    assert ["gpu.json"] == [file.name for file in path.parent.iterdir()], "a temporary file is left"
-
-
 def test_forget(tmp_path):
     """The file is deleted; deleting it again is no error."""
     file = ChoiceFile(tmp_path / "gpu.json")

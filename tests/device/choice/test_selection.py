@@ -167,18 +167,6 @@ def test_what_is_left_out_is_said():
     assert ("Tesla K80 is left out: torch has no sm_37",) == choose(THREE, Request("cuda:all")).notes
 
 
-@pytest.mark.parametrize(
-    ("device", "notes"),
-    [("auto", 0), ("cuda:0", 0), ("cpu", 1)],
-)
-def test_an_option_says_what_it_overrides(device, notes):
-    """--gpu overrides DEVICE, with a note."""
-    found = choose(TWO, Request(device, gpu=0)).notes
-
-    assert notes == len(found)
-    assert all(f"before DEVICE={device}" in note for note in found)
-
-
 TWINS = [
     GPUInfo(number, "NVIDIA H200", uuid, 140 * GIB, (9, 0), bf16=True, free_bytes=free)
     for number, (uuid, free) in enumerate(

@@ -334,13 +334,6 @@ def test_the_saved_choice(facts, wanted, saved, status, words):
     assert (status, True) == (finding.status, words in finding.what)
 
 
-def test_use_gpu_false_ignores_the_saved_choice():
-    diagnosis = check(CPU, DeviceRequest(use_gpu=False), saved=SAVED)
-
-    assert "saved choice" not in [finding.topic for finding in diagnosis.findings]
-    assert Verdict.GOOD is diagnosis.verdict
-
-
 def test_a_device_that_cannot_compute():
     """The finding has the driver's error, and the verdict is unusable."""
     diagnosis = check(ONE, kernels={"cuda:0": "CUDA error: out of memory"})
@@ -450,10 +443,3 @@ def test_as_json():
     assert ("good", 0, "a name") == (report["verdict"], report["exit_code"], report["simulated"])
     assert {"topic", "status", "what", "fix", "command", "anchor"} == set(report["rows"][0])
     assert 2 == len(report["facts"]["gpus"])
-
-
-def test_as_json_without_facts():
-    """Invalid settings prevent the probe; the keys stay."""
-    report = as_json(Diagnosis(Verdict.UNUSABLE, ()), None, Observations())
-
-    assert (None, None, []) == (report["facts"], report["simulated"], report["placements"])

@@ -107,13 +107,6 @@ def test_a_group_below_the_mount(tmp_path, groups, files, cores, memory):
     assert min(memory, psutil.virtual_memory().total) == memory_limit_bytes(tmp_path / "fs", file)
 
 
-def test_affinity_counts(tmp_path, monkeypatch):
-    """taskset and cpusets limit the cores."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5, 7})
-
-    assert usable_cores(tmp_path) == 3
-
-
 def test_a_system_without_affinity(tmp_path, monkeypatch):
     """macOS and Windows: all cores."""
     monkeypatch.delattr(os, "sched_getaffinity")

@@ -187,17 +187,6 @@ def test_one_of_two_cards_is_usable():
     assert ("", DeviceType.CUDA) == (machine.why_no_gpu, machine.gpu_type)
 
 
-def test_a_lost_card_is_listed():
-    """With the driver's fault."""
-    lost = Card("", "NVIDIA GPU 2", 2, fault="the driver lists this card but cannot talk to it: GPU is lost")
-    profile = replace(PC, cards=(ADA, lost))
-
-    torch = SimulatedTorch(replace(PC, cards=(ADA,)))
-    machine = probe(driver=SimulatedDriver(profile), torch_source=torch, host=PC.host)
-
-    assert [(0, ""), (-1, lost.fault)] == [(gpu.index, gpu.fault) for gpu in machine.gpus]
-
-
 @pytest.mark.parametrize(("total", "free", "expected"), [(100, 90, 90), (100, 140, 100), (100, None, 70)])
 def test_unified_memory(total, free, expected):
     """Free memory is the machine's if the driver reports none, and never more than torch's total."""
@@ -219,17 +208,6 @@ def test_apple_without_metal():
 
     assert DeviceType.CPU is machine.gpu_type
     assert "Metal" in machine.why_no_gpu
-
-
-def test_the_machine_of_this_run(device):
-    """The device of the tests is found and usable."""
-    machine = probe()
-
-    assert bool(machine.why_no_gpu) != bool(machine.usable)
-    if device.startswith("cuda"):
-        gpu = next(gpu for gpu in machine.usable if gpu.index == int(device.partition(":")[2] or 0))
-        assert 0 < gpu.free_bytes <= gpu.total_bytes
-        assert gpu.uuid.startswith(("GPU-", "MIG-"))
 
 
 def test_a_cpu_service_never_imports_torch():

@@ -216,15 +216,6 @@ def test_mig_without_slices(mig):
     assert "nvidia-smi mig" in card.fault
 
 
-def test_a_sample_of_a_slice(mig):
-    """Memory is the slice's own, the sensors are the card's, utilization is unknown."""
-    sample = Nvml().sample(f"{SLICE[:-1]}0")
-
-    assert (1 * GIB, 40 * GIB) == (sample.used_bytes, sample.total_bytes)
-    assert (61.0, 1_000_000_000) == (sample.temperature_celsius, dict(sample.clocks_hz)["graphics"])
-    assert sample.utilization_ratio is None
-
-
 def test_unified_memory(nvml):
     """A card without memory of its own (GB10) reports the machine's."""
     nvml.broken["nvmlDeviceGetMemoryInfo"] = pynvml.NVML_ERROR_NOT_SUPPORTED
@@ -305,28 +296,3 @@ def test_a_platform_without_events(nvml, function):
     nvml.broken[function] = pynvml.NVML_ERROR_NOT_SUPPORTED
 
     assert Nvml().sample(L4).xid_errors is None
-
-
-def test_close(nvml):
-    """The next call initialises NVML again."""
-    source = Nvml()
-    source.sample(L4)
-    source.close()
-
-    assert not nvml.running
-    source.close()
-    assert nvml.calls["nvmlShutdown"] == 1
-    assert source.sample(L4).free_bytes == 20 * GIB
-
-
-def test_the_driver_of_this_machine(device):
-    """The real NVML reports its version and every card, or a fault."""
-    source = Nvml()
-    driver, cards = source.driver(), source.cards()
-
-    assert bool(driver.version) != bool(driver.fault)
-    assert cards or not device.startswith("cuda")
-    for card in cards:
-        sample = source.sample(card.uuid)
-        assert 0 < sample.used_bytes + sample.free_bytes == sample.total_bytes
-    source.close()

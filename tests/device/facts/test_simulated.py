@@ -38,17 +38,6 @@ def test_samples(name):
         assert (sample.processes or ()) == machine.driver_source.processes(card.uuid)
 
 
-def test_limits_of_platforms():
-    """WSL2 does not list processes; Windows lists them without memory; a slice has no utilization."""
-    wsl, windows, mig = (simulated(name) for name in ("wsl2", "windows-wddm", "h100-mig"))
-
-    assert wsl.driver_source.sample(wsl.profile.cards[0].uuid).processes is None
-    assert [None, None] == [used for *_, used in windows.driver_source.processes(windows.profile.cards[0].uuid)]
-    assert mig.driver_source.sample(mig.profile.cards[0].uuid).utilization_ratio is None
-    assert ("WSL2", "Windows") == (facts("wsl2").platform.label, facts("windows-wddm").platform.label)
-    assert facts("windows-wddm").gpus[0].driver_model == "WDDM"
-
-
 def test_vanishing():
     """The card answers three times and is then lost, until the test brings it back."""
     source, (card,) = simulated("vanishing").driver_source, MACHINES["vanishing"].cards

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.device.memory.memory_table import COUNT_MAX, AdaptiveCountLimit, Affine, MemoryTable
+from backend.device.memory.memory_table import AdaptiveCountLimit, Affine, MemoryTable
 
 TABLE = MemoryTable({64: Affine(100, 10), 128: Affine(200, 20), 512: Affine(800, 80)})
 PLENTY = 10**9
@@ -33,11 +33,6 @@ def grown(limits: AdaptiveCountLimit, length: int, times: int) -> list[int]:
 )
 def test_initial_limit(length, headroom, expected):
     assert expected == AdaptiveCountLimit(TABLE).max_count(length, headroom)
-
-
-def test_without_a_table_nothing_limits():
-    """A CPU: the token budget alone decides, until something fails."""
-    assert COUNT_MAX == AdaptiveCountLimit(None).max_count(512, 0)
 
 
 @pytest.mark.parametrize("table", [TABLE, None], ids=["measured", "unmeasured"])
@@ -85,17 +80,6 @@ def test_recovery_is_slow():
     assert 18 == limits.max_count(64, PLENTY)
     assert [20, 22, 25] == grown(limits, 64, 3)
     assert [2, 3, 4] == grown(AdaptiveCountLimit(TABLE, caps={64: 1}), 64, 3)
-
-
-def test_out_of_memory_resets_the_clean_batches():
-    """63 clean batches before the error do not count after it."""
-    limits = AdaptiveCountLimit(TABLE, caps={64: 32})
-    for _ in range(CLEAN - 1):
-        limits.succeeded(64, 32)
-    limits.out_of_memory(64, 32)
-    limits.succeeded(64, 16)
-
-    assert 16 == limits.max_count(64, PLENTY)
 
 
 def test_small_batches_do_not_count():

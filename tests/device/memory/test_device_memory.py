@@ -21,7 +21,6 @@ from backend.device.memory.device_memory import (
     cleanup_gpu_memory,
     gpu_memory_guard,
     headroom_bytes,
-    read_memory_usage,
 )
 from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.records import AllocatorStats, Platform
@@ -188,15 +187,6 @@ def test_a_ceiling_on_an_apple(monkeypatch):
 def test_no_ceiling(device, memory_bytes):
     """The sentence says so, and torch is not called."""
     assert f"no ceiling on {device}" == apply_ceiling(device, memory_bytes)
-
-
-def test_memory_usage_of_this_machine(device):
-    """Real numbers, on a card (--device cuda:0) as on a CPU."""
-    usage = read_memory_usage(device)
-
-    assert usage.free_bytes is not None
-    assert usage.free_bytes > 0
-    assert headroom_bytes(usage.stats, usage.free_bytes, usage.ceiling_bytes, reserve_bytes=0) > 0
 
 
 class Device:

@@ -97,14 +97,6 @@ def test_padding_is_in_the_line_of_several():
         assert machine.need(1, length) <= (table.peak_bytes(length, 1) or 0)
 
 
-def test_padding_where_two_items_alone_fit():
-    """Without a third to tell the mask from the item, the table errs on the safe side."""
-    machine = MaskedMachine(MaskedMachine.need(2, 8192))
-    table = measure(machine.run, machine, (8192,), safety=1.0)
-
-    assert all((table.peak_bytes(8192, count) or 0) >= machine.need(count, 8192) for count in (1, 2, 3, 16))
-
-
 def test_a_lone_item_that_takes_more_than_the_line():
     """Kernels for a batch of one may: the line is raised to it."""
 
@@ -145,15 +137,6 @@ def test_lengths_that_do_not_fit():
 
     assert (64, 512) == table.lengths
     assert (1024, 1) == machine.runs[-1]
-
-
-def test_a_length_of_which_one_fits():
-    """One probe is taken as proportional: never less than the truth for more."""
-    machine = Machine(Machine.need(1, 512))
-
-    table = measure(machine.run, machine, (512,), safety=1.0)
-
-    assert Affine(0, Machine.need(1, 512)) == table.at(512)
 
 
 def test_a_meter_that_counts_in_large_steps():

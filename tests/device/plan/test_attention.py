@@ -144,16 +144,6 @@ def test_padding_is_a_mask(monkeypatch, masked, expected):
     assert {("flash", expected)} == set(fields(attention_report("cpu").kernels).values())
 
 
-def test_a_disabled_kernel():
-    """The report follows the process's settings: without flash and the others it is math."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel([SDPBackend.MATH]):
-        kernels = fields(attention_report("cpu").kernels)
-
-    assert {("math", "math")} == set(kernels.values())
-
-
 @pytest.mark.parametrize("name", sorted(simulated.MACHINES))
 def test_expected_report_of_simulated_machines(name):
     """Every dtype worth trying on the machine is in the report."""
@@ -299,15 +289,6 @@ def test_flash_is_preferred(cudnn_attention):
 
     assert not cudnn_attention()
     assert "cuDNN" in sentence
-
-
-def test_a_block_leaves_what_was_off_off(cudnn_attention):
-    """Also when it raises."""
-    prefer_flash()
-    with pytest.raises(ValueError, match="broken"), flash_preferred():
-        raise ValueError("broken")
-
-    assert not cudnn_attention()
 
 
 @pytest.mark.slow

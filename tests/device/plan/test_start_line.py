@@ -9,10 +9,8 @@ import torch
 
 from backend.bootstrap import models
 from backend.config import load_settings
-from backend.device.choice.selection import DeviceRequest
-from backend.device.facts.simulated import facts
 from backend.device.facts.torch_source import installed_build
-from backend.device.plan.placement import EVENT, place_all, start_line
+from backend.device.plan.placement import EVENT, start_line
 from backend.device.records import TorchBuild
 from backend.telemetry import Telemetry
 from tests.device.fakes import APPLE, CPU, ON_APPLE, ON_CARD, ON_CPU, ON_OTHER, TWO_CARDS, FakeDriver
@@ -47,17 +45,6 @@ def test_no_card():
 def test_other_accelerators():
     assert "mps (Apple M3, 12.0 GiB)" == start_line(APPLE, (ON_APPLE,), BUILD)["device"]
     assert "none (ROCm 7.1)" == start_line(TWO_CARDS, (ON_CARD,), TorchBuild("2.13.0", hip="7.1"))["cuda"]
-
-
-def test_a_card_that_torch_cannot_use_is_the_reason():
-    """A CPU build beside a card: the driver is named, and why it is the CPU all the same."""
-    machine = facts("cpu-build")
-    line = start_line(machine, place_all(machine, DeviceRequest()), TorchBuild())
-
-    assert "none" == line["cuda"]
-    assert line["driver"] != "none"
-    assert line["device"].startswith("cpu (")
-    assert "is a build without CUDA" in line["why"]
 
 
 def test_the_installed_build_is_read_from_its_files():

@@ -8,10 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.device.records import CardSample
-from backend.device.watch.gpu_report import THROTTLE_REASONS, DeviceSummary, gpu_samples, table
-from backend.device.watch.history import Headroom
+from backend.device.watch.gpu_report import THROTTLE_REASONS, gpu_samples, table
 from backend.telemetry import METRICS, PREFIX, render_samples
-from tests.device.fakes import CPU, GIB, LOST, MACHINES, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
+from tests.device.fakes import CPU, GIB, LOST, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
 
 UNITS = ("_bytes", "_ratio", "_celsius", "_watts", "_hz", "_seconds", "_total", "_info")
 COUNTED = ("gpu_available", "gpu_lost", "gpu_memory_unified", "gpu_throttle_active", "gpu_processes")
@@ -29,15 +28,6 @@ def series(found, name):
     """[(labels, number)] of one metric, by its name without the prefix."""
     family = families(found).get(PREFIX + name.removesuffix("_total"))
     return [(sample.labels, sample.value) for sample in family.samples] if family else []
-
-
-@pytest.mark.parametrize(("facts", "placement", "samples", "available"), MACHINES)
-def test_prometheus_reads_it(facts, placement, samples, available):
-    """Every line parses on every machine; whether there is an accelerator is always told."""
-    found = report(facts, placement, samples)
-
-    [(labels, value)] = series(found, "gpu_available")
-    assert (placement.device, float(available)) == (labels["device"], value)
 
 
 def test_names_kinds_and_help():
@@ -121,15 +111,6 @@ def test_throttling_by_reason():
     assert {**known, "new_reason": 1.0} == {
         labels["reason"]: value for labels, value in series(found, "gpu_throttle_active") if labels["gpu"] == "0"
     }
-
-
-def test_headroom():
-    """In bytes, batches and seconds, by device."""
-    found = report(summary=DeviceSummary(Headroom(GIB, 0.5, 90.0), frozenset(), ()))
-
-    assert [1.0 * GIB, 0.5, 90.0] == [
-        series(found, f"gpu_{name}")[0][1] for name in ("headroom_bytes", "headroom_batches", "exhaustion_seconds")
-    ]
 
 
 @pytest.mark.parametrize(

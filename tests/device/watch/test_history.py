@@ -81,11 +81,6 @@ def test_exhaustion_of_a_steady_leak(bytes_a_second):
     assert seconds == pytest.approx(380.0, rel=1e-6)
 
 
-def test_exhaustion_is_now_when_nothing_is_left():
-    """A room that went below zero is gone, not gone minus something."""
-    assert seconds_to_exhaustion(falling(1.0, start=100.0)) == 0.0
-
-
 def test_exhaustion_through_noise():
     """Batches that come and go hide neither a leak nor its pace."""
     chance = random.Random(7)
@@ -140,21 +135,6 @@ def test_no_forecast(points):
 def test_headroom(headrooms, batch_bytes, expected):
     """The maximum of the last ten seconds, in bytes and in full batches."""
     assert expected == headroom(history_of(headrooms), batch_bytes)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        pytest.param(30, None, id="half-a-minute-tells-nothing"),
-        pytest.param(60, 440.0, id="a-minute-does"),
-        pytest.param(300, 200.0, id="longer-windows-agree"),
-    ],
-)
-def test_headroom_in_time(seconds, expected):
-    """A leak is forecast once it has been observed for a minute."""
-    rooms = [1_000_000 * (500 - second) for second in range(seconds + 1)]
-
-    assert headroom(history_of(rooms), None).exhaustion_s == (expected and pytest.approx(expected))
 
 
 def test_a_young_leak_is_not_hidden_by_a_long_calm():

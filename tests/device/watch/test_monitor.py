@@ -85,14 +85,6 @@ def test_memory_of_an_apple(monkeypatch):
     assert (2**30, CARD.total_bytes) == (found.used_bytes, found.total_bytes)
 
 
-def test_memory_of_the_asked_device(device):
-    """On a real GPU the numbers are the driver's (--device cuda:0); on a CPU the process's."""
-    facts = probe(look_for_gpu=device != "cpu")
-    found = monitor.memory(facts, Placement(device, 1, 1, 1, ("asked for",)))
-
-    assert 0 < found.used_bytes <= found.total_bytes
-
-
 class MonitorSetup:
     """A DeviceMonitor over fakes that a test polls step by step or starts."""
 
@@ -124,15 +116,6 @@ def with_free(*free):
         replace(SAMPLE, free_bytes=count + RESERVE_BYTES - (ALLOCATOR.reserved_bytes - ALLOCATOR.active_bytes))
         for count in free
     ]
-
-
-def test_report_before_the_first_poll():
-    """An early request takes the first snapshot itself."""
-    setup = MonitorSetup()
-
-    found = setup.monitor.report()
-
-    assert (1, ["GPU-1"], False) == (found["collector"]["looks"], setup.driver.asked, found["collector"]["running"])
 
 
 def test_report_does_not_query_the_driver():
@@ -406,14 +389,6 @@ def test_every_simulated_machine(name):
     assert found["devices"][0]["headroom"]["bytes"] > 0
     assert ("financia_gpu_info" in families) is bool(facts.gpus)
     assert recorder.get_latest_metrics()["memory_allocated_gb"] > 0.0
-
-
-@pytest.mark.parametrize(("name", "expected"), [("rtx-4070-laptop", 1.0), ("wsl2", 5.0)])
-def test_interval(name, expected):
-    """Every 5 s on WSL2, elsewhere every second."""
-    facts = machine_facts(name)
-
-    assert expected == DeviceMonitor(facts, [ON_CPU], host=host).report()["collector"]["interval_s"]
 
 
 def test_the_real_device(device):

@@ -32,17 +32,6 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name == "test-thread"]
 
 
-def test_calls_at_every_interval(running):
-    """At once, and then at every interval."""
-    turns = Turnstile()
-    periodic = running(turns)
-    periodic.start(SOON)
-
-    turns.wait(3)
-
-    assert (True, 1, True) == (periodic.running, len(threads()), threads()[0].daemon)
-
-
 def test_stop_ends_the_thread(running):
     """Nothing is done after stop has returned, however long the interval."""
     turns = Turnstile()

@@ -151,21 +151,6 @@ def test_damaged_layers_of_a_student_are_refused(recipe: Recipe, state: Path, tm
         folder_of(replace(recipe, layers=tmp_path / "layers", layers_sha256="0" * 64), state)
 
 
-def test_releases_share_a_place(recipe: Recipe, state: Path, packed: Path, tmp_path: Path):
-    """Other files have another name, so an old and a new release beside one another never convert in turns."""
-    student = {f"encoder.layer.0.{name}": value for name, value in _a_layer(tmp_path).items()}
-    other = packed_files.recipe_of(packed, tmp_path / "other", student=student)
-
-    assert folder_of(recipe, state) != state / other.folder_name
-
-
-def _a_layer(tmp_path: Path) -> dict[str, object]:
-    from safetensors.numpy import load_file  # here only
-
-    tensors = load_file(tmp_path / "once" / "model.safetensors")
-    return {name[16:]: value for name, value in tensors.items() if name.startswith("encoder.layer.0.")}
-
-
 def _convert(place: Path, recipe: Recipe, packed: Path, start: object) -> None:
     converted_folder.packed_file = lambda: packed
     start.wait()  # type: ignore[attr-defined]

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS, NEUTRAL_TEXTS
+from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS
 from backend.serving.engines.zero_shot import (
-    COMMON_LABELS,
     TEMPLATES,
     Reference,
-    common_label_texts,
     label_names,
     label_texts,
     label_vectors,
@@ -189,20 +187,3 @@ def test_a_vector_of_nothing_is_no_error():
     found = scores(np.zeros((1, WIDTH)), ["en"], labels, reference(4, 5), multi_label=False)
 
     np.testing.assert_allclose(found, 0.5)
-
-
-def test_the_common_labels_are_different_ones():
-    """In each language; each stands in the templates of its language."""
-    for names in zip(*COMMON_LABELS, strict=True):
-        assert len(COMMON_LABELS) == len({name for label in names for name in label_names(label)})
-    assert ("An article about food.", "Un artículo sobre comida.") == (
-        common_label_texts()[0][1],
-        common_label_texts()[0][4],
-    )
-
-
-def test_neutral_texts_are_on_the_same_subjects_in_each_language():
-    """As many in the languages of the templates, none twice."""
-    assert list(TEMPLATES) == list(NEUTRAL_TEXTS)
-    assert 1 == len({len(texts) for texts in NEUTRAL_TEXTS.values()})
-    assert len(ALL_NEUTRAL_TEXTS) == len(set(ALL_NEUTRAL_TEXTS))

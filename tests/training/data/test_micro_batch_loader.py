@@ -56,21 +56,6 @@ def test_order_and_content_do_not_depend_on_workers(workers, device):
     assert collation_epoch() == 0
 
 
-def test_a_slow_batch_keeps_its_position():
-    """The first batch is waited for although the others are ready."""
-    others = threading.Barrier(2, timeout=10)
-
-    def made(indices: Sequence[int]) -> dict:
-        if indices[0] in (0, 1):
-            others.wait()  # the second worker must be at work before the first may end
-        return collate(indices)
-
-    with MicroBatchLoader(made, settings(2), "cpu") as loader:
-        batches = [batch["indices"].item() for batch in loader.load([[0], [1], [2], [3]])]
-
-    assert [0, 1, 2, 3] == batches
-
-
 @pytest.mark.parametrize("workers", WORKERS)
 def test_cuts_are_taken_as_they_come_due(workers):
     """Only a few are prepared ahead (workers x prefetch): a change of the micro-batch wastes little."""
@@ -134,16 +119,6 @@ def test_out_of_memory_errors_are_not_wrapped(workers):
             next(loader.load([[0]]))
 
     assert classify(caught.value).kind is FaultKind.OUT_OF_MEMORY
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_an_error_ends_the_batches_and_not_the_loader(workers):
-    """After a failure the same loader loads again."""
-    with MicroBatchLoader(failing_on({1}, KeyError("text")), settings(workers), "cpu") as loader:
-        with pytest.raises(BadData):
-            list(loader.load([[0], [1], [2]]))
-
-        assert [["2"], ["3"]] == [batch["names"] for batch in loader.load([[2], [3]])]
 
 
 def test_threads_end_with_the_loader():

@@ -54,14 +54,6 @@ def test_epochs_differ_and_seeds_decide():
     assert first != EffectiveBatchSampler(LENGTHS, 8, seed=2).remaining()
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_batches_have_other_members_each_epoch(grouped):
-    """Grouping by length must not fix the composition of batches, even for small data."""
-    first, second = epochs(EffectiveBatchSampler(LENGTHS, 8, seed=1, group_by_length=grouped), 2)
-
-    assert {frozenset(batch) for batch in first}.isdisjoint(frozenset(batch) for batch in second)
-
-
 def test_grouping_pads_less():
     """Padded cells are a good part fewer than with random batches."""
 

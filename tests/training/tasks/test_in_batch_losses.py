@@ -115,19 +115,6 @@ def test_chunks_change_nothing(chunk):
     torch.testing.assert_close(gradients(model), expected, atol=1e-4 * expected.abs().max().item(), rtol=1e-4)
 
 
-def test_the_loss_may_be_scaled_before_the_backward_pass():
-    """As the loop's divisor and a gradient scaler do."""
-    ids, mask = texts()
-    model = Bag()
-    parts = [in_batch_loss(model, ids, mask, columns=COLUMNS, objective=ranking, chunk=size) for size in (100, 3)]
-    (parts[0].total * 1024 / 4).backward()
-    expected = gradients(model)
-
-    (parts[1].total * 1024 / 4).backward()
-
-    torch.testing.assert_close(gradients(model), expected, atol=1e-3, rtol=1e-5)
-
-
 def test_dropout_is_replayed():
     """The second forward pass of a chunk drops what the first one dropped, and the stream of numbers goes on after."""
     ids, mask = texts()

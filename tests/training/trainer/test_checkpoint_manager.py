@@ -65,30 +65,6 @@ def test_a_restored_run_continues_to_the_same_weights() -> None:
     assert 4 == rig.count
 
 
-def test_a_snapshot_of_the_start_has_no_moments() -> None:
-    """Going back to before the first step empties the optimizer too."""
-    rig = Rig()
-    start, snapshot = weights_of(rig.model), take_snapshot(rig)
-    rig.step()
-    expected = weights_of(rig.model)
-    rig.step()
-    restore_snapshot(rig, snapshot)
-
-    assert same_bits(start, weights_of(rig.model))
-    rig.step()
-    assert same_bits(expected, weights_of(rig.model))
-
-
-def test_states_that_are_kept() -> None:
-    """States named in ``keep`` are not restored."""
-    rig = Rig()
-    snapshot = take_snapshot(rig)
-    rig.step()
-    restore_snapshot(rig, snapshot, keep=("other",))
-
-    assert (0, 1) == (rig.count, rig.other)
-
-
 def test_gradients_are_dropped() -> None:
     """A half-computed gradient of the failed step would be added to the next."""
     rig = Rig()

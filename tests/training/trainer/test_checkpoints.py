@@ -345,14 +345,6 @@ def test_tensors_keep_their_names_and_what_they_share():
     assert packer.tensors["view"].untyped_storage().nbytes() == 12 * 4
 
 
-def test_empty_tensors_are_not_shared():
-    """Tensors without elements share no memory, whatever their address says."""
-    back = round_trip({"a": torch.zeros(0), "b": torch.zeros(0, 3, dtype=torch.long)})
-
-    assert back["a"].shape == (0,)
-    assert back["b"].shape == (0, 3)
-
-
 @pytest.mark.parametrize("value", [object(), random.Random(), {1, 2}, b"raw", torch.float32])
 def test_unsupported_values_are_named(value):
     """The error has the path to the value."""

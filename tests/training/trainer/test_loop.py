@@ -251,16 +251,6 @@ def test_max_steps_ends_within_an_epoch() -> None:
     assert min(one.values["loss"] for one in steps) <= result.loss <= max(one.values["loss"] for one in steps)
 
 
-def test_the_loss_is_the_mean_of_the_last_epoch() -> None:
-    """Batches count by their weight."""
-    task, notes = ToyTask(), RecordingObserver()
-    result = train(task, plain_config(learning_rate=1e-12), output=None, observers=[notes])
-    whole = task.loss(task.model, task.collate(range(42)))
-
-    assert abs(result.loss - float(whole.total.detach()) / whole.weight) < 1e-5
-    assert [True] * 12 == [0 < event.values["loss"] < 3 for event in notes.of("step")]
-
-
 def test_events_come_in_order_and_can_be_logged(tmp_path: Path) -> None:
     """Everything that a bar or a log needs, as plain values."""
     notes = RecordingObserver()
@@ -291,14 +281,6 @@ def test_evaluation_mode_and_gradients() -> None:
     train(Watching(8), plain_config(epochs=2), output=None)
 
     assert [(True, True), (False, False)] * 2 == seen
-
-
-def test_an_unsplittable_task_gets_its_batch_whole() -> None:
-    """In-batch negatives need the whole batch."""
-    faults = Faults()
-    train(ToyTask(splittable=False), plain_config(epochs=1, micro_batch=2), output=None, faults=faults)
-
-    assert [8, 8, 8, 8, 8, 2] == sorted((len(indices) for _, indices in faults.seen), reverse=True)
 
 
 def test_no_examples() -> None:

@@ -93,16 +93,6 @@ def test_a_failure_halves_the_limit(limit: int, failed: list[int], expected: int
     assert (expected, 1) == (micro.limit, micro.retries)
 
 
-def test_one_item_alone_is_tried_twice() -> None:
-    """The second time with an empty cache; other batches may succeed in between."""
-    micro = MicroBatchSize(1)
-
-    assert micro.shrink([1])
-    micro.succeeded()
-    assert micro.shrink([1])
-    assert not micro.shrink([1])
-
-
 def test_an_indivisible_batch_keeps_its_size() -> None:
     """An effective batch in one piece is tried twice, like a single item."""
     micro = MicroBatchSize(32)

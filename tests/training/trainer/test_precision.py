@@ -69,14 +69,6 @@ def test_a_bad_step_starts_the_growth_interval_anew() -> None:
     assert [16, 16, 16, 16, 16, 32] == [rig.step(good=one == "g") for one in "ggbggg"]
 
 
-def test_gradients_are_unscaled() -> None:
-    """Unscaled gradients reach the optimizer as they would without a scaler."""
-    rig = Rig(initial_scale=1024.0)
-    rig.step()
-
-    assert torch.allclose(torch.full((3,), 0.9), rig.weight.detach())
-
-
 def test_a_discarded_step_can_be_run_again() -> None:
     """After memory ran out between unscaling and stepping, torch's scaler would refuse the second attempt."""
     rig = Rig()

@@ -107,14 +107,6 @@ def test_an_example_that_fails_twice_is_left_out() -> None:
     assert "once more in fp32, without example(s) 17, which failed twice" in second.message
 
 
-def test_it_stops_in_full_precision() -> None:
-    """Different examples each time are no fault of the data: the run ends, and the message names the last ones."""
-    fallback = PrecisionFallback(("fp32",))
-    fallback.fall_back(NumericFailure("step 3: the loss was not finite", (1,)))
-    with pytest.raises(TrainingFailed, match=r"step 9: the loss was not finite with example\(s\) 2, in fp32 too"):
-        fallback.fall_back(NumericFailure("step 9: the loss was not finite", (2,)))
-
-
 def test_exclusions_end() -> None:
     """Examples are excluded once; a third failure in full precision ends the run."""
     fallback = PrecisionFallback(("fp32",))

@@ -95,25 +95,6 @@ def test_after_a_recovery_it_falls_to_where_it_came_from() -> None:
     assert ["tf32", "fp32"] == [fallback.fall_back(BROKEN).precision for _ in range(2)]
 
 
-def test_a_failure_begins_the_stretch_anew() -> None:
-    """In full precision too, where the failure changes nothing else."""
-    fallback = PrecisionFallback(("bf16", "fp32"), 3)
-    fallback.fall_back(BROKEN)
-    clean(fallback, 2)
-    fallback.fall_back(BROKEN)
-
-    assert ["fp32", "fp32", "bf16"] == clean(fallback, 3)
-
-
-def test_never() -> None:
-    """None stays in the lower precision."""
-    fallback = PrecisionFallback(("bf16", "fp32"), None)
-    fallback.fall_back(BROKEN)
-
-    assert {"fp32"} == set(clean(fallback, 10_000))
-    assert fallback.clean_steps_to_recover is None
-
-
 def test_a_run_that_cannot_bear_the_precision_does_not_flap() -> None:
     """bf16 breaks at every second step in it: in 100,000 steps it falls nine times."""
     fallback = PrecisionFallback(("bf16", "fp32"), 200)
