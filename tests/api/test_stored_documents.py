@@ -7,7 +7,6 @@ import io
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -40,7 +39,6 @@ from backend.search.files import FileService
 from backend.search.lessons import lesson_of
 from backend.search.limits import SearchLimits
 from backend.search.records import DocumentQuery, ListPage
-from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.stored_documents import StoredDocuments
 from backend.telemetry import Telemetry
 from tests.api.checks import problem, require_schema
@@ -60,17 +58,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def services(services: FakeServices, tmp_path: Path, clock: ManualClock) -> AsyncIterator[FakeServices]:
-    storage = SqliteStorage(SqliteOptions(tmp_path))
-    await storage.start()
-
+def services(services: FakeServices, clock: ManualClock) -> FakeServices:
     async def render(*_: Any, rotation: int, password: str | None, **__: Any) -> bytes:
         return b"\x89PNG turned by %d%s" % (rotation, (password or "").encode())
 
-    files = FileService(storage, SearchLimits(), render_page=render, now=clock)
-    services.stored_documents = StoredDocuments(storage, files, lesson_of=lesson_of)
-    yield services
-    await storage.close()
+    files = FileService(services.storage, SearchLimits(), render_page=render, now=clock)
+    services.stored_documents = StoredDocuments(services.storage, files, lesson_of=lesson_of)
+    return services
 
 
 async def _keep(client: httpx.AsyncClient, **fields: str) -> dict[str, Any]:
