@@ -16,6 +16,8 @@ from backend.config import Settings
 from backend.device.facts.amx import disable_faulty_amx
 from backend.device.facts.host import cpu
 from backend.device.memory.release import trim_heap
+from backend.telemetry import Telemetry
+from tests.fakes import ManualClock
 
 disable_faulty_amx(cpu()[1])  # as every command of the project does, before anything imports torch
 
@@ -104,6 +106,18 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def device(pytestconfig: pytest.Config) -> str:
     """The torch device string that ``--device`` asked for."""
     return str(pytestconfig.getoption("--device"))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Time that stands still."""
+    return ManualClock()
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    """A registry of the test's own."""
+    return Telemetry()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -240,3 +240,15 @@ async def longest_step_s(work: Awaitable[object]) -> float:
         return longest_s
     finally:
         timer.cancel()
+
+
+async def turns(count: int = 20) -> None:
+    """Run the event loop's ready tasks; no time passes."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def turns_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S):
+        while not condition():  # noqa: ASYNC110 - a turn of the loop, no time
+            await asyncio.sleep(0)

@@ -33,11 +33,6 @@ class Restarts:
         self._clock.advance(seconds)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 async def kept(restarts: Restarts, clock: ManualClock) -> tuple[Supervisor, Telemetry]:
     """A supervisor after it has started the work again as often as the work fails."""
     telemetry = Telemetry()

@@ -17,10 +17,10 @@ from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
 from tests.api.text_routes import TEXT_ROUTES
 from tests.fakes import GatedEngine
-from tests.text.conftest import build, clock
+from tests.text.conftest import build
 from tests.text.service_stack import ServiceStack
 
-__all__ = ["build", "clock"]
+__all__ = ["build"]
 
 TEXTS = "/v1/embeddings"
 KEYS = {"api_keys": ("team=mine", "yours"), "admin_keys": ("ops=root",)}

@@ -26,12 +26,6 @@ Start = Callable[..., Coroutine[Any, Any, Services]]
 QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second
 
 
-@pytest.fixture(scope="session")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for the session: the first start measures, the others reuse its results."""
-    return tmp_path_factory.mktemp("state")
-
-
 @pytest.fixture
 async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Build services from settings; they are closed after the test."""

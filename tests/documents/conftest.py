@@ -29,10 +29,10 @@ from backend.text.entities import EntityService
 from backend.text.neutral_vectors import NeutralVectors
 from tests.serving.loaded_models import embedding_model
 from tests.text.classification_setup import build_classification, random_head, write_bundled_head
-from tests.text.conftest import build, clock
+from tests.text.conftest import build
 from tests.text.service_stack import ServiceStack
 
-__all__ = ["build", "clock"]
+__all__ = ["build"]
 
 LIMITS = FileLimits(file_bytes=2**22, pages=20, page_s=20.0)
 LINES = (("Factura", "2024-017"), ("Total:", "1.284,50", "€"))

@@ -15,11 +15,6 @@ from tests.fakes import ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def backlog(clock: ManualClock) -> Backlog:
     """Two lanes of half a page a second each: a page a second."""
     backlog = page_backlog(lambda: 2, clock=clock)

@@ -18,18 +18,6 @@ __all__ = ["build", "copy_of", "scorers", "taggers", "tiny"]
 
 
 @pytest.fixture
-def telemetry() -> Telemetry:
-    """A registry of the test's own."""
-    return Telemetry()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Time that stands still."""
-    return ManualClock()
-
-
-@pytest.fixture
 async def make_batcher(telemetry: Telemetry, clock: ManualClock) -> AsyncIterator[Callable[..., Batcher]]:
     """Start a batcher on the manual clock: ``make_batcher(lanes=2, depth=2, queue_tokens=100)``."""
     started: list[Batcher] = []

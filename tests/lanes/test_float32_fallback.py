@@ -51,11 +51,6 @@ def ids(*numbers: int) -> Ids:
     return np.array(numbers, np.int64)
 
 
-@pytest.fixture
-def telemetry() -> Telemetry:
-    return Telemetry()
-
-
 def count(telemetry: Telemetry, name: str, **labels: str) -> float:
     return telemetry.registry.get_sample_value(f"financia_{name}", {"engine": "embeddings", **labels}) or 0.0
 

@@ -16,6 +16,7 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.inference import InferenceResult, Timing, Urgency, offload
 from backend.lanes.work_item import Priority
 from backend.models.tokenizer import Tokens
+from tests.fakes import turns
 from tests.text.service_stack import (
     FailingVectorEngine,
     GatedVectorEngine,
@@ -63,11 +64,6 @@ def expected(words: Sequence[str]) -> np.ndarray:
 
 def vectors(result: InferenceResult) -> np.ndarray:
     return np.array([row.vector for row in result.rows])
-
-
-async def turns(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_values_come_in_the_order_of_the_inputs(build):

@@ -20,11 +20,6 @@ TEXT = "la factura de marzo " * 20_000  # seven slices
 
 
 @pytest.fixture
-def telemetry() -> Telemetry:
-    return Telemetry()
-
-
-@pytest.fixture
 async def text_work(telemetry: Telemetry, clock: ManualClock):
     work = TextWork(telemetry, LIMITS, clock=clock)
     yield work

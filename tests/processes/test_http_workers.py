@@ -18,7 +18,7 @@ from backend.processes.work_messages import Models, Start
 from backend.serving.catalog import Catalog
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
-from tests.fakes import EchoEngine
+from tests.fakes import EchoEngine, turns_until
 from tests.text.service_stack import loaded_model
 
 
@@ -125,16 +125,10 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
     monkeypatch.setattr(http_workers, "WorkerProcess", create)
     spawned.set()
     service.start = asyncio.create_task(workers.start())
-    await turns(lambda: [one.calls for one in service.processes] == [["spawn", "begin"]] * 2)
+    await turns_until(lambda: [one.calls for one in service.processes] == [["spawn", "begin"]] * 2)
     yield service
     service.start.cancel()
     await workers.close()
-
-
-async def turns(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - a turn of the loop, no time
-            await asyncio.sleep(0)
 
 
 async def listening(service: Service) -> list[FakeWorker]:
@@ -151,10 +145,10 @@ async def test_a_swap_while_a_worker_is_spawned_again(service):
     first, _ = await listening(service)
     service.spawned.clear()
     first.kill()
-    await turns(lambda: len(service.processes) == 3 and service.processes[2].calls == ["spawn"])
+    await turns_until(lambda: len(service.processes) == 3 and service.processes[2].calls == ["spawn"])
     await service.swap()
     service.spawned.set()
-    await turns(lambda: service.processes[2].calls == ["spawn", "begin"])
+    await turns_until(lambda: service.processes[2].calls == ["spawn", "begin"])
 
     assert service.serves(service.processes[2])
     assert service.serves(service.processes[1])
@@ -167,7 +161,7 @@ async def test_a_swap_waits_for_a_worker_that_does_not_listen_yet(service, monke
     second.hangs = True
     old = second.models
     swap = service.swap()
-    await turns(lambda: second.calls[-1] == "models")
+    await turns_until(lambda: second.calls[-1] == "models")
     first.listen()
     first_engine = old.loaded[0].engine.id
 
@@ -180,7 +174,7 @@ async def test_a_swap_waits_for_a_worker_that_does_not_listen_yet(service, monke
     assert service.serves(first)
     assert service.serves(second)
     assert first_engine in service.workers._table.engines
-    await turns(lambda: first_engine not in service.workers._table.engines)
+    await turns_until(lambda: first_engine not in service.workers._table.engines)
 
 
 async def test_a_worker_that_takes_no_models_is_killed(service, monkeypatch):
@@ -189,7 +183,7 @@ async def test_a_worker_that_takes_no_models_is_killed(service, monkeypatch):
     first, second = await listening(service)
     second.hangs = True
     await service.swap()
-    await turns(lambda: len(service.processes) == 3 and service.processes[2].models is not None)
+    await turns_until(lambda: len(service.processes) == 3 and service.processes[2].models is not None)
 
     assert "kill" not in first.calls
     assert "kill" == second.calls[-1]
@@ -201,7 +195,7 @@ async def test_a_worker_whose_loop_stands_still_is_killed(service, monkeypatch):
     monkeypatch.setattr(http_workers, "PING_S", 0.0)
     first, second = await listening(service)
     second.hangs = True
-    await turns(lambda: len(service.processes) == 3)
+    await turns_until(lambda: len(service.processes) == 3)
 
     assert "kill" not in first.calls
     assert ["spawn", "begin", "kill"] == second.calls[:3]
@@ -221,9 +215,9 @@ async def test_a_worker_that_is_spawned_amid_a_drain_never_begins(service):
     first, second = await listening(service)
     service.spawned.clear()
     first.kill()
-    await turns(lambda: len(service.processes) == 3 and service.processes[2].calls == ["spawn"])
+    await turns_until(lambda: len(service.processes) == 3 and service.processes[2].calls == ["spawn"])
     drain = asyncio.create_task(service.workers.drain())
-    await turns(lambda: second.calls[-1] == "drain")
+    await turns_until(lambda: second.calls[-1] == "drain")
     service.spawned.set()
     await drain
 

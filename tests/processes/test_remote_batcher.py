@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from backend.serving.catalog import Catalog
 from backend.telemetry import Telemetry
 from backend.tracing.context import PACKED_BYTES, SpanContext
 from backend.tracing.spans import Active
-from tests.fakes import EchoEngine, GatedEngine
+from tests.fakes import EchoEngine, GatedEngine, turns_until
 from tests.text.service_stack import loaded_model
 from tests.traced import KeptSpans
 
@@ -104,12 +104,6 @@ async def block(service: Service) -> None:
     await asyncio.to_thread(service.gated.entered.wait, 10)
 
 
-async def turns(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - a turn of the loop, no time
-            await asyncio.sleep(0)
-
-
 async def test_results_come_back_to_their_items(service):
     """Of one and of two dimensions, in any number, each with its times."""
     payloads = [ids(*range(1, 2 + number % 7)) for number in range(10)] + [np.array([[3, 4], [0, 1]])]
@@ -140,10 +134,10 @@ async def test_what_is_cancelled_never_runs(service):
     await block(service)
     [left] = service.remote.submit(GATED, [ids(5)], [1])
     [kept] = service.remote.submit(GATED, [ids(6)], [1])
-    await turns(lambda: service.batcher.status().queued_jobs == 2)
+    await turns_until(lambda: service.batcher.status().queued_jobs == 2)
     dropped = service.items._items[2]  # the service process's item of it
     left.abandon()
-    await turns(dropped.future.done)
+    await turns_until(dropped.future.done)
     service.gated.gate.set()
     await kept.future
 
@@ -157,11 +151,11 @@ async def test_what_had_begun_is_told_after_it_was_cancelled(service):
     [begun] = service.remote.submit(GATED, [ids(1)], [7])
     await asyncio.to_thread(service.gated.entered.wait, 10)
     [waited] = service.remote.submit(GATED, [ids(2)], [20])
-    await turns(lambda: service.batcher.status().queued_jobs == 1)
+    await turns_until(lambda: service.batcher.status().queued_jobs == 1)
     for item in (begun, waited):
         item.tell_begun = told.append
         item.abandon()
-    await turns(lambda: not service.remote._left and bool(told))
+    await turns_until(lambda: not service.remote._left and bool(told))
 
     assert [7] == told
 
@@ -179,9 +173,9 @@ async def test_a_promoted_item_goes_before_bulk_work(service):
     """As when an interactive caller joins an item of a job."""
     await block(service)
     bulk = service.remote.submit(GATED, [ids(8), ids(9)], [60, 1], priority=Priority.BULK)
-    await turns(lambda: service.batcher.status().queued_jobs == 2)
+    await turns_until(lambda: service.batcher.status().queued_jobs == 2)
     service.remote.promote(bulk[1], Priority.INTERACTIVE)
-    await turns(lambda: service.batcher._queue.interactive_tokens == 1)
+    await turns_until(lambda: service.batcher._queue.interactive_tokens == 1)
     service.gated.gate.set()
     await asyncio.gather(*(item.future for item in bulk))
 
@@ -192,11 +186,11 @@ async def test_a_dead_worker_leaves_no_work_behind(service):
     """Its queued items are abandoned; the lane goes on with others'."""
     await block(service)
     service.remote.submit(GATED, [ids(10)], [1])
-    await turns(lambda: service.batcher.status().queued_jobs == 1)
+    await turns_until(lambda: service.batcher.status().queued_jobs == 1)
     service.channels[1].close()
-    await turns(lambda: service.channels[0].is_closed)
+    await turns_until(lambda: service.channels[0].is_closed)
     service.gated.gate.set()
-    await turns(lambda: service.batcher.status().queued_jobs == 0)
+    await turns_until(lambda: service.batcher.status().queued_jobs == 0)
 
     assert [10] not in [payload.tolist() for batch in service.gated.batches for payload in batch]
 
@@ -233,7 +227,7 @@ async def test_a_swap_between_two_requests(service):
     catalog.replace(loaded_model(new))
     after = table.describe()
     [next_one] = service.remote.submit(after.loaded[0].engine, [ids(2)], [1])
-    await turns(lambda: service.batcher.status().queued_jobs == 1)
+    await turns_until(lambda: service.batcher.status().queued_jobs == 1)
     table.forget_before(after.version)
     [late] = service.remote.submit(before.loaded[0].engine, [ids(3)], [1])
     with pytest.raises(Unavailable, match="replaced"):
@@ -254,7 +248,7 @@ async def test_a_trace_crosses_the_channel(service):
         traced = service.remote.submit(ENGINE, [ids(1, 2)], [2])
     plain = service.remote.submit(ENGINE, [ids(3)], [1])
     await asyncio.gather(*(item.future for item in traced + plain))
-    await turns(lambda: "batch" in kept.names)
+    await turns_until(lambda: "batch" in kept.names)
     batch = next(one for one in kept.spans if one.name == "batch")
 
     assert request.span.context == batch.parent

@@ -11,10 +11,10 @@ import pytest
 from backend.search.limits import SearchLimits
 from tests.documents.conftest import documents, file_readers
 from tests.search.search_stack import SearchStack, open_stack
-from tests.text.conftest import build, clock, scorers
+from tests.text.conftest import build, scorers
 from tests.text.service_stack import ServiceStack, VectorEngine
 
-__all__ = ["build", "clock", "documents", "file_readers", "scorers"]
+__all__ = ["build", "documents", "file_readers", "scorers"]
 
 Open = Callable[..., Coroutine[Any, Any, SearchStack]]
 

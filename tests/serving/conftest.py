@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.text.conftest import build, clock, copy_of, scorers, taggers, tiny
+from tests.text.conftest import build, copy_of, scorers, taggers, tiny
 
-__all__ = ["build", "clock", "copy_of", "scorers", "taggers", "tiny"]
+__all__ = ["build", "copy_of", "scorers", "taggers", "tiny"]

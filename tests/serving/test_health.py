@@ -12,7 +12,7 @@ import pytest
 from backend.errors import DeviceLost, DeviceUnavailable
 from backend.models.encoder_source import UnloadableEncoder
 from backend.serving.health import FRESH_S, HUNG_S, PROBE_S, HealthService
-from tests.fakes import ManualClock
+from tests.fakes import ManualClock, turns
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, NanEngine, ServiceStack, VectorEngine
 
 
@@ -27,11 +27,6 @@ def health(build, clock: ManualClock) -> Callable[..., tuple[HealthService, Serv
         ), stack
 
     return make
-
-
-async def turns(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_lanes(health):

@@ -43,16 +43,6 @@ class Loop:
         self.timers.pop(0)[1]()
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def telemetry() -> Telemetry:
-    return Telemetry()
-
-
 def value(telemetry: Telemetry, name: str) -> float | None:
     return telemetry.registry.get_sample_value(f"financia_{name}", {"model": "m"})
 

@@ -22,11 +22,6 @@ def pending(clock: ManualClock, task: str = "embeddings", serving: str | None = 
     return model
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_of_it_is_answered_later(clock, name):
     """503 with the reason and when to come again; the model in its place keeps its own names."""

@@ -26,12 +26,12 @@ from backend.text.entities import EntityService
 from backend.text.neutral_vectors import NeutralVectors
 from tests.serving.loaded_models import RecordingEngine, embedding_model
 from tests.text.classification_setup import build_classification
-from tests.text.conftest import build, clock
+from tests.text.conftest import build
 from tests.text.service_stack import ServiceStack
 from tests.tiny_generators import generator_of, generators
 from tests.tiny_models import placement, spec_of, tokenizer_of
 
-__all__ = ["build", "clock", "generators"]
+__all__ = ["build", "generators"]
 
 
 @dataclass

@@ -26,12 +26,6 @@ __all__ = ["copy_of", "scorers", "taggers", "tiny"]
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """Time that stands still."""
-    return ManualClock()
-
-
-@pytest.fixture
 async def build(clock: ManualClock) -> AsyncIterator[Callable[..., ServiceStack]]:
     """Build a service stack: ``build(engine, lanes=2, queue_tokens=100, spec={…})``, ``build(model, others=[…])``."""
     stacks: list[ServiceStack] = []

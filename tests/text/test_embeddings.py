@@ -28,6 +28,7 @@ from backend.models.vectors import normalized
 from backend.serving.engines.embeddings import TASK, PoolingHead
 from backend.text import embeddings
 from backend.text.embeddings import EmbedOptions
+from tests.fakes import turns
 from tests.serving.loaded_models import embedding_model
 from tests.text.service_stack import (
     PROMPTS,
@@ -49,12 +50,6 @@ def ids_of(text: str) -> tuple[int, ...]:
 def expected(text: str) -> np.ndarray:
     """The service's vector of a text with the fake engines: the bundled model normalises."""
     return normalized(vector_of(ids_of(text))[None])[0]
-
-
-async def turns(count: int = 20) -> None:
-    """Run the event loop's ready tasks; no time passes."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 # Answers

@@ -6,14 +6,8 @@ import pytest
 
 from backend.lanes.cache.redis_client import BreakerPolicy, CircuitBreaker, State
 from backend.retry import Backoff
-from tests.fakes import ManualClock
 
 POLICY = BreakerPolicy(failures=3, backoff=Backoff(1.0, 5.0))
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from redis.exceptions import RedisError, ResponseError
 
 from backend.lanes.cache.redis_pool import RedisPool
-from tests.fakes import TEST_TIMEOUT_S
+from tests.fakes import TEST_TIMEOUT_S, turns
 from tests.redis_server import RedisProxy, RedisServer
 
 pytestmark = pytest.mark.redis
@@ -36,11 +36,6 @@ async def open_pool():
     yield start
     for pool in pools:
         await pool.close()
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def ended(task: asyncio.Task) -> asyncio.Task:

@@ -17,8 +17,7 @@ from backend.errors import BadSettings
 from backend.lanes.cache.redis_client import BreakerPolicy, RedisOptions, address
 from backend.lanes.cache.redis_tier import PIPELINE_WRITES, RedisTier, encode
 from backend.retry import Backoff
-from backend.telemetry import CACHE_STATES, Telemetry
-from tests.fakes import ManualClock
+from backend.telemetry import CACHE_STATES
 from tests.lanes.cache.samples import content, contents, key, value
 
 pytestmark = pytest.mark.redis
@@ -27,16 +26,6 @@ POLICY = BreakerPolicy(failures=3, backoff=Backoff(1.0, 8.0))
 PATIENT_S = 20.0  # a budget that a live server on a busy machine keeps
 SHORT_S = 0.05  # a budget that is meant to run out
 PASSWORD = "s3cret-wörd"
-
-
-@pytest.fixture
-def telemetry():
-    return Telemetry()
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

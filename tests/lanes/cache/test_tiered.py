@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from backend.lanes.cache.tiered import MemoryTier, TieredCache
-from backend.telemetry import Telemetry
 from tests.lanes.cache.samples import content, contents, key, value
 
 
@@ -32,11 +29,6 @@ class DictRemote:
 
     def status(self):
         return None
-
-
-@pytest.fixture
-def telemetry():
-    return Telemetry()
 
 
 def tiered(telemetry, remote=None, limit_bytes=2**20):

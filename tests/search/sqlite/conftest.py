@@ -12,11 +12,6 @@ from tests.fakes import ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def opened(tmp_path: Path, clock: ManualClock) -> list[SqliteStorage]:
     """The storages that a test has opened; the last one is in use."""
     return [SqliteStorage(SqliteOptions(tmp_path / "search"), clock=clock)]
