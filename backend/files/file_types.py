@@ -75,7 +75,7 @@ class FileType(StrEnum):
     MARKDOWN = "md"
     CSV = "csv"
     RTF = "rtf"
-    EML = "eml"
+    EML = "eml"  # and mailboxes (mbox) of them
     OLE = "ole"  # a container of old office programs: told apart when it is read, as
     MSG = "msg"
     XLS = "xls"
@@ -89,7 +89,7 @@ IMAGES = frozenset(
 )
 ACCEPTED = (
     "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, office files (docx, xlsx, pptx, odt, ods, odp, epub, rtf, xls; doc "
-    "and ppt where LibreOffice is), mail (eml, msg), HTML, Markdown, CSV, plain text, zip archives of these, "
+    "and ppt where LibreOffice is), mail (eml, msg, mbox), HTML, Markdown, CSV, plain text, zip archives of these, "
     "electronic invoices (Factur-X, UBL, Facturae XML) and recordings (WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, "
     "AAC, WMA, AIFF, AMR)"
 )
@@ -134,6 +134,9 @@ _OTHER_SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"v=0\r\n", "a session description (SDP)"),
     (b"v=0\n", "a session description (SDP)"),
     (b"FLV\x01", "a video (flv)"),
+    (b"ID;P", "a spreadsheet in SYLK (slk)"),
+    (b"TABLE\r\n0,1", "a spreadsheet in DIF"),
+    (b"TABLE\n0,1", "a spreadsheet in DIF"),
 )
 # Names inside a zip that tell the type of document, in the order they are tried.
 _ZIP_KINDS: tuple[tuple[bytes, FileType], ...] = (
@@ -150,6 +153,8 @@ _INVOICE_ROOT = re.compile(
 )
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _MAIL_HEADER = re.compile(rb"^([A-Za-z][A-Za-z0-9-]{1,40}):[ \t]?[^\r\n]{0,1000}\r?$", re.MULTILINE)
+# Before each mail of a mailbox (RFC 4155), with the time at which it came: a sentence may begin alike.
+MAILBOX_LINE = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\r\n]{1,200}\d:\d\d[^\r\n]{1,20}\d{4}[^\r\n]{0,10}\r?\n")
 _MAIL_NAMES = frozenset({b"from", b"to", b"date", b"subject", b"message-id", b"received", b"mime-version"})
 _SURE_BYTES = 64  # of what is taken for UTF-16 without a mark: any few bytes look like letters of some script
 _WHOLE_BYTES = 64 * 1024  # of a head; a shorter one is the whole file
@@ -198,7 +203,8 @@ def _kind(head: bytes) -> FileType | None:
 
 
 def _is_mail(head: bytes) -> bool:
-    """Whether it begins with lines of a mail's header, two at least of which every mail has."""
+    """Whether it begins with lines of a mail's header, two at least of which every mail has; in a mailbox after one."""
+    head = MAILBOX_LINE.sub(b"", head, 1)
     names = {match[1].lower() for match in _MAIL_HEADER.finditer(head, 0, 16_384)}
     return _MAIL_HEADER.match(head) is not None and len(names & _MAIL_NAMES) > 1
 

@@ -60,6 +60,8 @@ def test_supported_types(head: bytes, expected: FileType):
         pytest.param(b"RIFF\x00\x00\x00\x00AVI LIST", "a video .avi", id="avi"),
         pytest.param(b"MThd\x00\x00\x00\x06", "notes without sound", id="midi"),
         pytest.param(b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n", "a playlist .HLS", id="hls"),
+        pytest.param(b"ID;PWXL;N;E\r\nC;Y1;X1;K1\r\n", "a spreadsheet in SYLK", id="slk"),
+        pytest.param(b'TABLE\r\n0,1\r\n"EXCEL"\r\n', "a spreadsheet in DIF", id="dif"),
         pytest.param(b"ffconcat version 1.0\nfile /etc/passwd\n", "a list of files", id="ffconcat"),
         pytest.param(b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\n", "a session description", id="sdp"),
         pytest.param(b"<?xml version='1.0'?><MPD xmlns='urn:mpeg:dash:schema'/>", "a playlist .DASH", id="dash"),

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import olefile
 
 from backend.errors import UnreadableFile
-from backend.files.file_types import FileType
+from backend.files.file_types import MAILBOX_LINE, FileType
 from backend.files.office.content import Content
 from backend.files.office.html_page import read_html
 from backend.files.office.rtf import read_rtf
@@ -26,7 +26,11 @@ _LONGEST_HEADER = 2_000
 
 
 def read_eml(data: bytes, content: Content) -> FileType:
-    """Set a message: who wrote to whom, its text, and what is attached as parts to be read."""
+    """Set a message: who wrote to whom, its text, and what is attached as parts to be read, as all are of a mailbox."""
+    if data.startswith(b"From "):
+        messages = MAILBOX_LINE.split(data, _MAX_ATTACHMENTS)[1:]
+        content.attachments += [(f"message {at}", message) for at, message in enumerate(messages, 1)]
+        return FileType.EML
     message = email.message_from_bytes(data)
     subject = _decoded(message.get("Subject"))
     _set_head(content, subject, [(name, _decoded(message.get(name))) for name in _HEADERS])

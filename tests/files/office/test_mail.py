@@ -47,6 +47,16 @@ def test_tables_of_a_message(readers: FileReaders):
     assert [(2, 2)] == [grid[:2] for grid in page.grids]
 
 
+def test_a_mailbox(readers: FileReaders):
+    """Its mails are parts, each with its own attachments; a line of text that begins alike parts none."""
+    mails = [_mail(body="From here on.\n"), _mail(("carta.pdf", pdf(text(b"Carta"))), body="dos")]
+    source = b"\n".join(b"From - Mon Feb 12 10:00:00 2024\n" + mail for mail in mails)
+    with readers.open(source) as file:
+        assert ["message 1", "message 2", "message 2: carta.pdf"] == [
+            file.info.part(number).name for number in range(1, file.info.page_count + 1)
+        ]
+
+
 def test_attachments_are_parts(readers: FileReaders):
     """With their names; what cannot be read is named, and harms nothing else."""
     inner = _mail(("albar\u00e1n.docx", docx("<w:p><w:r><w:t>albar\u00e1n</w:t></w:r></w:p>")), body="interior")
