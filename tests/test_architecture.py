@@ -52,6 +52,17 @@ def test_a_start_imports_no_runtime():
 
 
 @pytest.mark.parametrize(
+    ("encoder", "other"), [("openvino_encoder", "onnxruntime"), ("onnx_encoder", "openvino")], ids=["openvino", "onnx"]
+)
+def test_an_encoder_imports_one_runtime(encoder, other):
+    """Each takes tens of MB; one serves."""
+    code = f"import sys, backend.models.{encoder}; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert other not in told.split()
+
+
+@pytest.mark.parametrize(
     ("files", "expected"),
     [
         pytest.param({"lanes/a.py": "from backend.serving import b", "serving/b.py": ""}, "layer above", id="up"),

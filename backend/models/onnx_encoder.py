@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
-from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors, pack, pool, relative_buckets
-from backend.models.onnx_graph import Arithmetic, build
+from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors, pack, pool
+from backend.models.onnx_graph import Arithmetic, build, extra_inputs, graph_inputs
 from backend.models.spec import ModelSpec, Pooling
-from backend.models.weights import EncoderWeights, load_weights
+from backend.models.weights import load_weights
 
 ARITHMETICS = {"fp32": Arithmetic.FLOAT32, "int8": Arithmetic.ROW_INT8, "int7": Arithmetic.ROW_INT7}
 
@@ -51,28 +48,6 @@ class OnnxEncoder:
 
     def pooled(self, output: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
         return pool(self.hidden(output, batch), batch, pooling)
-
-
-def extra_inputs(weights: EncoderWeights) -> frozenset[str]:
-    """The inputs that only some graphs have: MPNet's distances, token types."""
-    tables = {"relative": weights.relative, "types": weights.types}
-    return frozenset(name for name, table in tables.items() if table is not None)
-
-
-def graph_inputs(batch: TokenBatch, words: NDArray[Any], extras: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-    """The graph's inputs by name; ``words`` is the word table, ``extras`` as ``extra_inputs`` gives them."""
-    inputs: dict[str, NDArray[Any]] = {
-        "words": words[batch.ids].astype(np.float32, copy=False),
-        "positions": batch.positions,
-        "scatter": batch.scatter,
-        "gather": batch.gather,
-        "mask": batch.mask,
-    }
-    if "relative" in extras:
-        inputs["relative"] = relative_buckets(batch.scatter.shape[1])
-    if "types" in extras:
-        inputs["types"] = batch.types
-    return inputs
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:

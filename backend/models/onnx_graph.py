@@ -12,6 +12,7 @@ Output: hidden (tokens, width) float32.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from backend.errors import ModelUnavailable
+from backend.models.encoder import TokenBatch, relative_buckets
 from backend.models.spec import EncoderShape
 from backend.models.weights import EncoderWeights, Layer, Linear, Norm
 
@@ -72,6 +74,28 @@ def quantize_weight(
     """Symmetric int8 up to ``largest``, one scale a channel. Shapes: (out, in) -> (out, in) int8, (out) float32."""
     scale = np.maximum(np.abs(weight).max(axis=1), np.finfo(np.float32).tiny) / largest
     return np.rint(weight / scale[:, None]).astype(np.int8), scale.astype(np.float32)
+
+
+def extra_inputs(weights: EncoderWeights) -> frozenset[str]:
+    """The inputs that only some graphs have: MPNet's distances, token types."""
+    tables = {"relative": weights.relative, "types": weights.types}
+    return frozenset(name for name, table in tables.items() if table is not None)
+
+
+def graph_inputs(batch: TokenBatch, words: NDArray[Any], extras: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """The graph's inputs by name; ``words`` is the word table, ``extras`` as ``extra_inputs`` gives them."""
+    inputs: dict[str, NDArray[Any]] = {
+        "words": words[batch.ids].astype(np.float32, copy=False),
+        "positions": batch.positions,
+        "scatter": batch.scatter,
+        "gather": batch.gather,
+        "mask": batch.mask,
+    }
+    if "relative" in extras:
+        inputs["relative"] = relative_buckets(batch.scatter.shape[1])
+    if "types" in extras:
+        inputs["types"] = batch.types
+    return inputs
 
 
 class _Graph:

@@ -17,8 +17,7 @@ from backend.device.facts.amx import flags_beyond_limit
 from backend.device.facts.host import cpu
 from backend.device.memory.release import trim_heap
 from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors, pack, pool
-from backend.models.onnx_encoder import extra_inputs, graph_inputs
-from backend.models.onnx_graph import Arithmetic, build
+from backend.models.onnx_graph import Arithmetic, build, extra_inputs, graph_inputs
 from backend.models.spec import EncoderShape, ModelSpec, Pooling
 from backend.models.weights import load_weights
 

@@ -9,7 +9,7 @@ import pytest
 
 from backend.models import onnx_encoder
 from backend.models.encoder import pack
-from backend.models.onnx_encoder import graph_inputs
+from backend.models.onnx_graph import graph_inputs
 from backend.models.spec import Pooling
 from tests.models.test_parity import random_ids, run
 from tests.tiny_models import encoder_of
