@@ -38,7 +38,7 @@ from backend.ocr.tesseract_words import TesseractResult
 from backend.reasons import because
 
 # To be raised when the same engines give other words, another order or other lines: cached pages are then read again.
-_READING_VERSION = 6
+_READING_VERSION = 7
 REST_S = 300.0  # MODEL_KEEP_ALIVE_S goes before it, as for the speech model
 _WARM_UP_S = 20.0
 _BLANK_LEVELS = 8  # gray levels within which a page is one color

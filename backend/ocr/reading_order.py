@@ -139,13 +139,14 @@ Segments = NDArray[np.float64]  # (segments, 2, 2): x and y of the start and the
 
 _MIN_ASPECT = 3.0  # length to height of a line whose slope counts: that of a short word is chance
 _MAX_SLOPE = 0.4  # steeper lines are stamps and slanting notes, not the page's
-# Powers of x and y in the slope: a skewed page has the first, a keystoned one y, a page curled to its spine x and x^2.
-_POWERS = ((0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (1, 1))
+# Powers of x and y in the slope: a skewed page has the first, a keystoned one y, a page curled to its spine x and x^2,
+# a wavy one all of them.
+_POWERS = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (1, 1))
 # Weight of "the page has one slope, and this", in lines as long as the text is wide.
 _SLOPE_STIFFNESS = 0.02
-# Weight of "the page has no curl". Stiff, for a lone column of short words shows none: soft, flat made receipts kept
-# 76 % of their words' successors instead of all. Wavy receipts need it soft: CER 0.076 stiff, 0.054 by choice.
-STIFF, SOFT = 0.5, 0.005
+# Weights of "the page has no curl", from round to round: a lone column of short words shows none, and the gaps within
+# the rows of one round, longer than most lines, show the next one more. Begun at 1e-5, level tables lost their rows.
+_STIFFNESSES = (0.1, 0.01, 1e-3, 1e-4, 1e-5)
 _OUTLIER = 0.01  # slope by which a line may differ from its neighbours before it counts less
 _ROUNDS = 4
 _ENOUGH_LINES = 1.0  # of the width that the text covers, squared and summed: from then on lines show the page's slope
@@ -193,8 +194,7 @@ class Flattening:
         level = points[:, 1]
         for _ in range(2):  # d changes slowly with v
             v = np.clip((level - self.middle[1]) / self.radius[1], -1, 1)
-            columns = [x ** (i + 1) / (i + 1) * v**j for i, j in _POWERS]
-            level = points[:, 1] - self.radius[0] * (np.stack(columns, axis=1) @ self.slopes)
+            level = points[:, 1] - self.radius[0] * (_integrals(x, v) @ self.slopes)
         return np.stack([points[:, 0], level], axis=1)
 
 
@@ -203,21 +203,28 @@ def fit_flattening(slopes: Slopes, prior_slope: float, stiffness: float) -> Flat
 
     Args:
         prior_slope: of a page with too few of them, pixels down per pixel to the right.
-        stiffness: `STIFF` or `SOFT`.
+        stiffness: of `_STIFFNESSES`.
     """
     segments = slopes.segments
+    prior = np.array([prior_slope, *[0.0] * (len(_POWERS) - 1)])
     if not len(segments):
-        return Flattening((0.0, 0.0), (1.0, 1.0), np.array([prior_slope, *[0.0] * (len(_POWERS) - 1)]))
+        return Flattening((0.0, 0.0), (1.0, 1.0), prior)
     (left, top), (right, bottom) = segments.min(axis=(0, 1)), segments.max(axis=(0, 1))
     middle = (float(left + right) / 2, float(top + bottom) / 2)
     radius = (max(1.0, float(right - left) / 2), max(1.0, float(bottom - top) / 2))
-    across, down = (segments[:, 1] - segments[:, 0]).T
-    across = np.maximum(across, 1.0)
-    x, v = ((segments.mean(axis=1) - middle) / radius).T
-    powers = np.stack([x**i * v**j for i, j in _POWERS], axis=1)
-    prior = np.array([prior_slope, *[0.0] * (len(_POWERS) - 1)])
+    down = segments[:, 1, 1] - segments[:, 0, 1]
+    across = np.maximum(segments[:, 1, 0] - segments[:, 0, 0], 1.0)
+    start = (segments[:, 0, 0] - middle[0]) / radius[0]
+    v = (segments[:, :, 1].mean(axis=1) - middle[1]) / radius[1]
+    # Their means over each segment: a gap may be as long as a wave, whose slope in its middle is not its own.
+    powers = (_integrals(start + across / radius[0], v) - _integrals(start, v)) * (radius[0] / across)[:, None]
     stiff = np.diag([_SLOPE_STIFFNESS, *[stiffness] * (len(_POWERS) - 1)])
     return Flattening(middle, radius, _robust_fit(powers, down / across, slopes.weights(2 * radius[0]), prior, stiff))
+
+
+def _integrals(x: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(points, powers): of the slope's powers, from the page's middle to each x."""
+    return np.stack([x ** (i + 1) / (i + 1) * v**j for i, j in _POWERS], axis=1)
 
 
 def slopes_of(lines: Sequence[Points], heights: Sequence[float]) -> Slopes:
@@ -250,18 +257,8 @@ def prior_slope(slopes: Slopes, middles: Points, height: float) -> float:
         return float(tangents[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
     candidates = np.arange(-_MAX_SKEW, _MAX_SKEW + 1e-9, _SKEW_STEP)
     levels = middles[:, 1] - candidates[:, None] * middles[:, 0]
-    together = np.array([count_level(level, height) for level in levels])
+    together = np.array([_count_near(level, _LEVEL * max(1.0, height)) for level in levels])
     return float(candidates[np.argmax(together - 1e-3 * np.abs(candidates))])
-
-
-def count_level(levels: NDArray[np.float64], height: float) -> float:
-    """How many neighbours, from top to bottom, are level with each other.
-
-    Args:
-        levels: (pieces,), their heights on the page.
-        height: median of the pieces.
-    """
-    return _count_near(levels, _LEVEL * max(1.0, height))
 
 
 def slant_of(starts: Points, slope: float, height: float) -> float:
@@ -307,7 +304,6 @@ def _robust_fit(
     return fitted
 
 
-_MORE_LEVEL = 1.1  # times as many level pieces as on a stiff page
 _NEW_BLOCK = 1.0  # median row heights of white above a row that starts a block
 _COLUMN_ROWS = 6  # rows side by side that make columns; fewer may belong to a form
 _COLUMN_FILL = 0.75  # median share of a column's width that its rows fill; names beside amounts fill less
@@ -344,26 +340,18 @@ def in_order(lines: Sequence[TextLine]) -> OcrBlocks:
 
 
 def _level_rows(lines: Sequence[TextLine]) -> list[Row]:
-    """The rows of the page, levelled as far as that makes more of its pieces level."""
+    """The rows of the page, levelled round by round as far as the rows of the last round show its curl."""
     if not lines:
         return []
-    height = median(line.height for line in lines)
-    slopes = slopes_of([line.middle for line in lines], [line.height for line in lines])
-    prior = prior_slope(slopes, np.stack([line.middle.mean(axis=0) for line in lines]), height)
-    stiff, soft = (_level_pieces(lines, slopes, prior, stiffness) for stiffness in (STIFF, SOFT))
-    level, more_level = (count_level(np.array([piece.middle for piece in pieces]), height) for pieces in (stiff, soft))
-    pieces = soft if more_level > _MORE_LEVEL * level else stiff
-    return rows_of(_with_upright_edges(pieces, prior))
-
-
-def _level_pieces(lines: Sequence[TextLine], slopes: Slopes, prior: float, stiffness: float) -> list[LinePart]:
-    """Levelled twice: the gaps within rows, longer than most lines, show the page's slopes better."""
-    flattening = fit_flattening(slopes, prior, stiffness)
-    rows = rows_of([_piece(line, flattening) for line in lines])
     middles = {id(line.words): line.middle.mean(axis=0) for line in lines}
-    gaps = [[middles[id(left.words)], middles[id(right.words)]] for row in rows for left, right in pairwise(row)]
-    flattening = fit_flattening(slopes.with_gaps(np.reshape(gaps, (-1, 2, 2))), prior, stiffness)
-    return [_piece(line, flattening) for line in lines]
+    long_lines = slopes_of([line.middle for line in lines], [line.height for line in lines])
+    prior = prior_slope(long_lines, np.stack(list(middles.values())), median(line.height for line in lines))
+    flattening = fit_flattening(long_lines, prior, _STIFFNESSES[0])
+    for stiffness in _STIFFNESSES[1:]:
+        rows = rows_of([_piece(line, flattening) for line in lines])
+        gaps = [[middles[id(left.words)], middles[id(right.words)]] for row in rows for left, right in pairwise(row)]
+        flattening = fit_flattening(long_lines.with_gaps(np.reshape(gaps, (-1, 2, 2))), prior, stiffness)
+    return rows_of(_with_upright_edges([_piece(line, flattening) for line in lines], prior))
 
 
 def _with_upright_edges(pieces: list[LinePart], slope: float) -> list[LinePart]:

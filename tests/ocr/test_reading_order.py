@@ -221,6 +221,22 @@ def test_table_rows(warp):
     assert [f"r{row}c0 r{row}c400 r{row}c800 r{row}c1500" for row in range(12)] == lines_of(read(*pieces))
 
 
+@pytest.mark.parametrize("phase", [1.6, 2.4])
+def test_amounts_of_a_wavy_receipt(phase):
+    """No line spans the white between articles and amounts, which lie up to a line and a half lower or higher."""
+
+    def wavy_strip(points: np.ndarray) -> np.ndarray:
+        wave = 18 * np.sin(points[:, 0] / 200 + phase)
+        return points + np.stack([0 * wave, wave], axis=1)
+
+    names = [f"article {row} " + "of some length " * (row % 4) for row in range(24)]
+    articles = [text_line(name, 40, 100 + 26 * row, 11 * len(name), 20) for row, name in enumerate(names)]
+    amounts = [text_line(f"{row}.50", 800, 100 + 26 * row, 60, 20) for row in range(24)]
+
+    pieces = [warped(piece, wavy_strip) for piece in articles + amounts]
+    assert [f"{name.strip()} {row}.50" for row, name in enumerate(names)] == lines_of(read(*pieces))
+
+
 def test_names_beside_amounts_are_rows():
     """A form has a white gap down its middle too, but its cells are not filled like prose."""
     widths = [30, 60, 90, 40, 100, 50, 20, 70]
