@@ -153,7 +153,8 @@ class Settings(BaseSettings):
     )
     answer_model: str | None = Field(
         None,
-        description="The model of POST /v1/answer: bundled, a local folder of the same kind, or none. Unset: the "
+        description="The model of POST /v1/answer, which also reads sentences for a `schema`: bundled, a local folder "
+        "of the same kind, or none. Unset: the "
         "profile's.",
     )
     image_model: str = Field(

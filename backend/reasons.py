@@ -48,6 +48,7 @@ SENTENCES: Mapping[str, str] = {
     "money_label": '{position} "{label}"',
     "below_header": "below its header",
     "own_label": "{position} '{label}'",
+    "own_answer": "what a sentence answers",
     "like_examples": "as in the examples",
     "own_place": "by its place and form",
     "date_at_head": "a date without a label at the head of the page",

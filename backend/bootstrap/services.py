@@ -316,7 +316,8 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     support = SupportFinder(catalog, embeddings, neutral)
     summaries = build_summaries(settings, found.context, inference, analysis, support)
-    services = TextServices(catalog, embeddings, entities, analysis, summaries.service, inference.text_work)
+    answers = AnswerService(catalog, inference, embeddings, telemetry)
+    services = TextServices(catalog, embeddings, entities, analysis, summaries.service, answers, inference.text_work)
     reranking = RerankService(catalog, embeddings, neutral, scoring, telemetry)
     return _TextStack(services, classification, reranking, neutral, summaries)
 
@@ -388,7 +389,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         classification=classes,
         reranking=stack.reranking,
         similarity=SimilarityService(texts.embeddings, neutral),
-        answers=AnswerService(catalog, inference, texts.embeddings, telemetry),
+        answers=texts.answers,
         analysis=texts.analysis,
         summaries=stack.summaries.service,
         speech=documents.speech.service,

@@ -40,6 +40,7 @@ from backend.summaries.records import Summary
 from backend.summaries.service import SummaryService
 from backend.tables.records import Table
 from backend.text.analysis import Analysis, AnalysisService
+from backend.text.answers import AnswerService
 from backend.text.classification import DEFAULT
 from backend.text.embeddings import EmbeddingService
 from backend.text.entities import EntityService, TextEntities
@@ -58,6 +59,7 @@ class TextServices:
     entities: EntityService
     analysis: AnalysisService
     summaries: SummaryService
+    answers: AnswerService
     text_work: TextWork  # of the process
 
 
@@ -195,7 +197,7 @@ class Understanding:
 
     async def _custom(self, document: Document) -> tuple[tuple[OwnField, ...], int]:
         """What the caller's schema asks for, and the tokens that were read for it."""
-        own_fields = OwnFields(self._services.embeddings, self._services.text_work)
+        own_fields = OwnFields(self._services.embeddings, self._services.text_work, self._services.answers)
         return await own_fields.asked(document, self._options.schema, self._options.lessons, self._urgency)
 
     async def _structured(

@@ -107,6 +107,11 @@ class AnswerService:
         self._catalog, self._inference, self._embeddings = catalog, inference, embeddings
         self._usage = UsageCounter(telemetry, TASK)
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether questions can be answered now."""
+        return self._catalog.of(TASK) is not None
+
     async def answer(
         self,
         questions: Sequence[str],

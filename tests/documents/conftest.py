@@ -25,6 +25,7 @@ from backend.summaries.model_writer import Writers
 from backend.summaries.service import SummaryService
 from backend.summaries.support import SupportFinder
 from backend.text.analysis import AnalysisService
+from backend.text.answers import AnswerService
 from backend.text.entities import EntityService
 from backend.text.neutral_vectors import NeutralVectors
 from tests.serving.loaded_models import embedding_model
@@ -131,6 +132,9 @@ async def documents(
         stack.catalog, stack.batcher, stack.inference.text_work, UsageCounter(stack.telemetry, "summaries")
     )
     summaries = SummaryService(analysis, writers, support)
-    services = TextServices(stack.catalog, stack.service, entities, analysis, summaries, stack.inference.text_work)
+    answers = AnswerService(stack.catalog, stack.inference, stack.service, stack.telemetry)
+    services = TextServices(
+        stack.catalog, stack.service, entities, analysis, summaries, answers, stack.inference.text_work
+    )
     yield DocumentsFixture(DocumentService(reader, services, stack.telemetry), ocr, stack)
     reader._threads.close()

@@ -16,6 +16,7 @@ from backend.files.pages import Box, Document, RawWord, make_page
 from backend.lanes.inference import Timing, Urgency
 from backend.lanes.text_work import TextWork
 from backend.telemetry import Telemetry
+from backend.text.answers import Answer, AnswerResult
 from backend.text.embeddings import TextVectors
 from backend.text.own_labels import read_labels
 
@@ -159,3 +160,59 @@ async def test_lists_and_pages() -> None:
     assert ["frenos", "batería"] == [json.loads(value.value) for value in values[:2]]
     assert [1, 2] == [value.places[0].page for value in values[:2]]
     assert all(document.text[value.start : value.end] == value.text for value in values)
+
+
+class AnswersByQuestion:
+    """Of the words that a question has in the table, the first that the text has is the answer."""
+
+    is_loaded = True
+
+    def __init__(self, table: dict[str, tuple[str, float]]) -> None:
+        self.table, self.asked = table, list[tuple[tuple[str, ...], str]]()
+
+    async def answer(self, questions: Sequence[str], text: str, *, min_score: float, **_: Any) -> AnswerResult:
+        self.asked.append((tuple(questions), text))
+        answers = []
+        for question in questions:
+            words, score = self.table.get(question, ("", 0.0))
+            at = text.find(words) if words else -1
+            there = at >= 0 and score >= min_score
+            answers.append(Answer(at, at + len(words), score) if there else Answer(0, 0, score, "not_there"))
+        return AnswerResult(tuple(answers), "fake", Timing(), 7)
+
+
+LETTER = "Le comunicamos que su coche, un Seat de 87.500 km, pasó la revisión el 3 de mayo."
+
+
+async def test_sentences_answer_what_no_name_tells() -> None:
+    """Only sentences are asked, only for what is missing; a value has its kind, and of two that overlap one is kept."""
+    table = {
+        "What is the marca? (quien lo hizo)": ("Seat", 0.9),
+        "What is the kilometraje?": ("Seat de 87.500 km", 0.8),
+        "What is the revisión?": ("el 3 de mayo", 0.9),
+        "What is the color?": ("rojo", 0.9),
+        "What is the titular?": ("Le", 0.1),
+        "What is the aviso?": ("3 de mayo", 0.7),
+    }
+    answers = AnswersByQuestion(table)
+    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
+    schema = {"marca": "quien lo hizo", "kilometraje": {"type": "number"}, "revisión": "", "titular": "", "aviso": ""}
+    document = paper([(60, 60, "Color: rojo"), (60, 100, LETTER)])
+    fields, _ = await own_fields.find(document, read_labels({**schema, "color": ""}), Urgency())
+
+    found = {".".join(field.path): field for field in fields}
+    assert {"marca": "Seat", "kilometraje": 87500, "revisión": "el 3 de mayo", "color": "rojo"} == first(found)
+    assert ("what a sentence answers", 0.9) == (found["marca"].values[0].why, found["marca"].values[0].score)
+    [(questions, text)] = answers.asked
+    assert not any("color" in question for question in questions)
+    assert LETTER == text.strip()
+    assert document.text[found["marca"].values[0].start :].startswith("Seat")
+
+
+async def test_the_rest_of_a_sentence_is_no_value() -> None:
+    """Its first words are no name of what follows them; before a colon they are."""
+    meant = {"le comunicamos que el plazo es": "plazo"}
+    sentence = "Le comunicamos que el plazo es{} 14 días, según lo acordado ayer."
+
+    assert {} == await find(paper([(60, 60, sentence.format(""))]), {"plazo": ""}, **meant)
+    assert {"plazo"} == set(await find(paper([(60, 60, sentence.format(":"))]), {"plazo": ""}, **meant))

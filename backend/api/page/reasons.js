@@ -32,6 +32,7 @@ export const SPANISH = {
   money_label: "{position} «{label}»",
   below_header: "debajo de su encabezado",
   own_label: "{position} «{label}»",
+  own_answer: "lo que responde una frase",
   like_examples: "como en los ejemplos",
   own_place: "por su sitio y su forma",
   date_at_head: "una fecha sin etiqueta al principio de la página",

@@ -72,12 +72,14 @@ from backend.ocr.engine_choice import OcrEngineName
 from backend.reasons import reasons_in
 from backend.search.stored_documents import StoredDocuments, keyed_id
 from backend.summaries.records import RequestedMethod
+from backend.text.answers import AnswerService
 from backend.text.embeddings import EmbeddingService
 from backend.text.own_labels import labels_json
 
 _documents_of: Handle[DocumentService] = Handle("documents")
 _stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 _embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
+_answers_of: Handle[AnswerService] = Handle("answers")
 
 MOST_SENTENCES = 100
 LEAST_TOKENS, MOST_TOKENS = 8, 2048
@@ -612,7 +614,7 @@ async def _of_text(request: Request) -> Response:
     characters = check_chars([body.input], limits_of(request), "input")
     text_work, examples = services_of(request).text_work, _documents_of(request).examples
 
-    own_fields = OwnFields(_embeddings_of(request), text_work)
+    own_fields = OwnFields(_embeddings_of(request), text_work, _answers_of(request))
 
     async def call(*, deadline_s: float) -> records.DocumentAnswer:
         schema, lessons = await own_words(request, body.own_schema or "", body.examples, body.extractor)
