@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.memory.release import trim_heap
 from backend.device.plan.placement import Placement
-from backend.device.records import DeviceType, DriverSource, MachineFacts
+from backend.device.records import DeviceType, DriverSource
 from backend.device.watch.monitor import DeviceMonitor, memory
 from backend.documents.extractors import ExtractorStore
 from backend.documents.service import DocumentService
@@ -539,16 +539,7 @@ def _start_batcher(settings: Settings, context: LoadContext) -> Batcher:
 
 
 def limits_of(settings: Settings) -> ApiLimits:
-    return ApiLimits(
-        inputs=settings.limit_inputs,
-        text_chars=settings.limit_text_chars,
-        tokenize_tokens=settings.limit_tokenize_tokens,
-        body_bytes=settings.limit_body_bytes,
-        request_s=settings.limit_request_s,
-        connections=settings.limit_connections,
-        transcription_s=settings.limit_transcription_s,
-        labels=settings.limit_labels,
-    )
+    return ApiLimits(**{field.name: getattr(settings, f"limit_{field.name}") for field in fields(ApiLimits)})
 
 
 def _memory_keeper(
@@ -636,7 +627,7 @@ def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor)
     for model in catalog.models():
         show_model(telemetry, model)
     for task in TASKS:
-        telemetry.model_pending.labels(task).set_function(partial(_is_pending, catalog, task))
+        telemetry.model_pending.labels(task).set_function(lambda task=task: float(catalog.pending.of(task) is not None))
     for series in ("inputs_total", "tokens_total", "engine_tokens_total"):
         telemetry.open_series(series, TASKS)
     for series in ("batch_duration_seconds", "nonfinite_outputs_total"):
@@ -644,27 +635,18 @@ def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor)
     telemetry.open_series("oom_recoveries_total", TASKS, OOM_ACTIONS)
     telemetry.open_series("precision_fallbacks_total", TASKS, FALLBACK_OUTCOMES)
     for placement in context.placements:
-        device = placement.device
-        telemetry.open_series("device_alerts_total", [device], DEVICE_ALERTS)
-        used, total = telemetry.device_memory_used_bytes, telemetry.device_memory_total_bytes
-        used.labels(device).set_function(partial(_used_bytes, context.facts, placement))
-        total.labels(device).set_function(partial(_total_bytes, context.facts, placement))
-        if placement.type is DeviceType.CUDA:
-            telemetry.device_headroom_batches.labels(device).set_function(partial(_headroom_batches, monitor, device))
+        _open_device_series(context, placement, monitor)
 
 
-def _is_pending(catalog: Catalog, task: str) -> float:
-    return float(catalog.pending.of(task) is not None)
+def _open_device_series(context: LoadContext, placement: Placement, monitor: DeviceMonitor) -> None:
+    telemetry, facts, device = context.telemetry, context.facts, placement.device
+    telemetry.open_series("device_alerts_total", [device], DEVICE_ALERTS)
+    telemetry.device_memory_used_bytes.labels(device).set_function(lambda: memory(facts, placement).used_bytes)
+    telemetry.device_memory_total_bytes.labels(device).set_function(lambda: memory(facts, placement).total_bytes)
+    if placement.type is DeviceType.CUDA:
 
+        def headroom_batches() -> float:
+            batches = monitor.headroom(device).batches
+            return math.nan if batches is None else batches
 
-def _used_bytes(facts: MachineFacts, placement: Placement) -> float:
-    return memory(facts, placement).used_bytes
-
-
-def _total_bytes(facts: MachineFacts, placement: Placement) -> float:
-    return memory(facts, placement).total_bytes
-
-
-def _headroom_batches(monitor: DeviceMonitor, device: str) -> float:
-    batches = monitor.headroom(device).batches
-    return math.nan if batches is None else batches
+        telemetry.device_headroom_batches.labels(device).set_function(headroom_batches)

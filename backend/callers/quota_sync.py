@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from redis.exceptions import RedisError
 
@@ -52,21 +51,8 @@ return refills
 """
 
 
-class SharedQuotas(Protocol):
-    """What all replicas know of the callers' quotas; `RedisQuotas`."""
-
-    async def add(self, owner: str, charges: Sequence[tuple[str, Charge]]) -> list[float]:
-        """Add charges by their quota's name, and return for each the seconds until that quota is full again.
-
-        Raises: Unavailable.
-        """
-
-    async def close(self) -> None:
-        """Close the connections; what waits for a reply raises Unavailable."""
-
-
 class RedisQuotas:
-    """`SharedQuotas` in Redis: one hash an owner, which expires when all is refilled.
+    """What all replicas know of the callers' quotas: one hash an owner, which expires when all is refilled.
 
     Raises: BadSettings for a bad URL.
     """
@@ -76,7 +62,10 @@ class RedisQuotas:
         self._prefix = options.prefix
 
     async def add(self, owner: str, charges: Sequence[tuple[str, Charge]]) -> list[float]:
-        """See `SharedQuotas.add`. A command that was executed although its reply was lost is not counted twice."""
+        """Add charges by their quota's name, and return for each the seconds until that quota is full again.
+
+        A command that was executed although its reply was lost is not counted twice. Raises: Unavailable.
+        """
         arguments = [
             word
             for kind, charge in charges
@@ -89,6 +78,7 @@ class RedisQuotas:
             raise Unavailable(f"{self.address} does not count ({type(error).__name__})") from error
 
     async def close(self) -> None:
+        """Close the connections; what waits for a reply raises Unavailable."""
         await self._pool.close()
 
 
@@ -101,7 +91,7 @@ class QuotaSync:
     def __init__(
         self,
         meters: Meters,
-        shared: SharedQuotas,
+        shared: RedisQuotas,
         *,
         every_s: float = _EVERY_S,
         close_s: float = _CLOSE_S,

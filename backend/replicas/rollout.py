@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, Literal, TextIO
 
 import orjson
 
@@ -31,6 +31,7 @@ from backend.models.spec import ModelSpec
 from backend.replicas.records import Entry, Replacement, SharedRecords, Version, new_id, replace_known
 from backend.retry import Backoff
 from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.model_swap import ModelSwapper
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 
@@ -203,12 +204,6 @@ def read_target(task: str, entry: Entry) -> Target | None:
     return Target(task, source, instead_of, sha256, fingerprint, output_version, entry.version)
 
 
-class Loader(Protocol):
-    """`ModelSwapper`."""
-
-    async def load(self, source: str, task: str, *, check: Callable[[LoadedModel], None] = ...) -> LoadedModel: ...
-
-
 @dataclass(slots=True)
 class _Attempt:
     """What became of one target here."""
@@ -249,7 +244,7 @@ class ModelRollout:
 
     records: SharedRecords
     catalog: Catalog
-    loader: Loader
+    loader: ModelSwapper
     set_sources: Mapping[str, str]
     file: RolloutFile
     telemetry: Telemetry

@@ -281,15 +281,10 @@ class DocumentRequest(ReadRequest):
 
     def options(self) -> DocumentOptions:
         """The options of the document service."""
-        page_options = ReadRequest.options(self)
-        return DocumentOptions(
+        return replace(
+            ReadRequest.options(self),
             features=frozenset(self.features or DEFAULT_FEATURES),
-            pages=page_options.pages,
             split=self.split,
-            source=page_options.source,
-            engine=page_options.engine,
-            languages=page_options.languages,
-            password=page_options.password,
             labels=tuple(self.labels) if self.labels else None,
             classifier=self.classifier,
             top_phrases=self.top_phrases,
