@@ -125,12 +125,15 @@ async def test_chunks(client: httpx.AsyncClient, services: FakeServices) -> None
         "/v1/chunk/hierarchical/source", json={"sources": [SOURCE], "include_converted_doc": True}
     )
 
-    assert {"2-3", ""} == {options.pages for _, options, _ in services.documents.calls}
+    (_, by_size, _), (_, by_element, _) = services.documents.calls
+    assert ("2-3", "") == (by_size.pages, by_element.pages)
+    assert {"chunks"} == by_size.features - by_element.features  # an element needs no vector
     [chunk] = of_form.json()["chunks"]
     assert ("factura.pdf", 0, "IBAN ES91 ", "IBAN ES91 ", [1], 4) == (
         *(chunk[name] for name in ("filename", "chunk_index", "text", "raw_text", "page_numbers", "num_tokens")),
     )
     assert (["#/texts/0"], "factura.pdf") == (chunk["doc_items"], chunk["metadata"]["origin"]["filename"])
+    assert ("<b> &", 2) == tuple(of_json.json()["chunks"][-1][name] for name in ("text", "num_tokens"))
     assert None is of_json.json()["chunks"][0]["raw_text"]
     assert "Total" in of_json.json()["documents"][0]["content"]["md_content"]
     problem(await client.post("/v1/chunk/other/file", files=FILES), 404, "not_found", "hybrid")

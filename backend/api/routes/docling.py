@@ -34,14 +34,20 @@ from backend.api.sse import EventStream, ServerEvent
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_uploads
 from backend.callers.event_watch import EventWatch
 from backend.documents.chunks import CHUNK_TOKENS
-from backend.documents.formats.docling_document import chunk_contexts, docling_document, docling_origin
+from backend.documents.formats.docling_document import (
+    Element,
+    chunk_contexts,
+    docling_document,
+    docling_origin,
+    elements,
+)
 from backend.documents.formats.html import stream_html
 from backend.documents.formats.markdown import pages_markdown
 from backend.documents.ocr_engines import print_languages
-from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOptions
+from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOptions, Understood
 from backend.errors import FinanciaError, InvalidField, NotFound
 from backend.files.page_ranges import check_page_ranges
-from backend.files.pages import PAGE_GAP
+from backend.files.pages import PAGE_GAP, Document
 from backend.files.text_files import RequestedSource
 from backend.jobs.records import ENDED, Failure, Job, JobEvent
 from backend.jobs.service import JobRequest, JobService
@@ -137,6 +143,7 @@ class Asked(NamedTuple):
     chunks: bool = False
     with_document: bool = False  # beside chunks
     raw_text: bool = False  # of chunks
+    by_element: bool = False  # a chunk a paragraph, list or table, as docling's hierarchical chunker
 
 
 class _Target(BaseModel):
@@ -230,7 +237,7 @@ async def _form(request: Request, *, chunks: bool) -> AsyncIterator[_Received]:
         )
         target = _checked_target(str(values.get("target_type", "inbody")))
         if not chunks:
-            yield _received(uploads, form, form.asked(target))
+            yield _received(request, uploads, form, form.asked(target))
             return
         chunking = validate_fields(
             _ChunkingOptions,
@@ -239,7 +246,8 @@ async def _form(request: Request, *, chunks: bool) -> AsyncIterator[_Received]:
         chunking.check()
         with_document = str(values.get("include_converted_doc", "")).lower() in ("true", "1")
         raw_text = bool(chunking.include_raw_text)
-        yield _received(uploads, form, form.asked(target, chunks=True, with_document=with_document, raw_text=raw_text))
+        asked = form.asked(target, chunks=True, with_document=with_document, raw_text=raw_text)
+        yield _received(request, uploads, form, asked)
 
 
 @asynccontextmanager
@@ -260,12 +268,14 @@ async def _json(request: Request, schema: type[ConvertSourceRequest | ChunkSourc
             decoded = decoded_upload(request, source.base64_string, f"{place}.base64_string", name=source.filename)
             uploads.append(await stack.enter_async_context(decoded))
             uploads[-1].require_pages()
-        yield _received(uploads, options, asked)
+        yield _received(request, uploads, options, asked)
 
 
-def _received(uploads: Sequence[Upload], options: ConvertOptions, asked: Asked) -> _Received:
-    features = ("tables", "chunks") if asked.chunks else () if asked.formats == ("text",) else ("tables",)
-    return _Received(uploads, options.options(*features), asked)
+def _received(request: Request, uploads: Sequence[Upload], options: ConvertOptions, asked: Asked) -> _Received:
+    asked = asked._replace(by_element=request.path_params.get("chunker") == "hierarchical")
+    needs_tables = asked.chunks or asked.formats != ("text",)
+    needed = {"tables": needs_tables, "chunks": asked.chunks and not asked.by_element}
+    return _Received(uploads, options.options(*(name for name, is_needed in needed.items() if is_needed)), asked)
 
 
 async def convert_files(request: Request) -> Response:
@@ -283,10 +293,10 @@ async def convert_sources(request: Request) -> Response:
 
 
 async def chunk_files(request: Request) -> Response:
-    """Files as chunks that fit the embedding model, the same by either chunker; at `…/async` in the background.
+    """Files as chunks: `hybrid` ones fit the embedding model, a `hierarchical` one is a paragraph, a list or a table.
 
-    `text` has the headings over it that stand in a chunk before, `raw_text` has not. `doc_items` refer to the
-    DoclingDocument of `include_converted_doc`.
+    At `…/async` it is done in the background. `text` has the headings over it that stand in a chunk before, `raw_text`
+    has not. `doc_items` refer to the DoclingDocument of `include_converted_doc`.
     """
     return await _answered(request, _form(request, chunks=True))
 
@@ -558,23 +568,33 @@ def _chunks(result: _Result, asked: Asked, tokenizer: TextTokenizer) -> Iterable
     if result.answer is None:
         return
     document, understood = result.answer.document, result.answer.understood
-    contexts = chunk_contexts(document, understood.tables, [(chunk.start, chunk.end) for chunk in understood.chunks])
     origin = docling_origin(document, result.name)
-    for index, (chunk, context) in enumerate(zip(understood.chunks, contexts, strict=True)):
-        text = result.answer.text[chunk.start : chunk.end]
-        before = "".join(f"{heading.text}\n" for heading in context.headings if heading.start < chunk.start)
+    for index, (tokens, (start, end, pages, context)) in enumerate(_cut(document, understood, asked)):
+        text = result.answer.text[start:end]
+        before = "".join(f"{heading.text}\n" for heading in context.headings if heading.start < start)
+        uncounted = (before, text if tokens is None else "")
         yield {
             "filename": result.name,
             "chunk_index": index,
             "text": before + text,
             "raw_text": text if asked.raw_text else None,
-            "num_tokens": chunk.tokens + (len(tokenizer.read_all(before).ids) if before else 0),
+            "num_tokens": sum(len(tokenizer.read_all(one).ids) for one in uncounted if one) + (tokens or 0),
             "headings": [heading.text for heading in context.headings] or None,
             "captions": None,
             "doc_items": context.items,
-            "page_numbers": chunk.pages,
-            "metadata": {"origin": origin, "start": chunk.start, "end": chunk.end},
+            "page_numbers": pages,
+            "metadata": {"origin": origin, "start": start, "end": end},
         }
+
+
+def _cut(document: Document, understood: Understood, asked: Asked) -> Iterable[tuple[int | None, Element]]:
+    """The parts of a document that are chunks, with their tokens where these were counted."""
+    if asked.by_element:
+        return ((None, element) for element in elements(document, understood.tables))
+    chunks = understood.chunks
+    contexts = chunk_contexts(document, understood.tables, [(chunk.start, chunk.end) for chunk in chunks])
+    rows = zip(chunks, contexts, strict=True)
+    return ((chunk.tokens, Element(chunk.start, chunk.end, chunk.pages, context)) for chunk, context in rows)
 
 
 _SUFFIXES = {"md_content": "md", "json_content": "json", "html_content": "html", "text_content": "txt"}

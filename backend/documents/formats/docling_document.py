@@ -7,8 +7,8 @@ their origin at the lower left, as docling's own of PDFs have, in points of a PD
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from backend.documents.formats.markdown import body_size, heading_level, list_starts, split_mark, text_of
@@ -62,14 +62,50 @@ def chunk_contexts(document: Document, tables: Sequence[Table], spans: Sequence[
     bodies: list[list[str]] = [[] for _ in spans]
     for start, end, node in sorted(writer.places, key=lambda place: place[0]):
         if level := node.get("level"):
-            above = {outer: heading for outer, heading in above.items() if outer < level}
-            above[level] = Heading(start, node["text"])
+            above = _under(above, node, start)
         for index in range(bisect_right(pasts, start), bisect_left(firsts, end)):
             if not bodies[index]:
                 headings[index] = tuple(above.values())
             (titles if level else bodies)[index].append(node["self_ref"])
     items = (tuple(body or title) for body, title in zip(bodies, titles, strict=True))
     return [ChunkContext(*context) for context in zip(headings, items, strict=True)]
+
+
+class Element(NamedTuple):
+    """A paragraph, a list or a table."""
+
+    start: int  # of the document's text
+    end: int
+    pages: tuple[int, ...]
+    context: ChunkContext
+
+
+def elements(document: Document, tables: Sequence[Table]) -> Iterator[Element]:
+    """What stands below the headings, in the order of the text: what docling's hierarchical chunker makes chunks of."""
+    writer = _Writer(document, tables)
+    writer.add_pages()
+    above: dict[int, Heading] = {}
+    for _, members in groupby(sorted(writer.places, key=lambda place: place[0]), key=_list_or_own):
+        starts, ends, nodes = zip(*members, strict=True)
+        if nodes[0].get("level"):
+            above = _under(above, nodes[0], starts[0])
+            continue
+        pages = dict.fromkeys(place["page_no"] for node in nodes for place in node["prov"])
+        context = ChunkContext(tuple(above.values()), tuple(node["self_ref"] for node in nodes))
+        yield Element(starts[0], max(ends), tuple(pages), context)
+
+
+def _under(above: dict[int, Heading], node: Node, start: int) -> dict[int, Heading]:
+    """The headings over what follows a heading, by level."""
+    outer = {level: heading for level, heading in above.items() if level < node["level"]}
+    return {**outer, node["level"]: Heading(start, node["text"])}
+
+
+def _list_or_own(place: tuple[int, int, Node]) -> str:
+    """The reference of the list that it is an item of, else its own."""
+    node = place[2]
+    parent: str = node["parent"]["$ref"]
+    return parent if parent.startswith("#/groups/") else str(node["self_ref"])
 
 
 class _Writer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 
-from backend.documents.formats.docling_document import Heading, chunk_contexts, docling_document
+from backend.documents.formats.docling_document import Heading, chunk_contexts, docling_document, elements
 from backend.files.pages import Box, Document, RawWord, make_page
 from backend.tables.records import Table, TableCell
 
@@ -100,6 +100,34 @@ def test_contexts() -> None:
     ]
     expected = [("#/texts/1",), ("#/texts/1", "#/texts/3"), ("#/texts/4",), ("#/texts/5",)]
     assert expected == [context.items for context in contexts]
+
+
+def test_elements() -> None:
+    """Paragraphs and whole lists below their headings; none of a heading alone."""
+    blocks = [
+        [line("Contrato marco", 20, height=24)],
+        [line("Lo siguiente vale.", 60)],
+        [line("- uno", 100), line("- dos", 114)],
+        [line("Otra parte", 150, height=24)],
+        [line("Fin del contrato.", 190)],
+    ]
+    page = make_page(blocks, number=1, width=595, height=842, source="ocr", why="", engine="")
+    document = Document("pdf", (page,), 1, "ff" * 32)
+
+    found = [
+        (" ".join(document.text[one.start : one.end].split()), [heading.text for heading in one.context.headings])
+        for one in elements(document, [])
+    ]
+
+    assert [
+        ("Lo siguiente vale.", ["Contrato marco"]),
+        ("- uno - dos", ["Contrato marco"]),
+        ("Fin del contrato.", ["Otra parte"]),
+    ] == found
+    assert [("#/texts/1",), ("#/texts/2", "#/texts/3"), ("#/texts/5",)] == [
+        one.context.items for one in elements(document, [])
+    ]
+    assert {(1,)} == {one.pages for one in elements(document, [])}
 
 
 def test_a_table_has_a_place() -> None:
