@@ -1,20 +1,24 @@
 """Compares a query with documents token by token: each token of the query counts with the one nearest to it.
 
 No training is needed where an encoder's vector is the mean of its token vectors: these then mean what the text around
-them means. Source: Khattab and Zaharia 2020, "ColBERT", with weights in place of learnt ones.
+them means. For the bundled encoder a layer was learnt that turns the query's towards what answers it
+(`models.token_ranker`). Source: Khattab and Zaharia 2020, "ColBERT"; the weights of tokens are not learnt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.lanes.inference import Urgency, offload
+from backend.models.calibration import Array, relevance_by_tokens, relevance_by_turned_tokens
 from backend.models.encoder import Vectors
+from backend.models.numpy_layers import linear
 from backend.models.spec import Pooling
+from backend.models.token_ranker import query_layer
 from backend.models.tokenizer import InputName, numbered_input
 from backend.models.vectors import normalized
 from backend.serving.catalog import LoadedModel
@@ -64,12 +68,30 @@ async def read_tokens(
     return await offload(own, sum(vectors.size for vectors in read.rows)), read
 
 
+def asking(query: OwnTokens, model: LoadedModel) -> OwnTokens:
+    """The query's tokens turned towards what answers them (of any length), where that was learnt; else as they are."""
+    layer = query_layer(model.spec)
+    return query if layer is None else replace(query, vectors=linear(query.vectors, layer))
+
+
 def token_cosines(query: OwnTokens, documents: Sequence[OwnTokens]) -> Vectors:
     """The weighted mean, over the query's tokens, of the cosine with the document's nearest one. Shape: (documents)."""
-    weights = np.maximum(np.log(np.maximum(query.ids, 1) / _MARKS), _LEAST_WEIGHT).astype(np.float32)
-    weights /= weights.sum()
+    weights = weights_of(query.ids)
     nearest = [(query.vectors @ document.vectors.T).max(axis=1) for document in documents]
     return np.array([cosines @ weights for cosines in nearest], np.float32)
+
+
+def relevance_of(scores: Vectors, unrelated: float, model: LoadedModel) -> Array:
+    """How likely each document answers, 0 to 1, by its score and that of unrelated texts."""
+    calibrated = relevance_by_tokens if query_layer(model.spec) is None else relevance_by_turned_tokens
+    return calibrated(scores, unrelated)
+
+
+def weights_of(ids: NDArray[np.int64]) -> Vectors:
+    """How much each token of a query counts, float32; their sum is 1."""
+    weights: Vectors = np.maximum(np.log(np.maximum(ids, 1) / _MARKS), _LEAST_WEIGHT).astype(np.float32)
+    weights /= weights.sum()
+    return weights
 
 
 def _own(ids: NDArray[np.int64], vectors: Vectors, before: int, after: int) -> OwnTokens:

@@ -13,7 +13,7 @@ from backend.serving.catalog import LoadedModel
 from backend.serving.engines.embeddings import finished
 from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS, different_subjects, unrelated_cosine
 from backend.text.embeddings import EmbeddingService, EmbedOptions
-from backend.text.late_interaction import read_tokens, token_cosines
+from backend.text.late_interaction import asking, read_tokens, token_cosines
 
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("passage", "document")  # E5's name, sentence-transformers' name
@@ -61,7 +61,9 @@ class NeutralVectors:
             queries, documents = [
                 (await read_tokens(self._embeddings, model, ALL_NEUTRAL_TEXTS, side, urgency))[0] for side in sides
             ]
-            cosines = await asyncio.to_thread(lambda: np.array([token_cosines(one, documents) for one in queries]))
+            cosines = await asyncio.to_thread(
+                lambda: np.array([token_cosines(asking(one, model), documents) for one in queries])
+            )
             unrelated = float(cosines[different_subjects()].mean())
             if self._model is model:  # else it was swapped meanwhile
                 self._by_tokens[sides] = unrelated

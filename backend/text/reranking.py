@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from backend.abandoned import together
 from backend.lanes.inference import Timing, Urgency, UsageCounter, offload
 from backend.lanes.work_item import Priority
-from backend.models.calibration import relevance, relevance_by_tokens
+from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.tokenizer import Truncate
@@ -25,7 +24,7 @@ from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.scoring import RERANKER
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService, EmbedOptions
-from backend.text.late_interaction import has_token_meanings, read_tokens, token_cosines
+from backend.text.late_interaction import asking, has_token_meanings, read_tokens, relevance_of, token_cosines
 from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS, NeutralVectors
 from backend.text.scoring import ScoringService
 
@@ -38,7 +37,7 @@ class RankedDocument:
 
     index: int  # in the request
     score: float  # 0 to 1: how likely the document answers the query, were half of the documents to; of one model
-    raw_score: float  # the cross-encoder's logit, or the cosine: of tokens, or behind these of vectors
+    raw_score: float  # the cross-encoder's logit, or the cosine: of tokens (turned ones'), or behind these of vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +170,9 @@ class RerankService:
         )
         unrelated = await self._neutral.unrelated_by_tokens(model, of_query, of_documents, urgency)
         work = len(asked.ids) * sum(text.vectors.size for text in texts)
-        raw = await offload(partial(token_cosines, asked, texts), work)
+        raw = await offload(lambda: token_cosines(asking(asked, model), texts), work)
         tokens, timing = sum(queried.tokens) + sum(read.tokens), Timing(*map(max, queried.timing, read.timing))
-        return _Scored(raw, relevance_by_tokens(raw, unrelated), read.truncated, model.name, tokens, timing)
+        return _Scored(raw, relevance_of(raw, unrelated, model), read.truncated, model.name, tokens, timing)
 
     def _cross_encoder(self, name: str | None) -> LoadedModel | None:
         """The cross-encoder to use, or None for the embedding model. Raises: UnknownModel with the names of both."""
