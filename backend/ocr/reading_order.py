@@ -198,18 +198,17 @@ class Flattening:
         return np.stack([points[:, 0], level], axis=1)
 
 
-def fit_flattening(slopes: Slopes, prior_slope: float, stiffness: float) -> Flattening:
+def fit_flattening(slopes: Slopes, points: Points, prior_slope: float, stiffness: float) -> Flattening:
     """The flattening that fits the slopes; those at odds with the others hardly count.
 
     Args:
+        points: along all lines; where none of them shows a slope, the fit is held by its stiffness.
         prior_slope: of a page with too few of them, pixels down per pixel to the right.
         stiffness: of `_STIFFNESSES`.
     """
     segments = slopes.segments
     prior = np.array([prior_slope, *[0.0] * (len(_POWERS) - 1)])
-    if not len(segments):
-        return Flattening((0.0, 0.0), (1.0, 1.0), prior)
-    (left, top), (right, bottom) = segments.min(axis=(0, 1)), segments.max(axis=(0, 1))
+    (left, top), (right, bottom) = points.min(axis=0), points.max(axis=0)
     middle = (float(left + right) / 2, float(top + bottom) / 2)
     radius = (max(1.0, float(right - left) / 2), max(1.0, float(bottom - top) / 2))
     down = segments[:, 1, 1] - segments[:, 0, 1]
@@ -346,11 +345,12 @@ def _level_rows(lines: Sequence[TextLine]) -> list[Row]:
     middles = {id(line.words): line.middle.mean(axis=0) for line in lines}
     long_lines = slopes_of([line.middle for line in lines], [line.height for line in lines])
     prior = prior_slope(long_lines, np.stack(list(middles.values())), median(line.height for line in lines))
-    flattening = fit_flattening(long_lines, prior, _STIFFNESSES[0])
+    points = np.concatenate([line.middle for line in lines])
+    flattening = fit_flattening(long_lines, points, prior, _STIFFNESSES[0])
     for stiffness in _STIFFNESSES[1:]:
         rows = rows_of([_piece(line, flattening) for line in lines])
         gaps = [[middles[id(left.words)], middles[id(right.words)]] for row in rows for left, right in pairwise(row)]
-        flattening = fit_flattening(long_lines.with_gaps(np.reshape(gaps, (-1, 2, 2))), prior, stiffness)
+        flattening = fit_flattening(long_lines.with_gaps(np.reshape(gaps, (-1, 2, 2))), points, prior, stiffness)
     return rows_of(_with_upright_edges([_piece(line, flattening) for line in lines], prior))
 
 
