@@ -43,6 +43,7 @@ _MANY = 3  # names with colons
 _MOST_NAMES = 400  # of a page whose meaning is looked at
 _ANSWERED = 0.4  # of made sentences 9 of 10 such answers are right, 7 of 10 where names are in another language
 _SENTENCE_WORDS, _STOPS = 6, ".!?\N{HORIZONTAL ELLIPSIS}"  # at least, and at its end
+_MOST_ASKED_CHARS = 20_000  # of a document whose sentences are asked: ten labels over more would take minutes
 _MOST_PROMPT_CHARS = 300  # of a label that is asked for: questions take 128 tokens
 NO_LESSONS: Lessons = {}
 _COMMON = (
@@ -114,7 +115,8 @@ class OwnFields:
                     if _fits(value, lessons.get(path)) and not any(_overlap(value, one) for one in taken)
                 ]
                 found.setdefault(path, []).extend(fitting)
-        missing = [label for label in rest if not found.get(label.path)]
+        is_short = document.characters <= _MOST_ASKED_CHARS
+        missing = [label for label in rest if is_short and not found.get(label.path)]
         taken = [value for values in found.values() for value in values]
         for page, first in zip(document.pages, document.page_starts, strict=True) if missing else ():
             answered, spent = await self._answered(document, page, first, missing, urgency)

@@ -209,6 +209,18 @@ async def test_sentences_answer_what_no_name_tells() -> None:
     assert document.text[found["marca"].values[0].start :].startswith("Seat")
 
 
+async def test_sentences_of_long_documents_are_not_asked() -> None:
+    """Each label costs a pass over all of them."""
+    answers = AnswersByQuestion({})
+    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
+    page = [(60, 60 + 12 * row, LETTER) for row in range(50)]
+
+    for pages in (1, 6):
+        await own_fields.find(paper(*[page] * pages), read_labels(["marca"]), Urgency())
+
+    assert 1 == len(answers.asked)
+
+
 async def test_the_rest_of_a_sentence_is_no_value() -> None:
     """Its first words are no name of what follows them; before a colon they are."""
     meant = {"le comunicamos que el plazo es": "plazo"}
