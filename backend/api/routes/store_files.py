@@ -486,7 +486,7 @@ def _owner_store_batch(request: Request) -> tuple[str, str, str]:
 
 
 POLL_HEADERS = ("OpenAI-Poll-After-Ms",)
-BATCH_ID = "vsfb_81c7e2a04f5b4d96"
+BATCH_ID = "vsfb_6926d1e081c7e2a04f5b4d96"
 STORE_FILE: StoreFileAnswer = {
     "id": FILE_ID,
     "object": "vector_store.file",
