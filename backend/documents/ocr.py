@@ -118,13 +118,14 @@ class OcrService:
         }
 
     async def warm_up(self, languages: Sequence[str]) -> None:
-        """Load what the first page would wait for: Tesseract's data and RapidOCR's networks, each on one lane.
+        """Load what reads pages first, on one lane: Tesseract's data, or RapidOCR's networks where they are first.
 
-        Of the two only what OCR_ENGINE may use.
+        The first page on which Tesseract is not sure loads them, as one after ``rest_s`` does.
         """
         engines = self._engines
         loading: list[Coroutine[Any, Any, None]] = []
-        if engines.rapidocr is not None and engines.default in ("auto", "rapidocr"):
+        is_first = engines.default == "rapidocr" or (engines.default == "auto" and engines.any_tesseract is None)
+        if engines.rapidocr is not None and is_first:
             loading.append(asyncio.to_thread(engines.rapidocr.warm_up))
         if engines.tesseract is not None and engines.default in ("auto", "tesseract"):
             bars = np.full((64, 256), 255, np.uint8)

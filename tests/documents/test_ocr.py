@@ -522,14 +522,14 @@ async def test_warm_up_recognises_a_page_on_one_lane(ocr):
 @pytest.mark.parametrize(
     ("changes", "tesseract_pages", "networks"),
     [
-        pytest.param({}, 1, 1, id="both"),
+        pytest.param({}, 1, 0, id="tesseract-is-first"),
         pytest.param({"tesseract": None}, 0, 1, id="no-tesseract"),
         pytest.param({"default": "rapidocr"}, 0, 1, id="rapidocr-is-set"),
         pytest.param({"default": "tesseract"}, 1, 0, id="tesseract-is-set"),
     ],
 )
-async def test_what_may_be_used_is_warmed_up(ocr, changes, tesseract_pages: int, networks: int):
-    """Tesseract's data and RapidOCR's networks once."""
+async def test_what_reads_first_is_warmed_up(ocr, changes, tesseract_pages: int, networks: int):
+    """What reads first, once."""
     loaded: list[int] = []
     rapidocr = dataclasses.replace(ocr.all.rapidocr, warm_up=lambda: loaded.append(1))
     await ocr.service(rapidocr=rapidocr, **changes).warm_up(("es",))
