@@ -143,9 +143,8 @@ async def test_labels_of_a_document_without_text() -> None:
             return seen(LETTER)
 
     options = DocumentOptions(features=frozenset({"classes"}), labels=("letter", "complaint"))
-    understanding = Understanding(
-        SimpleNamespace(text_work=TextWork(Telemetry()), embeddings=None), options, Urgency(), images=Images()
-    )  # type: ignore[arg-type]
+    services = SimpleNamespace(text_work=TextWork(Telemetry()), embeddings=None, answers=None)
+    understanding = Understanding(services, options, Urgency(), images=Images())  # type: ignore[arg-type]
 
     understood = await understanding.finish(Document("pdf", (), 1, "0"), "")
 
