@@ -26,7 +26,7 @@ _CENTRAL = (
     "ăâîşţ",
     "čćđšž",
 )  # Polish, Czech and Slovak, Hungarian, …
-# Letters behind a blank are rare: those of text in one code page are in another others, as many but not as likely.
+# The letters behind a blank are rare ones. Text of one code page is letters in another too, but unlikely ones.
 _CYRILLIC = ("оеаинтсрвлкмдпуя бгзжйхцчшщъыьэюфё", "оаинвтерсілкумдп бгґєжзйїфхцчшщьюя")
 _GREEK = ("αοιετσνηυρπκμλςόίέάήύώ γδθβχφξζψϊϋΐΰ",)
 # The likely first: where two explain a text alike, the first does.
