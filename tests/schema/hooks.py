@@ -31,7 +31,7 @@ _TIKA = ("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", 
 _TIKA_FORMS = ("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form")
 UPLOADS = (
     *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA, *_TIKA_FORMS),
-    *("/documentintelligence/documentModels/{model}:analyze", "/providers/mistral/azure/ocr"),
+    *("/documentintelligence/documentModels/{model}:analyze", "/providers/mistral/azure/ocr", "/v1/answer"),
 )
 _ENDLESS = "/v1/documents/{id}/events"  # until the document is deleted
 _EVERY = 4  # upload keeps the bytes that were drawn for it; the others get a file that can be read
@@ -109,6 +109,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "target", ""),  # JSON's, of any kind
         ("invalid_field", "max_tokens", "chunks have up to"),
         ("invalid_field", "purpose", ""),  # a file alone as the body, without it in the query
+        ("invalid_field", "questions", "field required"),  # the same
         ("invalid_field", "expires_after", "send it together"),
         ("invalid_field", "expires_after", "send store=true"),
         ("invalid_field", None, "chunk_overlap_tokens"),  # over half of a chunk
