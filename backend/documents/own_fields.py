@@ -67,6 +67,7 @@ class _PageNames:
     """What is printed on a page."""
 
     page: Page
+    prose: str  # of `_prose`
     patterns: Sequence[Entity]
     spelt: Sequence[_Told]  # names that are spelt as labels
     others: Sequence[PrintedName]  # in which names of the other labels are looked for by their meaning
@@ -103,8 +104,10 @@ class OwnFields:
         found, tokens = await self._as_taught(document, taught, lessons, urgency) if taught else ({}, 0)
         rest = [label for label in labels if label.path not in found]
         taken = [value for values in found.values() for value in values]
+        seen: list[tuple[_PageNames, int]] = []
         for page, first in zip(document.pages, document.page_starts, strict=True) if rest else ():
             names = await self.text_work.run_long(partial(_names, page, rest), len(page.text))
+            seen.append((names, first))
             meant, spent = await self._meant(names, rest, urgency)
             tokens += spent
             read = partial(_values, document, first, names, rest, [*names.spelt, *meant])
@@ -118,8 +121,8 @@ class OwnFields:
         is_short = document.characters <= _MOST_ASKED_CHARS
         missing = [label for label in rest if is_short and not found.get(label.path)]
         taken = [value for values in found.values() for value in values]
-        for page, first in zip(document.pages, document.page_starts, strict=True) if missing else ():
-            answered, spent = await self._answered(document, page, first, missing, urgency)
+        for names, first in seen if missing else ():
+            answered, spent = await self._answered(document, names, first, missing, urgency)
             tokens += spent
             for path, value in answered:
                 if _fits(value, lessons.get(path)) and not any(_overlap(value, one) for one in taken):
@@ -132,25 +135,22 @@ class OwnFields:
         return tuple(fields), tokens
 
     async def _answered(
-        self, document: Document, page: Page, first: int, labels: Sequence[OwnLabel], urgency: Urgency
+        self, document: Document, names: _PageNames, first: int, labels: Sequence[OwnLabel], urgency: Urgency
     ) -> tuple[list[tuple[Path, OwnValue]], int]:
         """What a page's sentences answer to labels, the surest of those that overlap; and the tokens that were read."""
         asked = [label for label in labels if len(label.prompt) <= _MOST_PROMPT_CHARS][:MOST_QUESTIONS]
-        if self.answers is None or not self.answers.is_loaded or not asked:
-            return [], 0
-        prose = await self.text_work.run_long(partial(_prose, page.text), len(page.text))
-        if not prose.strip():
+        if self.answers is None or not self.answers.is_loaded or not asked or not names.prose.strip():
             return [], 0
         priority, deadline_s = urgency
         questions = [_question(label) for label in asked]
         try:
             result = await self.answers.answer(
-                questions, prose, min_score=_ANSWERED, priority=priority, deadline_s=deadline_s
+                questions, names.prose, min_score=_ANSWERED, priority=priority, deadline_s=deadline_s
             )
         except TooLarge:  # for the model or the queue: what is beside printed names is answered all the same
             return [], 0
-        read = partial(_answers_read, document, page, first, asked, result.answers)
-        return await self.text_work.run_long(read, len(page.text)), result.tokens
+        read = partial(_answers_read, document, names, first, asked, result.answers)
+        return await self.text_work.run_long(read, len(names.page.text)), result.tokens
 
     async def _as_taught(
         self, document: Document, labels: Sequence[OwnLabel], lessons: Lessons, urgency: Urgency
@@ -232,7 +232,7 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
     if sum(name.with_colon for name in printed) >= _MANY:  # the page's way to print a name
         others = [name for name in others if name.with_colon]
     spelt = [_Told(-rank[2], name, _BY_SPELLING * rank[0] / 100) for rank, name in best.values()]
-    return _PageNames(page, find_patterns(page.text), spelt, others[:_MOST_NAMES])
+    return _PageNames(page, prose, find_patterns(page.text), spelt, others[:_MOST_NAMES])
 
 
 def _question(label: OwnLabel) -> str:
@@ -251,12 +251,12 @@ def _prose(text: str) -> str:
 
 
 def _answers_read(
-    document: Document, page: Page, first: int, labels: Sequence[OwnLabel], answers: Sequence[Answer]
+    document: Document, names: _PageNames, first: int, labels: Sequence[OwnLabel], answers: Sequence[Answer]
 ) -> list[tuple[Path, OwnValue]]:
-    patterns, kept = find_patterns(page.text), list[tuple[Path, OwnValue]]()
+    page, kept = names.page, list[tuple[Path, OwnValue]]()
     pairs = [(label, answer) for label, answer in zip(labels, answers, strict=True) if answer.absent is None]
     for label, answer in sorted(pairs, key=lambda pair: -pair[1].score):
-        value = read_value(label, page.text, answer.start, answer.end, patterns)
+        value = read_value(label, page.text, answer.start, answer.end, names.patterns)
         if value is not None:
             placed = _placed(document, first, page, value, score=answer.score, why=because("own_answer"))
             if not any(_overlap(placed, other) for _, other in kept):
