@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -539,7 +539,16 @@ def _start_batcher(settings: Settings, context: LoadContext) -> Batcher:
 
 
 def limits_of(settings: Settings) -> ApiLimits:
-    return ApiLimits(**{field.name: getattr(settings, f"limit_{field.name}") for field in fields(ApiLimits)})
+    return ApiLimits(
+        inputs=settings.limit_inputs,
+        text_chars=settings.limit_text_chars,
+        tokenize_tokens=settings.limit_tokenize_tokens,
+        body_bytes=settings.limit_body_bytes,
+        request_s=settings.limit_request_s,
+        connections=settings.limit_connections,
+        transcription_s=settings.limit_transcription_s,
+        labels=settings.limit_labels,
+    )
 
 
 def _memory_keeper(

@@ -258,7 +258,9 @@ class PageSetter:
 
     def check_lines(self, more: int) -> None:
         """Raises: TooLarge where so many lines and cells are too many that were found, and will be set later."""
-        self._check("paragraphs, lines and cells", self._lines + more, self._limits.document_lines, "LINES")
+        self._check(
+            "paragraphs, lines and cells", self._lines + more, self._limits.document_lines, "LIMIT_DOCUMENT_LINES"
+        )
 
     def bounded(self, cells: Iterable[Cell]) -> Iterator[Cell]:
         """The cells of a table that will be set later. Raises: as `check_lines`, as soon as there are too many."""
@@ -270,12 +272,12 @@ class PageSetter:
         self._lines += 1 + text.count("\n")
         self.check_lines(0)
         self._characters += len(text)
-        self._check("characters", self._characters, self._limits.document_chars, "CHARS")
+        self._check("characters", self._characters, self._limits.document_chars, "LIMIT_DOCUMENT_CHARS")
 
     def _check(self, what: str, count: int, limit: int, setting: str) -> None:
         if count > limit:
             raise TooLarge(
-                f"{what} of the file, at least", count, limit, f"LIMIT_DOCUMENT_{setting}",
+                f"{what} of the file, at least", count, limit, setting,
                 advice="Split it.", param="file",
             )  # fmt: skip
 
