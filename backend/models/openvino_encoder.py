@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import logging
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors,
 from backend.models.onnx_graph import Arithmetic, build, extra_inputs, graph_inputs
 from backend.models.spec import EncoderShape, ModelSpec, Pooling
 from backend.models.weights import load_weights
+
+_log = logging.getLogger(__name__)
 
 # OpenVINO keeps a compiled kernel for each shape: rounded sizes keep their number, and the memory, small.
 # Lengths are multiples of 16: then a text's vector does not depend on its neighbours' lengths at all; with multiples of
@@ -89,9 +92,16 @@ class OpenVinoEncoder:
         return hidden
 
     def _beside_others(self) -> _Requests:
-        """The narrow form; while the first lane that asks compiles it, half a second, the others share the wide one."""
-        if self._narrow is None and self._compiling.acquire(blocking=False):
-            self._narrow = _Requests(self._compile_narrow())  # the lock is kept: it is compiled once
+        """The narrow form; while the first lane that asks compiles it, half a second, the others share the wide one.
+
+        Where it cannot be compiled, the wide one serves on.
+        """
+        if self._narrow is None and self._compiling.acquire(blocking=False):  # kept: it is compiled once
+            try:
+                self._narrow = _Requests(self._compile_narrow())
+            except (RuntimeError, MemoryError) as error:
+                _log.warning("batches side by side share one form of the model, slower: it did not compile: %s", error)
+                self._narrow = self._wide
             trim_heap()
         return self._narrow or self._wide
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -137,6 +138,19 @@ def test_wide_and_narrow_give_the_same_bits():
     narrow = run(encoder, ids, Pooling.MEAN)
 
     np.testing.assert_array_equal(wide, narrow)
+
+
+def test_a_form_that_does_not_compile_leaves_the_other(monkeypatch, caplog):
+    """No request pays for it, and the log tells why batches side by side are slow."""
+    encoder = OpenVinoEncoder(resolve("minilm"), dtype="fp32", lanes=2, threads=1)
+    monkeypatch.setattr(encoder, "_compile_narrow", Mock(side_effect=RuntimeError("no memory")))
+    ids = random_ids([3], 30000)
+    alone = run(encoder, ids, Pooling.MEAN)
+    encoder._running = 1  # as if another lane were at work
+    for _ in range(2):
+        np.testing.assert_array_equal(alone, run(encoder, ids, Pooling.MEAN))
+
+    assert 1 == caplog.text.count("no memory")
 
 
 def signal_stack() -> tuple[int | None, int, int]:
