@@ -95,10 +95,30 @@ async def test_blocks_and_confidence(client: httpx.AsyncClient) -> None:
     assert 0.9 == page["confidence_scores"]["average_page_confidence_score"]
 
 
+async def test_confidence_of_words_and_blocks(client: httpx.AsyncClient) -> None:
+    """Each word with its place in the Markdown, behind what escapes it; each block with the mean of its words."""
+    by_word = asked({"document_url": URL}, confidence_scores_granularity="word")
+    by_block = asked({"document_url": URL}, confidence_scores_granularity="block", include_blocks=True)
+
+    first, second = (await client.post("/v1/ocr", json=by_word)).json()["pages"]
+    [block] = (await client.post("/v1/ocr", json=by_block)).json()["pages"][0]["blocks"]
+
+    words = first["confidence_scores"]["word_confidence_scores"]
+    assert ["IBAN", "ES91", "2100", "Total", "1.284,50", "€"] == [word["text"] for word in words]
+    assert all(first["markdown"].startswith(word["text"], word["start_index"]) for word in words)
+    [escaped, _] = second["confidence_scores"]["word_confidence_scores"]
+    assert second["markdown"].startswith("<b>", escaped["start_index"])
+    assert {"average_content_confidence_score": 0.9, "minimum_content_confidence_score": 0.9} == block[
+        "confidence_scores"
+    ]
+
+
 @pytest.mark.parametrize(
-    ("pages", "expected"), [("0-1,4", "1-2,5"), ([0], "1"), (None, ""), ("0, 2", "1,3")]
-)  # fmt: skip
+    ("pages", "expected"),
+    [("0-1,4", "1-2,5"), ([0], "1"), (None, ""), ("0, 2", "1,3"), ([*range(8), 9, 0], "1-8,10")],
+)
 async def test_pages_count_from_0(client: httpx.AsyncClient, services: FakeServices, pages: Any, expected: str) -> None:
+    """Neighbours are one range, so that a list may reach behind the last page as Mistral's own examples do."""
     await client.post("/v1/ocr", json=asked({"document_url": URL}, pages=pages))
 
     assert expected == services.documents.calls[0][1].pages
@@ -136,7 +156,7 @@ async def test_a_kept_file(client: httpx.AsyncClient, services: FakeServices) ->
         ),
         (asked({"document_url": URL}, bbox_annotation_format=wanted({"properties": {"a": {}}})), 422, "no pictures"),
         (asked({"document_url": URL}, document_annotation_prompt="Be brief."), 422, "not served"),
-        (asked({"document_url": URL}, table_format="html"), 422, "table_format"),
+        (asked({"document_url": URL}, table_format="csv"), 422, "table_format"),
         ({"model": "mistral-large", "document": {"document_url": URL}}, 404, "mistral-ocr-latest"),
         ({"model": "mistral-ocr-latest"}, 422, "document"),
     ],

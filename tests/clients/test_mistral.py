@@ -53,6 +53,49 @@ def test_a_kept_file(client: Mistral) -> None:
     assert client.files.delete(file_id=file.id).deleted
 
 
+def test_tables_beside_the_markdown(client: Mistral) -> None:
+    """With ``table_format``, as RAGFlow asks: each has an id that stands in its place."""
+    page = "<p>Before</p><table><tr><th>Item</th><th>Price</th></tr><tr><td>Bolt</td><td>2.50</td></tr></table>"
+    url = f"data:text/html;base64,{base64.b64encode(page.encode()).decode()}"
+    answer = client.ocr.process(model=MODEL, document={"document_url": url}, table_format="html", include_blocks=True)
+
+    [first] = answer.pages
+    [table] = first.tables
+    assert ("tbl-0.html", "html", "Before\n\n[tbl-0.html](tbl-0.html)") == (table.id, table.format_, first.markdown)
+    assert "<th>Item</th><th>Price</th>" in table.content
+    assert ("table", "tbl-0.html", table.content) == (
+        first.blocks[1].type,
+        first.blocks[1].table_id,
+        first.blocks[1].content,
+    )
+
+
+def test_headers_and_footers(client: Mistral) -> None:
+    """What recurs at the top and the bottom of pages leaves the Markdown; what stands there once does not."""
+    pages = [
+        text(b"ACME yearly report", y=810) + text(b"Body %d" % number, y=400) + text(b"Page %d of 3" % number, y=20)
+        for number in (1, 2, 3)
+    ]
+    once = [text(b"A letter", y=810) + text(b"Body", y=400)]
+    recurring, single = (
+        client.ocr.process(
+            model=MODEL,
+            document={
+                "document_url": "data:application/pdf;base64,"
+                + base64.b64encode(pdf(*contents, size=(595, 842))).decode()
+            },
+            extract_header=True,
+            extract_footer=True,
+        )
+        for contents in (pages, once)
+    )
+
+    assert [("ACME yearly report", f"Body {number}", f"Page {number} of 3") for number in (1, 2, 3)] == [
+        (page.header, page.markdown, page.footer) for page in recurring.pages
+    ]
+    assert (None, "A letter\n\nBody") == (single.pages[0].header, single.pages[0].markdown)
+
+
 def test_a_recording(client: Mistral) -> None:
     """Their client names no format: it asks for segments, and reads them."""
     file = {"file_name": "jfk.ogg", "content": (Path(__file__).parent / "data" / "jfk.ogg").read_bytes()}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from backend.documents.formats.markdown import escape, stream_markdown
+from backend.documents.formats.markdown import place_in_markdown, stream_markdown
 from backend.documents.records import DocumentAnswer
 from backend.files.file_types import IMAGES
 from backend.files.pages import Box, Document, Page, Word, blocks_of, bounding_box
@@ -30,7 +30,6 @@ _ZERO_WIDTH_JOINER = 0x200D
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
 _EXTENDING = ("Mn", "Me", "Mc")
 _LOWEST_EXTENDING = 0x300
-_NEAR_CHARS = 300  # how far ahead a word of the page is looked for in the Markdown
 
 
 class Asked(NamedTuple):
@@ -124,23 +123,13 @@ def _markdown(document: Document, tables: Sequence[Table] | None) -> _Content:
     for page, part in zip(document.pages, parts, strict=True):
         cursor = 0
         for word in page.words:
-            start, end = _found(part, word.text, cursor)
+            start, end = place_in_markdown(part, word.text, cursor)
             places.append((offset + start, offset + end))
             cursor = end if start < end else cursor
         pages.append((offset, offset + len(part)))
         offset += len(part)
     starts, ends = _word_places(document)
     return _Content("".join(parts), starts, ends, places, pages)
-
-
-def _found(text: str, word: str, cursor: int) -> tuple[int, int]:
-    """Where the word stands, best behind the cursor and near it; an empty place where it is not found."""
-    forms = (word, escape(word))
-    for start, end in ((cursor, cursor + _NEAR_CHARS), (0, len(text))):
-        for form in forms:
-            if (at := text.find(form, start, end)) >= 0:
-                return at, at + len(form)
-    return cursor, cursor
 
 
 def _word_places(document: Document) -> tuple[list[int], list[int]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -32,13 +33,14 @@ from backend.api.routes.documents import (
 from backend.api.routing import JSON, described, json_upload_route, upload_route
 from backend.api.service_call import call_within_limit
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_upload
-from backend.documents.formats.markdown import MarkdownBlock, pages_blocks
+from backend.documents.formats.html import table_html
+from backend.documents.formats.markdown import MarkdownBlock, pages_blocks, place_in_markdown
 from backend.documents.formats.registry import negotiate
 from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOptions
 from backend.errors import InvalidField, UnknownModel
 from backend.files.file_types import IMAGES
-from backend.files.page_ranges import check_page_ranges
-from backend.files.pages import Page
+from backend.files.page_ranges import check_page_ranges, written_ranges
+from backend.files.pages import Page, Word
 from backend.search.files import FileService
 from backend.text.own_labels import OwnLabel, labels_json, read_labels
 
@@ -49,6 +51,9 @@ _MODELS = ("mistral-ocr", "mistral-document-ai")  # how names begin: Mistral's o
 _DPI = 200  # of the picture of a page that Mistral's pixels are of, where the page is no picture
 _OWN_FILE = re.compile(r"https?://[^/?#]+(?:/[^?#]*)?/v1/files/([A-Za-z0-9_-]{1,80})/content(?:[?#].*)?")
 _RANGE = re.compile(r"\d{1,8}(-\d{1,8})?")
+_GAP = "\n\n"  # between the blocks of a page's Markdown
+_MARGIN = 0.12  # of a page's height: where headers and footers stand
+_DIGITS = re.compile(r"\d+")  # a page's number and count differ from page to page
 
 
 _PAGES_SCHEMA = {
@@ -64,7 +69,9 @@ def _check_pages(value: Any) -> Any:
     """Pages from 0, as a list or as text, as ranges of pages from 1."""
     if value is None:
         return ""
-    text = ",".join(map(str, value)) if isinstance(value, list) else value
+    is_list = isinstance(value, list) and all(type(number) is int for number in value)
+    # neighbours as one range, whose end may lie behind the last page: Mistral's own examples ask for range(8)
+    text = ",".join(written_ranges(sorted({*value}))) if is_list else value
     if not isinstance(text, str) or not all(_RANGE.fullmatch(part.strip()) for part in text.split(",")):
         raise InvalidField(f"pages: must be numbers from 0, such as [0, 1] or '0-5', got {value!r:.60}", param="pages")
     ranges = ",".join("-".join(str(int(number) + 1) for number in part.split("-")) for part in text.split(","))
@@ -111,9 +118,6 @@ def _check_annotation(value: Any) -> str:
 _WHY_NOT = {
     "document_annotation_prompt": "names and descriptions of document_annotation_format say what to find",
     "bbox_annotation_format": "no pictures are cut out of pages to be annotated",
-    "table_format": "tables stand in the Markdown",
-    "extract_header": "headers stand in the Markdown",
-    "extract_footer": "footers stand in the Markdown",
 }
 
 
@@ -164,15 +168,21 @@ class MistralOcrRequest(WireRequest):
     )
     include_blocks: bool | None = Field(False, description="Whether pages have their blocks with boxes in pixels.")
     include_image_base64: Any = Field(None, description="Accepted: pages have no pictures cut out of them.")
-    confidence_scores_granularity: Literal["page"] | None = Field(None, description="page alone is served.")
+    confidence_scores_granularity: Literal["page", "word", "block"] | None = Field(
+        None, description="Of each page; also of its words, or of its blocks. A table has none of its own."
+    )
+    table_format: Literal["markdown", "html"] | None = Field(
+        None, description="Tables stand in `tables`, with a link in their place; unset: in the Markdown."
+    )
+    extract_header: bool | None = Field(
+        False, description="What recurs at the top of the pages is `header`, and leaves the Markdown."
+    )
+    extract_footer: bool | None = Field(False, description="The same of the bottom.")
     document_annotation_format: Annotated[
         Any, PlainValidator(_check_annotation), WithJsonSchema(_ANNOTATION_SCHEMA)
     ] = Field("", description="A JSON Schema of what to find: document_annotation has its values.")
     document_annotation_prompt: _NotServed = None
     bbox_annotation_format: _NotServed = None
-    table_format: _NotServed = None
-    extract_header: _NotServed = None
-    extract_footer: _NotServed = None
 
     def check_model(self) -> None:
         """Raise UnknownModel (404) for a name that is no OCR model's."""
@@ -234,16 +244,40 @@ async def _file_of(request: Request, document: OcrDocument) -> AsyncIterator[Upl
 
 def _written(answer: DocumentAnswer, body: MistralOcrRequest, size_bytes: int) -> bytes:
     document = answer.document
-    in_pixels = document.kind in IMAGES
+    blocks = list(pages_blocks(document, answer.understood.tables))
+    headers = _recurring(document.pages, blocks, at_top=True) if body.extract_header else {}
+    footers = _recurring(document.pages, blocks, at_top=False) if body.extract_footer else {}
+    writer = _Writer(body, in_pixels=document.kind in IMAGES)
     pages = [
-        _page(page, blocks, body, _Scale.of(page, in_pixels=in_pixels))
-        for page, blocks in zip(document.pages, pages_blocks(document), strict=True)
+        writer.page(page, of_page, headers.get(page.number), footers.get(page.number))
+        for page, of_page in zip(document.pages, blocks, strict=True)
     ]
     usage = {"pages_processed": len(pages), "doc_size_bytes": size_bytes}
     annotation = _annotation(answer) if answer.options.schema else None
     return orjson.dumps(
         {"pages": pages, "model": body.model or MODEL, "usage_info": usage, "document_annotation": annotation}
     )
+
+
+def _recurring(
+    pages: Sequence[Page], blocks: Sequence[Sequence[MarkdownBlock]], *, at_top: bool
+) -> dict[int, MarkdownBlock]:
+    """By page number its first or last block where at least half of the pages, and two, have it, but for numbers."""
+    outermost: dict[int, tuple[str, MarkdownBlock]] = {}
+    for page, of_page in zip(pages, blocks, strict=True):
+        margin = page.height * _MARGIN
+        inside = [
+            block
+            for block in of_page
+            if (block.box.bottom <= margin if at_top else block.box.top >= page.height - margin)
+        ]
+        texts = [block for block in inside if block.table is None]
+        if texts:
+            block = min(texts, key=lambda one: one.box.top) if at_top else max(texts, key=lambda one: one.box.bottom)
+            outermost[page.number] = (_DIGITS.sub("0", block.text), block)
+    counts = Counter(text for text, _ in outermost.values())
+    least = max(2, len(pages) / 2)
+    return {number: block for number, (text, block) in outermost.items() if counts[text] >= least}
 
 
 def _annotation(answer: DocumentAnswer) -> str:
@@ -280,38 +314,100 @@ class _Scale(NamedTuple):
         return cls(1.0, round(page.units_per_inch)) if in_pixels else cls(_DPI / page.units_per_inch, _DPI)
 
 
-def _page(page: Page, blocks: list[MarkdownBlock], body: MistralOcrRequest, scale: _Scale) -> dict[str, Any]:
-    written: dict[str, Any] = {
-        "index": page.number - 1,
-        "markdown": "\n\n".join(block.text for block in blocks),
-        "images": [],
-        "dimensions": {
-            "dpi": scale.dpi,
-            "height": round(page.height * scale.factor),
-            "width": round(page.width * scale.factor),
-        },
-    }
-    if body.include_blocks:
-        written["blocks"] = [_block(block, scale.factor) for block in blocks]
-    if body.confidence_scores_granularity and page.words:
-        scores = [word.confidence for word in page.words]
-        written["confidence_scores"] = {
-            "average_page_confidence_score": round(sum(scores) / len(scores), 4),
-            "minimum_page_confidence_score": round(min(scores), 4),
+class _Writer:
+    """Writes the pages of one answer; tables are numbered through all of them."""
+
+    def __init__(self, body: MistralOcrRequest, *, in_pixels: bool) -> None:
+        self._body, self._in_pixels = body, in_pixels
+        self._tables = 0
+
+    def page(
+        self, page: Page, blocks: Sequence[MarkdownBlock], header: MarkdownBlock | None, footer: MarkdownBlock | None
+    ) -> dict[str, Any]:
+        body, scale = self._body, _Scale.of(page, in_pixels=self._in_pixels)
+        tables = {id(block): self._table(block) for block in blocks if block.table is not None and body.table_format}
+        texts = [
+            (block, "[{0}]({0})".format(tables[id(block)]["id"]) if id(block) in tables else block.text)
+            for block in blocks
+            if block is not header and block is not footer
+        ]
+        written: dict[str, Any] = {
+            "index": page.number - 1,
+            "markdown": _GAP.join(text for _, text in texts),
+            "images": [],
+            "tables": list(tables.values()),
+            "header": header and header.text,
+            "footer": footer and footer.text,
+            "dimensions": {
+                "dpi": scale.dpi,
+                "height": round(page.height * scale.factor),
+                "width": round(page.width * scale.factor),
+            },
         }
-    return written
+        if body.include_blocks:
+            kinds = {id(header): "header", id(footer): "footer"}
+            written["blocks"] = [
+                self._block(block, kinds.get(id(block), block.kind), tables.get(id(block)), scale.factor)
+                for block in blocks
+            ]
+        if body.confidence_scores_granularity and page.words:
+            average, least = _confidence(page.words)
+            written["confidence_scores"] = {
+                "average_page_confidence_score": average,
+                "minimum_page_confidence_score": least,
+            }
+            if body.confidence_scores_granularity == "word":
+                written["confidence_scores"]["word_confidence_scores"] = list(_word_scores(texts))
+        return written
+
+    def _table(self, block: MarkdownBlock) -> dict[str, Any]:
+        assert block.table is not None, "of tables alone"
+        as_html = self._body.table_format == "html"
+        self._tables += 1
+        return {
+            "id": f"tbl-{self._tables - 1}.{'html' if as_html else 'md'}",
+            "content": table_html(block.table) if as_html else block.text,
+            "format": self._body.table_format,
+        }
+
+    def _block(self, block: MarkdownBlock, kind: str, table: dict[str, Any] | None, factor: float) -> dict[str, Any]:
+        left, top, right, bottom = (round(side * factor) for side in block.box)
+        written = {
+            "type": kind,
+            "content": table["content"] if table else block.text,
+            "top_left_x": left,
+            "top_left_y": top,
+            "bottom_right_x": right,
+            "bottom_right_y": bottom,
+        }
+        if table:
+            written["table_id"] = table["id"]
+        if self._body.confidence_scores_granularity == "block" and block.lines:
+            average, least = _confidence([word for line in block.lines for word in line])
+            written["confidence_scores"] = {
+                "average_content_confidence_score": average,
+                "minimum_content_confidence_score": least,
+            }
+        return written
 
 
-def _block(block: MarkdownBlock, factor: float) -> dict[str, Any]:
-    left, top, right, bottom = (round(side * factor) for side in block.box)
-    return {
-        "type": block.kind,
-        "content": block.text,
-        "top_left_x": left,
-        "top_left_y": top,
-        "bottom_right_x": right,
-        "bottom_right_y": bottom,
-    }
+def _confidence(words: Sequence[Word]) -> tuple[float, float]:
+    """The mean and the least of the words' confidences."""
+    scores = [word.confidence for word in words]
+    return round(sum(scores) / len(scores), 4), round(min(scores), 4)
+
+
+def _word_scores(texts: Iterable[tuple[MarkdownBlock, str]]) -> Iterator[dict[str, Any]]:
+    """The words of a page's blocks, and where they stand in its Markdown."""
+    begin = 0
+    for block, text in texts:
+        cursor = 0
+        for word in (word for line in block.lines for word in line):
+            start, end = place_in_markdown(text, word.text, cursor)
+            if start < end:
+                yield {"text": word.text, "confidence": round(word.confidence, 4), "start_index": begin + start}
+                cursor = end
+        begin += len(text) + len(_GAP)
 
 
 class MistralPages(TypedDict):

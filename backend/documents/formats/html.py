@@ -42,7 +42,7 @@ def stream_html(document: Document, tables: Sequence[Table] | None = None) -> It
     size = body_size(document)
     for page in document.pages:
         parts = [
-            _table(part) if isinstance(part, Table) else _paragraph(part, heading_level(page, part, size))
+            table_html(part) if isinstance(part, Table) else _paragraph(part, heading_level(page, part, size))
             for part in page_flow(page, tables)
         ]
         yield f'<section id="page-{page.number}">\n{"".join(parts)}</section>\n'.encode()
@@ -55,7 +55,8 @@ def _paragraph(lines: list[list[Word]], level: int) -> str:
     return f"<{name}>{'<br>'.join(texts)}</{name}>\n"
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
+    """One table, with its spans."""
     grid: list[list[TableCell | None]] = [[None] * table.columns for _ in range(table.rows)]
     for cell in table.cells:
         for row in grid[cell.row : cell.row + cell.rowspan]:

@@ -28,6 +28,7 @@ _NUMBER_AT_START = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _BULLET = re.compile(r"[•◦▪▫●○■□‣\u2043·►▶➢✓\u2013\u2014*-]\s+(?=\S)")
 _ITEM_NUMBER = re.compile(r"\d{1,3}[.)]\s+(?=\S)")
 _LETTER = re.compile(r"[^\W\d_]")
+_NEAR_CHARS = 300  # how far ahead a word of the page is looked for
 
 Line = Sequence[Word]
 
@@ -55,6 +56,18 @@ class MarkdownBlock(NamedTuple):
     kind: Literal["title", "text", "list", "table"]
     text: str  # its Markdown
     box: Box  # page units; of a table its part on the page
+    lines: Sequence[Line] = ()  # none of a table
+    table: Table | None = None
+
+
+def place_in_markdown(text: str, word: str, cursor: int) -> tuple[int, int]:
+    """Where a word of the page stands, best behind the cursor and near it; an empty place where it is not found."""
+    forms = (word, escape(word))
+    for start, end in ((cursor, cursor + _NEAR_CHARS), (0, len(text))):
+        for form in forms:
+            if (at := text.find(form, start, end)) >= 0:
+                return at, at + len(form)
+    return cursor, cursor
 
 
 def pages_blocks(document: Document, tables: Sequence[Table] | None = None) -> Iterator[list[MarkdownBlock]]:
@@ -75,14 +88,14 @@ def _blocks(page: Page, tables: Sequence[Table], size: float) -> Iterator[Markdo
     for part in page_flow(page, tables):
         if isinstance(part, Table):
             here = (box for number, box in zip(part.pages, part.boxes, strict=True) if number == page.number)
-            yield MarkdownBlock("table", _table(part), bounding_box(here))
+            yield MarkdownBlock("table", _table(part), bounding_box(here), table=part)
             continue
         box = bounding_box(word.box for line in part for word in line)
         if level := heading_level(page, part, size):
             text = "#" * level + " " + _MARKUP.sub(r"\\\g<0>", " ".join(map(text_of, part)))
-            yield MarkdownBlock("title", text, box)
+            yield MarkdownBlock("title", text, box, part)
         else:
-            yield MarkdownBlock("list" if list_starts(part) else "text", _paragraph_or_list(part), box)
+            yield MarkdownBlock("list" if list_starts(part) else "text", _paragraph_or_list(part), box, part)
 
 
 def _table(table: Table) -> str:
