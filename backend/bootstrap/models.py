@@ -137,6 +137,7 @@ def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry
         catalog.embedding().spec.identity,
         configured=() if configured is None else (configured,),
         is_encoder_pending=catalog.pending.of(EMBEDDINGS) is not None,
+        is_shared=settings.search_url is not None or settings.redis_url is not None,
     )
     registry.start()
     return registry

@@ -21,8 +21,8 @@ from backend.serving.model_swap import ModelSwapper
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from backend.text.classifier_store import ClassifierStore, FolderStore
-from backend.text.classifier_sync import ClassifierSync
 from backend.text.classifiers import ClassifierRegistry
+from backend.text.shared_classifiers import SharedClassifiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SharedState:
 
     def classifier_store(self, registry: ClassifierRegistry, supervisor: Supervisor) -> ClassifierStore:
         """Where taught classifiers are kept."""
-        return FolderStore(registry) if self.records is None else ClassifierSync(registry, self.records, supervisor)
+        return FolderStore(registry) if self.records is None else SharedClassifiers(registry, self.records, supervisor)
 
     def extractors(self, state_dir: Path) -> ExtractorStore:
         """Where taught extractors are kept."""

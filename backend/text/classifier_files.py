@@ -1,4 +1,4 @@
-"""Files of a trained classifier, replaced atomically: head, examples, owner, and the version that replicas know it by.
+"""Files of a trained classifier, replaced atomically: head, examples and owner.
 
 Examples may also be packed into bytes, for a store of another kind.
 """
@@ -10,23 +10,15 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.durable_files import flush
 from backend.errors import ModelUnavailable
 from backend.models.classifier_head import ClassifierHead, write_head
-from backend.replicas.records import Version
-
-try:
-    import fcntl
-except ImportError:  # on Windows, where several processes do not share a folder
-    fcntl = None  # type: ignore[assignment]
 
 EXAMPLES = "examples.jsonl"
-_OWNER, _VERSION = "owner", "version"
-_LOCK = ".lock"
+_OWNER = "owner"
 _BEFORE_SHARING = ".before-sharing"
 _OLD = ".old"
 _HIDDEN = "."  # prefix of folders being written or replaced; no classifier's name begins with it
@@ -41,35 +33,24 @@ class Example:
 
 
 def write_folder(
-    root: Path,
-    name: str,
-    head: ClassifierHead | None,
-    examples: Sequence[Example] | None,
-    owner: str | None = None,
-    *,
-    version: Version | None = None,
+    root: Path, name: str, head: ClassifierHead, examples: Sequence[Example] | None, owner: str | None = None
 ) -> None:
     """Write or replace ``root/name``; after a crash it is the old one or the new one.
 
     Args:
-        head: None: still to be learnt from the examples.
         examples: None: kept elsewhere.
         owner: `Caller.owner` of who may change it; None: nobody known.
-        version: that replicas know it by; None: only this one has it.
 
     Raises: OSError; the old one is then unchanged.
     """
     root.mkdir(parents=True, exist_ok=True)
     written = Path(tempfile.mkdtemp(dir=root, prefix=f"{_HIDDEN}{name}{_HIDDEN}"))
     try:
-        if head is not None:
-            write_head(written, head)
+        write_head(written, head)
         if examples is not None:
             _write_examples(written / EXAMPLES, examples)
         if owner is not None:
             (written / _OWNER).write_text(owner, encoding="ascii")
-        if version is not None:
-            (written / _VERSION).write_text(f"{version.number} {version.id}", encoding="ascii")
         for file in written.iterdir():
             flush(file)
         _swap(written, root / name)
@@ -121,35 +102,11 @@ def read_owner(folder: Path) -> str | None:
         return None
 
 
-def read_version(folder: Path) -> Version | None:
-    """The version that replicas know it by; None where only this one has it."""
-    try:
-        number, version_id = (folder / _VERSION).read_text(encoding="ascii").split()
-        return Version(int(number), version_id)
-    except (OSError, ValueError):
-        return None
-
-
 def set_aside(root: Path, name: str) -> Path:
-    """Hide a classifier that is not the store's, and return where. Renamed back, it is shared at the next start.
-
-    Raises: OSError.
-    """
+    """Hide a classifier that was kept here before replicas shared them, and return where. Raises: OSError."""
     aside = root / f"{_HIDDEN}{name}{_BEFORE_SHARING}"
     shutil.rmtree(aside, ignore_errors=True)
-    moved = (root / name).rename(aside)
-    (moved / _VERSION).unlink(missing_ok=True)
-    return moved
-
-
-@contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """Have a folder that replicas share to oneself, as long as all of them ask. Raises: OSError."""
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / _LOCK).open("a") as stream:
-        if fcntl is not None:
-            fcntl.flock(stream, fcntl.LOCK_EX)  # given back when the file is closed
-        yield
+    return (root / name).rename(aside)
 
 
 def pack_examples(examples: Sequence[Example]) -> bytes:

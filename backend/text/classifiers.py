@@ -19,16 +19,13 @@ from backend.callers.callers import ANYBODY, Caller
 from backend.errors import Forbidden, InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, read_head
 from backend.models.fingerprint import EncoderIdentity
-from backend.replicas.records import Version
 from backend.telemetry import log_event
 from backend.text.bundled_heads import BundledHeads
 from backend.text.classifier_files import (
-    EXAMPLES,
     Example,
     folders,
     read_examples,
     read_owner,
-    read_version,
     recover,
     remove_folder,
     write_folder,
@@ -69,7 +66,6 @@ class _Entry:
     has_examples: bool = False  # of a bundled one: they ship, and it can be learnt from them for any encoder
     substitute: ClassifierHead | None = None  # what was learnt from them
     labels: tuple[str, ...] = ()  # of one without a head
-    version: Version | None = None  # of one trained here: that replicas know it by, where they share it
     unreadable: str = ""  # of one that another replica taught: why this one cannot use it
 
 
@@ -82,6 +78,7 @@ class ClassifierRegistry:
     bundled: Path = BUNDLED_HEADS
     configured: Sequence[Path] = ()  # folders of heads that settings name
     is_encoder_pending: bool = False  # at the start: a configured head may be of the encoder that is still to come
+    is_shared: bool = False  # trained ones are kept where all replicas share them, not in the folder
     faults: list[str] = field(default_factory=list)  # what was skipped and why, for GET /v1/system
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _write_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -98,6 +95,10 @@ class ClassifierRegistry:
             self.restore_bundled(name)
         for folder in self.configured:
             self._add_configured(folder)
+        if not self.is_shared:
+            self._add_folders()
+
+    def _add_folders(self) -> None:
         try:
             recover(self.folder)
             trained = folders(self.folder)
@@ -173,14 +174,10 @@ class ClassifierRegistry:
     def examples(self, name: str) -> list[Example]:
         """The training examples of a trained one, read from disk.
 
-        Raises: NotFound; ModelUnavailable, also where the disk has those of another version than this replica knows.
+        Raises: NotFound; ModelUnavailable.
         """
         self._check_trained(name)
-        folder, version = self.folder / name, self._entries[name].version
-        before, examples = read_version(folder), read_examples(folder)
-        if not before == version == read_version(folder):  # replicas may share the folder
-            raise ModelUnavailable(f"{name} has the {EXAMPLES} of another version in {CLASSIFIERS_DIR}")
-        return examples
+        return read_examples(self.folder / name)
 
     @property
     def bundled_heads(self) -> BundledHeads:
@@ -278,24 +275,16 @@ class ClassifierRegistry:
             return self._entries[name].owner
         return None if caller.role == "open" else caller.owner
 
-    def versions(self) -> dict[str, Version]:
-        """The versions that replicas know the trained ones by; without those that only this one has."""
-        return {name: entry.version for name, entry in self._entries.items() if entry.version is not None}
-
-    def unshared(self) -> list[str]:
-        """Trained ones that only this replica has."""
-        return [name for name, entry in self._entries.items() if entry.source == "learnt" and entry.version is None]
+    def is_learnt(self, name: str) -> bool:
+        """Whether there is one of this name that was trained here, usable or not."""
+        return name in self._entries and self._entries[name].source == "learnt"
 
     def owner(self, name: str) -> str | None:
         """Who may change a trained one; None: nobody known."""
         return self._entries[name].owner
 
-    def learnt_head(self, name: str) -> ClassifierHead | None:
-        """The head of a trained one, for whichever embedding model it is."""
-        return self._entries[name].head
-
-    def use_copy(
-        self, name: str, version: Version, owner: str | None, head: ClassifierHead | None, labels: tuple[str, ...]
+    def use_shared(
+        self, name: str, owner: str | None, head: ClassifierHead | None, labels: tuple[str, ...] = ()
     ) -> Classifier | None:
         """Use what a replica has taught from now on; None where it must be learnt from its examples first.
 
@@ -303,21 +292,19 @@ class ClassifierRegistry:
         """
         self.check_name(name, limit=math.inf)
         head = None if head is None else replace(head, name=name)
-        self._entries[name] = _Entry("learnt", head, owner, labels=labels, version=version)
+        self._entries[name] = _Entry("learnt", head, owner, labels=labels)
         return None if head is None else Classifier(name, head, "learnt")
 
-    def refuse_copy(self, name: str, version: Version, reason: str) -> None:
+    def refuse_shared(self, name: str, reason: str) -> None:
         """There is one that this replica cannot read; none of the bundled and configured ones is touched."""
-        before = self._entries.get(name)
-        if before is None or before.source == "learnt":
-            self._entries[name] = _Entry("learnt", None, version=version, unreadable=reason)
+        if self.is_learnt(name) or not self.knows(name):
+            self._entries[name] = _Entry("learnt", None, unreadable=reason)
         if f"{name}: {reason}" not in self.faults:
             self._fault(name, reason)
 
-    def forget_copy(self, name: str) -> None:
-        """A replica has deleted it."""
-        entry = self._entries.get(name)
-        if entry is not None and entry.source == "learnt":
+    def forget_shared(self, name: str) -> None:
+        """The store does not have it any more."""
+        if self.is_learnt(name):
             del self._entries[name]
 
     def use_encoder(self, encoder: EncoderIdentity) -> None:
@@ -354,7 +341,6 @@ class ClassifierRegistry:
             self.check_name(folder.name)
             head = self._trained_head(folder)
             self._add(folder.name, "learnt", head, read_owner(folder))
-            self._entries[folder.name].version = read_version(folder)
         except (InvalidField, ModelUnavailable) as error:
             self._fault(folder.name, str(error))
 
@@ -364,8 +350,7 @@ class ClassifierRegistry:
             return read_head(folder)
         except ModelUnavailable as error:
             read_examples(folder)
-            if (folder / CONFIG).exists() or read_version(folder) is None:  # else it was never learnt here
-                self._fault(folder.name, f"{error}; it is learnt again from its examples")
+            self._fault(folder.name, f"{error}; it is learnt again from its examples")
             return None
 
     def check_name(self, name: str, limit: float | None = None) -> None:

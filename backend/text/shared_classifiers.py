@@ -1,9 +1,9 @@
 """Taught classifiers that all replicas share: what one is taught, the others answer within a second.
 
-The store is the truth: it has the examples, and a head for each embedding model that serves. Each replica has copies of
-all, in memory and on its disk, and follows the store. It answers from the copies while the store is away, and teaches
-nothing then. Heads for other embedding models lie side by side, so that two releases serve the same classifier during
-an upgrade.
+The store is the only place where they are kept: the examples, and a head for each embedding model that serves. Each
+replica has in memory what it has read, answers from that while the store is away, and teaches nothing then. What the
+store loses is lost. Heads for other embedding models lie side by side, so that two releases serve the same classifier
+during an upgrade.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -21,7 +20,7 @@ import orjson
 from backend.abandoned import end_tasks
 from backend.callers.callers import Caller
 from backend.errors import InvalidField, ModelUnavailable, Unavailable
-from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, pack_head, unpack_head
+from backend.models.classifier_head import NONE, ClassifierHead, pack_head, unpack_head
 from backend.replicas.records import Entry, Index, Replacement, SharedRecords, Version, new_id, replace_known
 from backend.retry import Backoff
 from backend.supervision import Supervisor
@@ -29,13 +28,12 @@ from backend.telemetry import log_event
 from backend.text import classifiers
 from backend.text.classifier_files import (
     Example,
-    locked,
+    folders,
     pack_examples,
-    read_version,
-    remove_folder,
+    read_examples,
+    read_owner,
     set_aside,
     unpack_examples,
-    write_folder,
 )
 from backend.text.classifiers import Classifier, ClassifierRegistry, too_many
 
@@ -49,16 +47,6 @@ _AWAY = Backoff(0.5, 2.0)  # the same while it does not answer
 _START_S = 5.0  # to know what there is, before this replica says that it is ready
 _REFRESH_S = 2.0  # of a request for a classifier that is not known here
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """One version of a classifier, as all replicas have it."""
-
-    version: Version
-    owner: str | None
-    examples: Sequence[Example]
-    head: ClassifierHead | None  # None: still to be learnt for this replica's embedding model
 
 
 @dataclass(slots=True)
@@ -85,18 +73,18 @@ class _Reach:
 
 
 @dataclass(slots=True)
-class ClassifierSync:
-    """A `ClassifierStore` that replicas share. Belongs to the loop; the registry's disk is accessed on threads."""
+class SharedClassifiers:
+    """A `ClassifierStore` that replicas share. Belongs to the loop."""
 
     registry: ClassifierRegistry
     records: SharedRecords
     supervisor: Supervisor
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of the copies
-    _mark: str | None = None  # of the store when the copies were last compared
-    _seen: dict[str, Version] = field(default_factory=dict)  # the store's records then, deletions among them
-    _lost: list[str] = field(default_factory=list)  # of these, those whose examples neither it nor this replica has
-    _refused: dict[str, Version] = field(default_factory=dict)  # the newest of each that cannot be read here
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of what was read
+    _mark: str | None = None  # of the store when the registry last followed it
+    _read: dict[str, Version] = field(default_factory=dict)  # the store's records that it follows, deletions among them
+    _lost: set[str] = field(default_factory=set)  # of these, those whose examples the store does not have
+    _is_alone: bool = True  # until what this process was taught without a store is shared
     _reach: _Reach = field(default_factory=_Reach)
     _on_waiting: Callable[[], None] = lambda: None
     _task: asyncio.Task[None] | None = None
@@ -123,8 +111,8 @@ class ClassifierSync:
         packed_head, packed = await asyncio.to_thread(lambda: (pack_head(head), pack_examples(examples)))
         parts = {_EXAMPLES: packed, _head_part(head): packed_head}
         async with self._lock:
-            copy = _Copy(*await self._write(name, caller, parts), examples, head)
-            classifier = await asyncio.shield(asyncio.create_task(self._use(name, copy)))
+            owner = await self._write(name, caller, parts)
+            classifier = self.registry.use_shared(name, owner, head)
         assert classifier is not None
         return classifier
 
@@ -132,20 +120,17 @@ class ClassifierSync:
         await self.refresh()
         async with self._lock:
             await self._write(name, caller, None)
-            await asyncio.shield(asyncio.create_task(self._forget(name, is_deleted=True)))
+            self.registry.forget_shared(name)
 
     async def examples(self, name: str) -> list[Example]:
-        try:
-            return await asyncio.to_thread(self.registry.examples, name)
-        except ModelUnavailable:  # the disk refused it
-            version = self.version(name)
-            packed = None if version is None else await self.records.part(KIND, name, version, _EXAMPLES)
-            if packed is None:
-                raise
-            return await asyncio.to_thread(unpack_examples, packed)
+        version = self.version(name)
+        packed = None if version is None else await self.records.part(KIND, name, version, _EXAMPLES)
+        if packed is None:
+            raise ModelUnavailable(f"{name}: the store does not have the examples of this version")
+        return await asyncio.to_thread(unpack_examples, packed)
 
     def version(self, name: str) -> Version | None:
-        return self.registry.versions().get(name)
+        return self._read.get(name)
 
     async def head_of_others(self, name: str) -> ClassifierHead | None:
         version = self.version(name)
@@ -156,14 +141,12 @@ class ClassifierSync:
         return None
 
     async def save_learnt_again(
-        self, name: str, head: ClassifierHead, examples: Sequence[Example], version: Version | None
+        self, name: str, head: ClassifierHead, _examples: Sequence[Example], version: Version | None
     ) -> None:
         async with self._lock:
             if version is None or self.version(name) != version:
-                if version is None and name in self.registry.unshared():
-                    await asyncio.to_thread(self.registry.save, name, head, examples)
                 return
-            await self._use(name, _Copy(version, self.registry.owner(name), examples, head))
+            self.registry.use_shared(name, self.registry.owner(name), head)
             with suppress(Unavailable):  # then each replica learns for itself
                 packed = await asyncio.to_thread(pack_head, head)
                 await self.records.add_part(KIND, name, version, _head_part(head), packed)
@@ -171,15 +154,19 @@ class ClassifierSync:
     def report(self) -> dict[str, Any]:
         return {
             "store": self.records.store,
-            "why": f"every replica on {self.records.address} has them; a copy of each is in STATE_DIR",
+            "why": f"every replica on {self.records.address} has them; what is lost there is lost",
             "reached": not self._reach.is_away,
-            "versions": {name: version.number for name, version in sorted(self.registry.versions().items())},
+            "versions": {
+                name: version.number for name, version in sorted(self._read.items()) if self.registry.is_learnt(name)
+            },
         }
 
     def degraded(self) -> tuple[str, ...]:
         if not self._reach.is_away:
-            return tuple(f"classifier '{name}': the store has lost its examples; teach it again" for name in self._lost)
-        return (f"classifiers are answered from this replica's copies, and none can be taught: {self._reach.why_not}",)
+            return tuple(
+                f"classifier '{name}': the store has lost its examples; teach it again" for name in sorted(self._lost)
+            )
+        return (f"classifiers are answered from this replica's memory, and none can be taught: {self._reach.why_not}",)
 
     async def _run(self) -> None:
         while True:
@@ -200,7 +187,7 @@ class ClassifierSync:
         self._refreshing.result()
 
     async def _look(self) -> None:
-        """Compare the copies with the store where that has changed. Raises: Unavailable."""
+        """Follow the store where it has changed. Raises: Unavailable."""
         try:
             if await self.records.mark(KIND) != self._mark:
                 async with self._lock:
@@ -211,92 +198,79 @@ class ClassifierSync:
         self._reach.note(None)
 
     async def _pull(self) -> None:
-        """Follow the store: have what it has, and nothing else. What fails is tried again at the next look.
-
-        Before the first change of a store, a new one or one that was emptied, it is given what this replica has.
-        """
-        index = await self._shared(await self.records.index(KIND))
-        self._seen = {name: entry.version for name, entry in index.entries.items()}
-        self._lost = [name for name in self._lost if name in self._seen]
-        copies = self.registry.versions()
-        for name in copies:
-            if name not in index.entries:
-                await self._forget(name, is_deleted=False)
+        """Know what the store has, and nothing else. What fails is tried again at the next look."""
+        index = await self._with_own(await self.records.index(KIND))
+        for name in self._read.keys() - index.entries.keys():
+            self._forget(name)
         for name, entry in index.entries.items():
-            if entry.is_deleted:
-                if name in copies:
-                    await self._forget(name, is_deleted=True)
-            elif entry.version not in (copies.get(name), self._refused.get(name)):
+            if self._read.get(name) != entry.version:
                 await self._take(name, entry)
+                self._read[name] = entry.version
         for name in self.registry.stale():
             await self._take_head(name)
         self._mark = index.mark
         if self.registry.waiting():
             self._on_waiting()
 
-    async def _shared(self, index: Index) -> Index:
-        """Have the store take what only this replica has, and return what it has then."""
-        own = [*self.registry.unshared(), *(() if index.mark else self.registry.versions())]
-        for name in own:
-            await self._share(name, index)
-        return await self.records.index(KIND) if own else index
+    async def _with_own(self, index: Index) -> Index:
+        """Once, share what this process was taught without a store; what the store has under the name stands."""
+        if not self._is_alone:
+            return index
+        root = self.registry.folder
+        for folder in await asyncio.to_thread(folders, root):
+            with suppress(ModelUnavailable, OSError):
+                if folder.name not in index.entries:
+                    parts = {_EXAMPLES: pack_examples(await asyncio.to_thread(read_examples, folder))}
+                    header, limit = _header(read_owner(folder)), classifiers.CLASSIFIERS_MAX
+                    await self.records.write(
+                        KIND, folder.name, new_id(), expected=None, header=header, parts=parts, limit=limit
+                    )
+                kept_in = await asyncio.to_thread(set_aside, root, folder.name)
+                message = "classifiers are kept where all replicas share them, a folder is set aside"
+                log_event(_log, logging.WARNING, message, name=folder.name, kept_in=kept_in.name)
+        self._is_alone = False
+        return await self.records.index(KIND)
 
     async def _take(self, name: str, entry: Entry) -> None:
+        self._lost.discard(name)
+        if entry.is_deleted:
+            self.registry.forget_shared(name)
+            return
         owner, fault = _read_header(entry.header)
         if fault:
-            self._refuse(name, entry.version, fault)
+            self.registry.refuse_shared(name, fault)
             return
         packed = await self.records.part(KIND, name, entry.version, _EXAMPLES)
-        if packed is None:  # replaced meanwhile, or evicted
-            self._note_lost(name, entry.version, owner)
-            return
         head = await self._head(name, entry.version)
         try:
-            examples = await asyncio.to_thread(unpack_examples, packed)
-            await self._use(name, _Copy(entry.version, owner, examples, head))
+            if packed is not None:
+                labels = _labels(await asyncio.to_thread(unpack_examples, packed))
+                self.registry.use_shared(name, owner, head, labels)
+                return
+            self._lost.add(name)  # replaced meanwhile, or evicted: what was read before answers on
+            if not self.registry.knows(name):  # its owner may teach it
+                self.registry.use_shared(name, owner, None)
         except (ModelUnavailable, InvalidField) as error:
-            self._refuse(name, entry.version, str(error))
+            self.registry.refuse_shared(name, str(error))
 
-    def _refuse(self, name: str, version: Version, reason: str) -> None:
-        self._refused[name] = version
-        self.registry.refuse_copy(name, version, reason)
-
-    def _note_lost(self, name: str, version: Version, owner: str | None) -> None:
-        """An older copy answers on; where there is none, its name and owner are known, so that these may teach it."""
-        self._lost = [*dict.fromkeys((*self._lost, name))]
-        if not self.registry.knows(name):
-            with suppress(InvalidField):
-                self.registry.use_copy(name, version, owner, None, ())
+    def _forget(self, name: str) -> None:
+        """It is no longer in the store, though nobody deleted it."""
+        log_event(_log, logging.WARNING, "the store has lost a classifier", name=name)
+        self._lost.discard(name)
+        del self._read[name]
+        self.registry.forget_shared(name)
 
     async def _take_head(self, name: str) -> None:
         """Use what another replica has learnt for this embedding model, if it has."""
         version = self.version(name)
-        if version is None or (head := await self._head(name, version)) is None:
-            return
-        with suppress(ModelUnavailable):
-            examples = await self.examples(name)
-            await self._use(name, _Copy(version, self.registry.owner(name), examples, head))
+        if version is not None and (head := await self._head(name, version)) is not None:
+            self.registry.use_shared(name, self.registry.owner(name), head)
 
-    async def _share(self, name: str, index: Index) -> None:
-        """Have the store take a classifier that it never had; its own of this name wins, deleted or not."""
-        if name in index.entries:
-            if index.entries[name].is_deleted:
-                await self._forget(name, is_deleted=False)
-            return  # else it is taken
-        try:
-            examples = await asyncio.to_thread(self.registry.examples, name)
-        except ModelUnavailable:
-            return
-        owner, head = self.registry.owner(name), self.registry.learnt_head(name)
-        parts = await asyncio.to_thread(_parts, examples, head)
-        outcome = await self.records.write(
-            KIND, name, new_id(), expected=None, header=_header(owner), parts=parts, limit=classifiers.CLASSIFIERS_MAX
-        )
-        if outcome.status == "done" and outcome.entry is not None:
-            await self._use(name, _Copy(outcome.entry.version, owner, examples, head), is_own=True)
+    async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> str | None:
+        """Replace or delete a classifier where it is as this replica knows it; else get to know it, and check again.
 
-    async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> tuple[Version, str | None]:
-        """Replace or delete a classifier where it is as this replica knows it; else get to know it, and check again."""
+        Returns: the owner.
+        """
 
         def replacement(_: str) -> Replacement:
             if parts is None:
@@ -305,7 +279,7 @@ class ClassifierSync:
                 self.registry.check_name(name)
                 self.registry.check_owner(name, caller)
             header = b"" if parts is None else _header(self.registry.owner_after(name, caller))
-            return self._seen.get(name), header, parts
+            return self._read.get(name), header, parts
 
         limit = classifiers.CLASSIFIERS_MAX
         outcome = await replace_known(self.records, KIND, name, replacement, self._pull, limit=limit)
@@ -314,20 +288,10 @@ class ClassifierSync:
         if outcome.status == "full":
             raise too_many(limit)
         assert outcome.entry is not None
-        self._seen[name] = outcome.entry.version
-        self._lost = [other for other in self._lost if other != name]
+        self._read[name] = outcome.entry.version
+        self._lost.discard(name)
         self._mark = None  # a store that is set back to the mark before this has lost it
-        return outcome.entry.version, self.registry.owner_after(name, caller)
-
-    async def _use(self, name: str, copy: _Copy, *, is_own: bool = False) -> Classifier | None:
-        classifier = self.registry.use_copy(name, copy.version, copy.owner, copy.head, _labels(copy.examples))
-        await asyncio.to_thread(_keep, self.registry.folder, name, copy, is_own=is_own)
-        return classifier
-
-    async def _forget(self, name: str, *, is_deleted: bool) -> None:
-        """It is no longer in the store. Only what a deletion names is deleted; else its folder is set aside."""
-        self.registry.forget_copy(name)
-        await asyncio.to_thread(_drop, self.registry.folder, name, is_deleted=is_deleted)
+        return self.registry.owner_after(name, caller)
 
     async def _head(self, name: str, version: Version) -> ClassifierHead | None:
         """The head for this replica's embedding model; None where nobody has learnt it, or it cannot be read."""
@@ -347,55 +311,6 @@ class ClassifierSync:
             f"{self._reach.why_not}",
             retry_after_s=_AWAY.most_s,
         )
-
-
-def _keep(root: Path, name: str, copy: _Copy, *, is_own: bool) -> None:
-    """Write a copy, unless the folder, which several replicas may share, has it whole. On a thread.
-
-    A disk that refuses is logged: the store has everything, this replica has the head in memory.
-
-    Args:
-        is_own: of this replica alone until now; else what only this replica had gives way.
-    """
-    try:
-        with locked(root):
-            folder = root / name
-            before = read_version(folder)
-            if before == copy.version and (copy.head is None or (folder / CONFIG).exists()):
-                return
-            if before is None and folder.exists() and not is_own:
-                kept_in = set_aside(root, name).name
-                message = "a classifier of this replica alone gives way to the shared one"
-                log_event(_log, logging.WARNING, message, name=name, kept_in=kept_in)
-            write_folder(root, name, copy.head, copy.examples, copy.owner, version=copy.version)
-    except OSError as error:
-        _refused_by_disk(name, error)
-
-
-def _drop(root: Path, name: str, *, is_deleted: bool) -> None:
-    """Remove a copy, or set it aside where nobody deleted it. On a thread."""
-    try:
-        with locked(root):
-            if not (root / name).exists():
-                return
-            if is_deleted and read_version(root / name) is not None:
-                remove_folder(root, name)
-            else:
-                kept_in = set_aside(root, name).name
-                message = "the store does not have a classifier, its copy is set aside"
-                log_event(_log, logging.WARNING, message, name=name, kept_in=kept_in)
-    except OSError as error:
-        _refused_by_disk(name, error)
-
-
-def _refused_by_disk(name: str, error: OSError) -> None:
-    reason = error.strerror or type(error).__name__
-    log_event(_log, logging.WARNING, "no copy of a classifier can be kept on the disk", name=name, reason=reason)
-
-
-def _parts(examples: Sequence[Example], head: ClassifierHead | None) -> dict[str, bytes]:
-    parts = {_EXAMPLES: pack_examples(examples)}
-    return parts if head is None else {**parts, _head_part(head): pack_head(head)}
 
 
 def _head_part(head: ClassifierHead) -> str:

@@ -16,15 +16,15 @@ from backend.errors import Forbidden, InvalidField, NotFound, Unavailable, Unkno
 from backend.replicas.records import SharedRecords
 from backend.replicas.redis_records import RedisRecords
 from backend.supervision import Supervisor
-from backend.text import classifier_sync, classifier_training, classifiers
+from backend.text import classifier_training, classifiers, shared_classifiers
 from backend.text.classification import ClassificationService
-from backend.text.classifier_sync import KIND, ClassifierSync
 from backend.text.classifiers import CLASSIFIERS_DIR, ClassifierRegistry
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.scoring import ScoringService
+from backend.text.shared_classifiers import KIND, SharedClassifiers
 from tests.fakes import TEST_TIMEOUT_S
 from tests.replicas.conftest import OpenRecords, never, open_records, start, store_address
-from tests.text.classification_setup import build_classification
+from tests.text.classification_setup import build_classification, random_head, write_bundled_head
 from tests.text.service_stack import ServiceStack, VectorEngine
 
 __all__ = ["open_records", "start", "store_address"]
@@ -43,7 +43,7 @@ class Replica:
     """A classification service over a registry of its own and the store of all."""
 
     service: ClassificationService
-    sync: ClassifierSync
+    sync: SharedClassifiers
     stack: ServiceStack
     state_dir: Path
 
@@ -64,7 +64,7 @@ class Replica:
         return [row.prediction for row in (await self.service.classify(TEXTS, model=name)).rows]
 
     def folders(self) -> list[str]:
-        return sorted(folder.name for folder in (self.state_dir / CLASSIFIERS_DIR).iterdir() if folder.is_dir())
+        return sorted(folder.name for folder in (self.state_dir / CLASSIFIERS_DIR).glob("*"))
 
 
 Start = Callable[..., Awaitable[Replica]]
@@ -79,9 +79,10 @@ async def start_on(build, tmp_path) -> AsyncIterator[Callable[..., Awaitable[Rep
         (tmp_path / "bundled").mkdir(exist_ok=True)
         stack = build(VectorEngine(budget=4096), lanes=2, spec=spec)
         state_dir = tmp_path / name
-        registry = ClassifierRegistry(state_dir, stack.catalog.embedding().spec.identity, tmp_path / "bundled")
+        identity = stack.catalog.embedding().spec.identity
+        registry = ClassifierRegistry(state_dir, identity, tmp_path / "bundled", is_shared=True)
         registry.start()
-        sync = ClassifierSync(registry, records, Supervisor(stack.telemetry), sleep)
+        sync = SharedClassifiers(registry, records, Supervisor(stack.telemetry), sleep)
         neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
         service = ClassificationService(stack.catalog, sync, stack.service, scoring, stack.telemetry, neutral=neutral)
         service.on_model_swap(stack.catalog.embedding())
@@ -119,7 +120,6 @@ async def test_taught_to_one_and_known_to_all(start: Start):
     assert EXPECTED == await two.predictions()
     assert answers[0] == answers[1] == answers[2]
     assert [[info]] * 3 == [replica.service.classifiers() for replica in (one, two, three)]
-    assert ["mail"] == one.folders() == two.folders() == three.folders()
 
 
 async def test_a_request_for_an_unknown_one_asks_the_store(start: Start):
@@ -153,7 +153,7 @@ async def test_a_change_is_noticed_in_the_background(start: Start):
 
 
 async def test_replaced_and_deleted_elsewhere(start: Start):
-    """A replica follows; what was deleted is unknown to all, also after a restart with the old disk."""
+    """A replica follows; what was deleted is unknown to all, also after a restart."""
     one, two = await start("one"), await start("two")
     await one.service.train_classifier("mail", EXAMPLES)
     await two.look()
@@ -167,7 +167,7 @@ async def test_replaced_and_deleted_elsewhere(start: Start):
     await two.look()
     with pytest.raises(UnknownModel):
         await two.predictions()
-    assert [] == two_again.names == two_again.folders()
+    assert [] == two_again.names
     with pytest.raises(NotFound):
         await two.service.delete_classifier("mail")
 
@@ -200,7 +200,7 @@ async def test_one_caller_teaches_two_replicas_at_once(start: Start):
     )
     for replica in (one, two):
         await replica.look()
-    versions = [replica.sync.registry.versions()["mail"] for replica in (one, two)]
+    versions = [replica.sync.version("mail") for replica in (one, two)]
 
     assert (versions[0], 2) == (versions[1], versions[1].number)
     assert one.sync.registry.find("mail").head.labels == two.sync.registry.find("mail").head.labels
@@ -246,7 +246,7 @@ async def test_another_embedding_model_learns_from_the_examples(start: Start, mo
     assert EXPECTED == await new.predictions() == await newer.predictions()
     assert before == (await old.service.classify(TEXTS, model="mail")).rows
     assert len({replica.sync.registry.find("mail").head.trained_on for replica in (old, new, newer)}) == 2
-    assert new.sync.registry.versions() == old.sync.registry.versions(), "learning again is no new version"
+    assert new.sync.report()["versions"] == old.sync.report()["versions"], "learning again is no new version"
 
 
 async def test_waiting_for_its_head(start: Start, monkeypatch: pytest.MonkeyPatch):
@@ -271,10 +271,10 @@ async def test_waiting_for_its_head(start: Start, monkeypatch: pytest.MonkeyPatc
 
 async def test_a_later_release_wrote_it(start: Start, open_records: OpenRecords, monkeypatch: pytest.MonkeyPatch):
     """A replica that cannot read it says so, and neither replaces nor deletes it; it is not absent."""
-    monkeypatch.setattr(classifier_sync, "FORMAT", 2)
+    monkeypatch.setattr(shared_classifiers, "FORMAT", 2)
     late = await start("late")
     await late.service.train_classifier("mail", EXAMPLES)
-    monkeypatch.setattr(classifier_sync, "FORMAT", 1)
+    monkeypatch.setattr(shared_classifiers, "FORMAT", 1)
     early = await start("early")
     for act in (
         early.predictions(),
@@ -285,13 +285,13 @@ async def test_a_later_release_wrote_it(start: Start, open_records: OpenRecords,
             await act
     entries = (await (await open_records()).index(KIND)).entries
 
-    assert late.sync.registry.versions()["mail"] == entries["mail"].version
+    assert late.sync.version("mail") == entries["mail"].version
     assert ["mail: a later release wrote it (format 2; this one reads 1)"] == early.sync.registry.faults
     assert EXPECTED == await late.predictions()
 
 
 async def test_from_before_there_was_a_store(start: Start, build, tmp_path):
-    """What a replica was taught alone is shared by the first; of two with one name the first stands."""
+    """What a replica was taught alone is shared once; of two with one name the first stands, and a deletion holds."""
     for name, examples in (("one", EXAMPLES), ("two", OTHER_EXAMPLES)):
         (tmp_path / name).mkdir()
         alone = build_classification(build(VectorEngine(budget=4096), lanes=2), tmp_path / name)
@@ -299,29 +299,13 @@ async def test_from_before_there_was_a_store(start: Start, build, tmp_path):
         (tmp_path / name / "state").rename(tmp_path / f"{name}-state")
     one = await start("one-state")
     two = await start("two-state")
+    await one.learnt()
+    await two.learnt()
 
     assert EXPECTED == await one.predictions() == await two.predictions()
-    assert (["mail"], [".mail.before-sharing", "mail"]) == (one.folders(), two.folders())
-    assert (
-        one.sync.registry.versions()
-        == two.sync.registry.versions()
-        == (await start("one-state")).sync.registry.versions()
-    )
-
-
-async def test_replicas_with_one_folder(start: Start, tmp_path):
-    """A volume that all have (STATE_DIR) is written by all, and whole after each change."""
-    one, two = await start("shared"), await start("shared")
-    await one.service.train_classifier("mail", EXAMPLES)
-    await asyncio.gather(one.look(), two.look())
-    await two.service.train_classifier("mail", OTHER_EXAMPLES)
-    await asyncio.gather(one.look(), two.look())
-    await one.service.train_classifier("more", EXAMPLES)
+    assert [".mail.before-sharing"] == one.folders() == two.folders()
     await one.service.delete_classifier("mail")
-    await asyncio.gather(one.look(), two.look())
-
-    assert ["more"] == one.names == two.names == one.folders()
-    assert [] == one.sync.registry.faults == two.sync.registry.faults
+    assert [] == (await start("one-state")).names
 
 
 async def test_bytes_that_are_none_of_ours(start: Start, open_records: OpenRecords):
@@ -338,6 +322,50 @@ async def test_bytes_that_are_none_of_ours(start: Start, open_records: OpenRecor
         await one.predictions("broken")
 
 
+async def test_faults_do_not_grow(start: Start, tmp_path):
+    """A name that is bundled here and taught elsewhere is told once, and its examples are not read each time."""
+    one = await start("one")
+    await one.service.train_classifier("mail", EXAMPLES)
+    write_bundled_head(tmp_path, "mail", random_head("a" * 64))
+    two = await start("two")
+    for number in range(3):
+        await one.service.train_classifier(f"other-{number}", OTHER_EXAMPLES)
+        await one.service.train_classifier("mail", OTHER_EXAMPLES)
+        await two.look()
+
+    assert 1 == len(two.sync.registry.faults)
+
+
+async def test_what_is_taught_meanwhile_is_learnt_before_what_waits(start: Start, monkeypatch):
+    """A classifier that cannot be learnt yet keeps none of the others pending."""
+    one, two = await start("one"), await start("two", **OTHER_ENCODER)
+    await one.service.train_classifier("first", EXAMPLES)
+    trainer, waits = two.service._trainer, asyncio.Event()
+    retrain = trainer._retrain
+
+    async def first_waits(name: str) -> float | None:
+        if name == "first":
+            waits.set()
+            return 0.0
+        return await retrain(name)
+
+    monkeypatch.setattr(trainer, "_retrain", first_waits)
+    await two.look()
+    await waits.wait()
+    await one.service.train_classifier("second", EXAMPLES)
+    await two.look()
+    async with asyncio.timeout(120):
+        while "second" not in two.names:
+            await two.look()
+
+    assert EXPECTED == await two.predictions("second")
+
+
+def evict(redis_server: Any, name: str) -> None:
+    """What a Redis with the policy ``allkeys-lru`` does."""
+    assert redis_server.client.delete(*redis_server.client.scan_iter(f"test:shared:classifiers:{name}:*"))
+
+
 class TestRedisFaults:
     """What Redis, which may forget everything, costs."""
 
@@ -349,39 +377,27 @@ class TestRedisFaults:
         return run
 
     async def test_a_redis_that_was_emptied(self, start: Start, redis_server):
-        """It is given what the first replica that looks has; what another one still has on its disk is set aside."""
+        """What it has lost is lost on all replicas alike, and may be taught again."""
         one, two = await start("one"), await start("two")
-        for name in ("mail", "gone"):
-            await one.service.train_classifier(name, EXAMPLES, caller=ONE)
+        await one.service.train_classifier("mail", EXAMPLES, caller=ONE)
         await two.look()
-        await one.service.delete_classifier("gone", ONE)  # two's disk still has it
         redis_server.client.flushall()
-        await one.look()
-        two_again, three = await start("two"), await start("three")
+        for replica in (two, one):
+            await replica.look()
+        three = await start("three")
 
-        assert ["mail"] == one.names == two_again.names == three.names
-        assert [".gone.before-sharing", "mail"] == two_again.folders()
-        assert ONE.owner == three.sync.registry.owner("mail")
-        assert EXPECTED == await one.predictions() == await three.predictions()
-
-    async def test_a_redis_that_restarts_empty_while_all_are_off(self, start: Start, redis_server):
-        """The disks bring everything back."""
-        one = await start("one")
-        await one.service.train_classifier("mail", EXAMPLES)
-        await one.service.close()
-        redis_server.kill()
-        redis_server.start()
-        await start("one")
-        two = await start("two")
-
-        assert EXPECTED == await two.predictions()
+        assert [] == one.names == two.names == three.names
+        await two.service.train_classifier("mail", EXAMPLES, caller=TWO)
+        assert EXPECTED == await one.predictions()
 
     async def test_away_at_the_start(self, start: Start, redis_server):
-        """Copies answer; nothing can be taught or deleted, and unknown names are unavailable, not absent."""
-        one = await start("one")
-        await one.service.train_classifier("mail", EXAMPLES)
+        """What was read before answers; nothing can be taught, and unknown names are unavailable, not absent."""
+        again = await start("one")
+        await again.service.train_classifier("mail", EXAMPLES)
         redis_server.kill()
-        again, empty = await start("one"), await start("two")
+        with pytest.raises(Unavailable):
+            await again.look()
+        empty = await start("two")
 
         assert EXPECTED == await again.predictions()
         for act in (
@@ -391,15 +407,16 @@ class TestRedisFaults:
         ):
             with pytest.raises(Unavailable, match="shared by all replicas"):
                 await act
-        assert "answered from this replica's copies" in again.sync.degraded()[0]
+        assert "answered from this replica's memory" in again.sync.degraded()[0]
         with pytest.raises(UnknownModel):
             await empty.predictions("no name of a classifier")
 
-        redis_server.start()
+        redis_server.start()  # empty
         for replica in (again, empty):
             await replica.look()
+        await empty.service.train_classifier("mail", EXAMPLES)
 
-        assert EXPECTED == await empty.predictions()
+        assert EXPECTED == await again.predictions()
         assert () == again.sync.degraded()
 
     async def test_lost_in_flight(self, start_on, on_redis, start: Start, redis_proxy):
@@ -417,8 +434,8 @@ class TestRedisFaults:
             await task
         await two.look()
 
-        assert 2 == one.sync.registry.versions()["mail"].number
-        assert one.sync.registry.versions() == two.sync.registry.versions()
+        assert 2 == one.sync.report()["versions"]["mail"]
+        assert one.sync.report()["versions"] == two.sync.report()["versions"]
 
     async def test_set_back_by_a_failover(self, start: Start, redis_server):
         """Redis replicates after it answers: a write that a new master does not have is lost, for all alike."""
@@ -435,17 +452,57 @@ class TestRedisFaults:
 
         assert ["mail"] == one.names == two.names
         assert EXPECTED == await one.predictions() == await two.predictions()
-        assert [".later.before-sharing", "mail"] == one.folders(), "nothing is deleted that nobody deleted"
 
-    async def test_a_disk_that_refuses(self, start: Start, monkeypatch: pytest.MonkeyPatch):
-        """The store keeps it, and this replica has it in memory."""
+    async def test_values_that_nobody_has(self, start: Start, redis_server):
+        """The name stays its owner's, who may teach it again; nobody else takes it."""
         one = await start("one")
-
-        def refuse(*_arguments: Any, **_options: Any) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("backend.text.classifier_sync.write_folder", refuse)
-        await one.service.train_classifier("mail", EXAMPLES)
+        await one.service.train_classifier("mail", EXAMPLES, caller=ONE)
+        await one.service.close()
+        evict(redis_server, "mail")
         two = await start("two")
+        await two.look()
+        with pytest.raises(Unavailable):
+            two.sync.registry.find("mail")
+        with pytest.raises(Forbidden):
+            await two.service.train_classifier("mail", EXAMPLES, caller=TWO)
+        told = two.sync.degraded()
+        await two.service.train_classifier("mail", EXAMPLES, caller=ONE)
+        await two.look()
 
-        assert EXPECTED == await one.predictions() == await two.predictions()
+        assert "the store has lost its examples" in " ".join(told)
+        assert EXPECTED == await two.predictions()
+        assert () == two.sync.degraded()
+
+    async def test_older_copies_answer_on_while_newer_values_are_lost(self, start: Start, redis_server):
+        """And what is taught then is not refused for ever."""
+        one, two = await start("one"), await start("two")
+        await one.service.train_classifier("mail", EXAMPLES)
+        await two.look()
+        await one.service.train_classifier("mail", OTHER_EXAMPLES)
+        await one.service.close()
+        evict(redis_server, "mail")
+        await two.look()
+        await two.look()
+        answered = await two.predictions()
+        await two.service.train_classifier("mail", OTHER_EXAMPLES)
+
+        assert EXPECTED == answered
+        assert ("yes", "no") == two.sync.registry.find("mail").head.labels
+
+    async def test_requests_at_the_end(self, start: Start, redis_server, monkeypatch):
+        """One that waits for the store while the replica stops gets 503, which says to try another."""
+        one = await start("one")
+        hangs = asyncio.Event()
+
+        async def hanging(_kind: str) -> str:
+            hangs.set()
+            await asyncio.Event().wait()
+            return ""
+
+        monkeypatch.setattr(one.sync.records, "mark", hanging)
+        request = asyncio.create_task(one.sync.refresh())
+        await hangs.wait()
+        await one.sync.close()
+
+        with pytest.raises(Unavailable, match="this replica stops"):
+            await request
