@@ -249,3 +249,18 @@ async def test_another_language_gets_english(chrome: Chrome, url: str) -> None:
         await tab.open(url)
 
         assert "Choose files" == await tab.text("#choose")
+
+
+@pytest.mark.parametrize("width_px", [360, 390, 430, 640, 768])
+async def test_the_views_stand_beside_the_languages(tab: Tab, width_px: int) -> None:
+    """On a telephone, too, whose scroll bars take no room: no link is covered, in either language."""
+    await tab.send("Emulation.setScrollbarsHidden", hidden=True)
+    await tab.show(width_px=width_px)
+    for language in ("en", "es"):
+        await tab.run(f"document.querySelector('[data-language={language}]').click()")
+        covered = """[...document.querySelectorAll(".top :is(a, button)")].filter((one) => {
+            const { left, right, top, bottom } = one.getBoundingClientRect();
+            return !one.contains(document.elementFromPoint((left + right) / 2, (top + bottom) / 2)) || right > innerWidth
+                || !one.contains(document.elementFromPoint(right - 3, (top + bottom) / 2));
+        }).map((one) => one.innerText)"""
+        assert [] == await tab.run(covered)

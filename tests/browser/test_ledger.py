@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import pytest
 from backend.api.app import create_app
 from backend.callers.callers import ANYBODY
 from backend.callers.event_watch import Watchers
-from backend.errors import PasswordRequired, WrongPassword
+from backend.errors import PasswordRequired, Unavailable, WrongPassword
 from tests.books.books_services import books_services, draw_page, invoice_text
 from tests.browser.chrome import Chrome, Tab, open_tab, served
 from tests.browser.test_access import require_legible, require_names
@@ -207,6 +208,101 @@ async def test_several_files_at_the_start(page: Tab, services: Any, tmp_path: Pa
     assert await page.run("document.querySelector('#recent-more').hidden")
     for told in ("Aceros del Norte, S.L.", "605,00", "Por revisar", "1 página", "2026"):
         assert told in await page.text("#recent-list li:last-child")
+
+
+async def test_a_service_that_is_stopped_gets_the_file_again(page: Tab, services: Any, tmp_path: Path) -> None:
+    """What it had not read when it was stopped is sent once more, without a click."""
+    process, times = services.documents.process, []
+
+    async def stopped_once(*args: Any, **more: Any) -> Any:
+        times.append(args)
+        if len(times) == 1:
+            raise Unavailable("the service was stopped before it had read this file; send it again")
+        return await process(*args, **more)
+
+    services.documents.process = stopped_once
+    await drop(page, *written(tmp_path, 1, 2), rows=2)
+
+    await page.wait_for("document.querySelector('#sending li') === null")
+    assert 3 == len(times)
+
+
+async def test_the_queue_is_in_the_order_of_its_files(page: Tab, services: Any, tmp_path: Path) -> None:
+    """What is being read stands on top, without a bar what waits."""
+    read = asyncio.Event()
+    process = services.documents.process
+
+    async def held(*args: Any, **more: Any) -> Any:
+        await read.wait()
+        return await process(*args, **more)
+
+    services.documents.process = held
+    await page.drop_file(*written(tmp_path, *range(1, 7)))
+    await page.wait_for("document.querySelector('#sending').innerText.match(/Leyendo/g)?.length === 3")
+    names = "[...document.querySelectorAll('#sending .row-name')].map((one) => one.innerText)"
+    assert [f"factura-{number:03d}.txt" for number in range(1, 7)] == await page.run(names)
+    bars = "[...document.querySelectorAll('#sending progress')].map((one) => one.checkVisibility())"
+    assert [True] * 3 + [False] * 3 == await page.run(bars)
+    read.set()
+    await page.wait_for(f"{ROWS} === 6")
+
+
+async def test_the_sums_of_two_currencies(page: Tab, services: Any) -> None:
+    """Both are seen below a long table, and which total is in another currency than the others."""
+    for number in range(30):
+        fields = {**INVOICE, "CurrencyCode": "USD" if number == 7 else "EUR", "InvoiceId": f"A-{number}"}
+        with stored(f"%PDF {number}".encode()) as content:
+            answer = wire_answer(wire_document(**fields))
+            await services.stored_documents.add(ANYBODY.owner, content, f"{number}.pdf", answer)
+    await page.reload()
+    await page.wait_for(f"{ROWS} === 30")
+    tops = "[...document.querySelectorAll('#ledger-sums tr')].map((one) => one.getBoundingClientRect().top)"
+    for width_px in (768, 1440):
+        await page.show(width_px=width_px)
+        first, second = await page.run(tops)
+        assert first < second, width_px
+    totals = "[...document.querySelectorAll('#ledger-rows [data-column=total]')].map((one) => one.innerText)"
+    assert ["121,00 USD"] == [text for text in await page.run(totals) if text != "121,00"]
+
+
+async def test_taxes_are_listed_with_their_surcharge(page: Tab, services: Any) -> None:
+    """What makes the total can be added up in the table."""
+    rates = (("IVA", "21", "21.00"), ("RE", "5.2", "5.20"))
+    rows = [{"Type": kind, "Rate": rate, "Base": "100.00", "Amount": amount} for kind, rate, amount in rates]
+    with stored(b"%PDF") as content:
+        answer = wire_answer(wire_document(**INVOICE))
+        document = await services.stored_documents.add(ANYBODY.owner, content, "1.pdf", answer)
+    changes = {"TaxDetails": rows, "InvoiceTotal": "126.20"}
+    await services.stored_documents.correct(ANYBODY.owner, "ana", document.id, 0, changes, revision=None)
+    await page.reload()
+    await page.wait_for(f"{ROWS} === 1")
+
+    lines = "[...document.querySelectorAll('#ledger-rows .tax-line')].map((one) => one.innerText)"
+    assert ["21 %: 21,00", "RE 5,2 %: 5,20"] == await page.run(lines)
+
+
+async def test_the_ledger_is_filtered_by_any_word(page: Tab, tmp_path: Path) -> None:
+    """Of a supplier without its accents, a NIF, a date or an amount as they are shown."""
+    files = written(tmp_path, 1, 2, base="1.000,00", tax="210,00", total="1.210,00")
+    files[0].write_text(files[0].read_text().replace("Aceros del Norte", "Cerámicas Ibáñez"))
+    await drop(page, *files, rows=2)
+    for words, rows in (("ibanez", 1), ("A58818501", 2), ("1.210,00 €", 2), ("02/03/2026", 1), ("norte 2026/002", 1)):
+        await page.run(f"document.querySelector('#filter-text').value = '{words}'")
+        await page.run("document.querySelector('#filter-text').dispatchEvent(new Event('input', {bubbles: true}))")
+        await page.wait_for(f"{ROWS} === {rows}")
+
+
+async def test_no_value_of_a_line_is_cut(page: Tab, tmp_path: Path) -> None:
+    """Amounts of eight figures and dates, at each width; the text of a line has the room that is left."""
+    amounts = {"base": "123.500,00", "tax": "25.935,00", "total": "149.435,00"}
+    await opened(page, tmp_path, **amounts)
+    cut = """[...document.querySelectorAll('.check-list input:not(.value-text)')]
+        .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.value)"""
+    for width_px in (390, 768, 1024, 1440):
+        await page.show(width_px=width_px)
+        assert [] == await page.run(cut), width_px
+        text = "document.querySelector('[data-list=Items][data-column=Description]').getBoundingClientRect().width"
+        assert await page.run(text) >= 160, width_px
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -14,6 +14,7 @@ from tests.browser.chrome import Chrome, Tab, open_tab
 from tests.browser.drawn_documents import HEIGHT, HOSTILE, WIDTH, DrawnPage, Line, invoice, letter
 from tests.browser.fake_job_service import FakeJobService, problem
 from tests.browser.fake_library import FakeLibrary, StoredDocument
+from tests.browser.test_access import require_legible
 
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
@@ -331,6 +332,35 @@ async def _unlock(tab: Tab, name: str, *passwords: str) -> None:
         await tab.type(password)
         await tab.press("Enter")
         await tab.wait_for("document.querySelector('#secret-value').value === ''")
+
+
+async def test_a_stored_document_joins_collections(
+    tab: Tab, url: str, library: FakeLibrary, store: str, file: File
+) -> None:
+    """From where it is shown, by keyboard; a collection's row leads back to it."""
+    library.documents["a.pdf"] = StoredDocument([letter(1)])
+    await tab.choose_file(file("a.pdf"))
+    await tab.wait_for("document.querySelector('#collect summary')")
+    await tab.run("document.querySelector('#collect summary').focus()")
+    await tab.press("Enter")
+    await tab.wait_for("document.querySelectorAll('#collect li').length === 2")
+    assert ["Facturas 2026", "New collection"] == await names(tab, "#collect li")
+    for width_px, dark in ((390, False), (1440, True)):
+        await tab.show(width_px=width_px, dark=dark)
+        await require_legible(tab)
+    await tab.press("Tab")
+    await tab.press("Enter")
+    await tab.wait_for("document.querySelector('#notices [data-kind=collected]')")
+    document = library.id_of("a.pdf")
+    assert document in library.members[store]
+    assert "1 document added to the collection Facturas 2026." in await tab.text("#notices")
+
+    await tab.click("#notices [data-kind=collected] a")
+    await tab.wait_for("document.querySelectorAll('.file-row').length === 4")
+    link = f".file-row a[href='#document={document}']"
+    assert "a.pdf" == await tab.text(link)
+    await tab.click(link)
+    await tab.wait_for("!document.querySelector('#work').hidden")
 
 
 @pytest.mark.usefixtures("store")

@@ -274,6 +274,14 @@ function showResult(mine, result, { name = "document", path, isWhole }) {
 
 function buttons(shown) {
   for (const id of ["cancel", "again", "forget"]) find(id).hidden = !shown.includes(id);
+  if (shown.includes("forget") && now.id) offerCollections(now);
+  else find("collect").replaceChildren();
+}
+
+/** A stored document can be added to collections. */
+async function offerCollections(mine) {
+  const { collecting } = await import("./collecting.js");
+  if (mine === now) find("collect").replaceChildren(collecting(() => [mine.id], { into: "notices" }));
 }
 
 /** Run `act` for the document `mine`; whatever goes wrong is told, unless another document took its place. */

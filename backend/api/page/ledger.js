@@ -1,6 +1,7 @@
 // The ledger: stored documents as a table that is sorted, filtered and summed, and exported; files dropped here are read
 // and kept. Beside it the validation screen, which one document is opened in.
 
+import { collecting } from "./collecting.js";
 import { GivenUp, Lost, Problem, persist } from "./connection.js";
 import { exportDocuments, readLedger } from "./document_calls.js";
 import { find, make } from "./dom.js";
@@ -8,7 +9,7 @@ import { later, language, say } from "./language.js";
 import { makeLedgerFrame } from "./ledger_frame.js";
 import "./ledger_strings.js";
 import { addRows, drawRows, drawSums, isPaper, markSorted } from "./ledger_table.js";
-import { centsOf } from "./local_values.js";
+import { centsOf, localAmount, localDate } from "./local_values.js";
 import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
 import { add, dropRead } from "./queue.js";
 import { deleteDocument } from "./stored_document.js";
@@ -87,6 +88,7 @@ function makeLedger() {
     draw();
   });
   find("delete-chosen").addEventListener("click", deleteChosen);
+  find("collect-chosen").append(collecting(() => [...chosenFiles()], INTO));
   find("ledger-more").addEventListener("click", drawMore);
   endNears.observe(find("ledger-more"));
   for (const button of find("ledger-head").querySelectorAll("button")) {
@@ -116,6 +118,7 @@ async function load() {
   const answer = await persist(() => readLedger({ limit: LISTED }, signal), { ...waits, signal });
   if (mine !== loads) return; // one that was asked for later is on its way, and this one may come after it
   all = answer.data.filter((row) => !gone.has(row.document_id));
+  markForeign();
   const known = new Set(all.map(keyOf));
   chosen = new Set([...chosen].filter((key) => known.has(key)));
   dropRead();
@@ -123,6 +126,13 @@ async function load() {
   if (answer.has_more) showNotice("many", "ledger_many", { n: all.length, total: answer.total }, INTO);
   else clear("many", INTO);
   refresh();
+}
+
+/** Mark rows in another currency than most have: theirs stands beside the total. */
+function markForeign() {
+  const groups = [...Map.groupBy(all.filter((row) => row.currency), (row) => row.currency)];
+  const [usual] = groups.sort(([, one], [, other]) => other.length - one.length)[0] ?? [];
+  for (const row of all) row.foreign = Boolean(row.currency) && row.currency !== usual;
 }
 
 /** Filter, sort and draw anew. */
@@ -138,11 +148,24 @@ function refresh() {
   draw();
 }
 
+/** A text without case and accents. */
+const plain = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLocaleLowerCase();
+
+const SAID = ["supplier", "tax_id", "customer", "customer_tax_id", "number", "filename", "date", "due_date"];
+const SUMS = ["base", "tax", "withholding", "total", "amount_due"];
+
+/** All that is said of a row, amounts and dates in local form, too. */
+function saidOf(row) {
+  const dates = [row.date, row.due_date].map((value) => localDate(value));
+  const amounts = SUMS.map((name) => row[name] ?? "");
+  return plain([...SAID.map((name) => row[name] ?? ""), ...dates, ...amounts, ...amounts.map((value) => localAmount(value))].join(" "));
+}
+
 function matcher() {
   const { text, state, from, until, doubles } = find("ledger-filters").elements;
-  const words = text.value.toLocaleLowerCase().split(/\s+/).filter(Boolean);
+  const words = plain(text.value).split(/\s+/).filter((word) => word && word !== "€");
   return (row) => {
-    const said = [row.supplier, row.tax_id, row.number, row.filename, row.customer, row.total].join(" ").toLocaleLowerCase();
+    const said = words.length ? saidOf(row) : "";
     return (
       words.every((word) => said.includes(word)) &&
       (!state.value || row.state === state.value) &&
@@ -197,7 +220,7 @@ function drawTold() {
   const all = find("choose-all");
   all.checked = mine.length > 0 && mine.length === shown.length;
   all.indeterminate = mine.length > 0 && mine.length < shown.length;
-  find("delete-chosen").hidden = !mine.length;
+  find("delete-chosen").hidden = find("collect-chosen").hidden = !mine.length;
   drawSums(mine.length ? mine : shown);
   const waiting = rows.filter((row) => row.state === "to_review").length;
   say(find("ledger-facts"), "ledger_facts", { n: rows.length, waiting });
@@ -212,9 +235,12 @@ function drawMissing(runs) {
   find("missing-list").replaceChildren(...items);
 }
 
+/** The ids of the files of the rows that are chosen. */
+const chosenFiles = () => new Set(shown.filter((row) => chosen.has(keyOf(row))).map((row) => row.document_id));
+
 /** Delete the files of the rows that are chosen, with all of their documents, unless it is taken back. */
 function deleteChosen() {
-  const ids = new Set(shown.filter((row) => chosen.has(keyOf(row))).map((row) => row.document_id));
+  const ids = chosenFiles();
   const before = all;
   gone = gone.union(ids);
   all = all.filter((row) => !ids.has(row.document_id));

@@ -41,7 +41,7 @@ function bar() {
   const title = say(make("h1", { id: "ledger-title", tabindex: "-1" }), "view_ledger");
   const facts = make("p", { id: "ledger-facts", class: "quiet" });
   const input = make("input", { type: "file", id: "documents", multiple: true, hidden: true });
-  const actions = make("div", { class: "bar-actions" }, button("delete-chosen", "delete", { class: "danger-text", hidden: true }), exporting(), button("add-documents", "add_documents", { class: "primary" }), input);
+  const actions = make("div", { class: "bar-actions" }, button("delete-chosen", "delete", { class: "danger-text", hidden: true }), make("div", { id: "collect-chosen", class: "menu-place", hidden: true }), exporting(), button("add-documents", "add_documents", { class: "primary" }), input);
   return make("div", { class: "bar" }, make("div", { class: "bar-file" }, title, facts), actions);
 }
 

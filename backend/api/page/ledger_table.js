@@ -38,6 +38,7 @@ function content(row, key) {
   if (key === "supplier") return [quote(make("span"), row.supplier ?? ""), make("span", { class: "tax-id quiet" }, local(localTaxId, row.tax_id))];
   if (key === "tax") return taxes(row);
   if (key === "date" || key === "due_date") return [local(localDate, row[key])];
+  if (key === "total" && row.foreign) return [local(localAmount, row.total), " ", quote(make("span", { class: "quiet" }), row.currency)];
   if (SUMMED.includes(key)) return [local(localAmount, row[key])];
   return [quote(make("span"), row[key] ?? "")];
 }
@@ -52,10 +53,11 @@ function opening(row) {
 
 /** The taxes by rate where there are several, else the one. */
 function taxes({ taxes: lines, tax }) {
-  const known = lines.filter(({ rate, amount }) => rate !== null && amount !== null);
+  const surcharges = lines.map((one) => ({ rate: one.surcharge_rate, amount: one.surcharge, key: "surcharge_line" }));
+  const known = [...lines, ...surcharges].filter(({ rate, amount }) => rate !== null && amount !== null);
   if (!known.length) return [local(localAmount, tax)];
-  return known.map(({ rate, amount }) =>
-    say(make("span", { class: "tax-line" }), "tax_line", { rate: later((value) => localAmount(value, { least: 0 }), rate), amount: later(localAmount, amount) }),
+  return known.map(({ rate, amount, key = "tax_line" }) =>
+    say(make("span", { class: "tax-line" }), key, { rate: later((value) => localAmount(value, { least: 0 }), rate), amount: later(localAmount, amount) }),
   );
 }
 

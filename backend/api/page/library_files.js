@@ -73,7 +73,7 @@ function rowOf(id, name) {
   say(row.retry, "retry_file", { name }, "aria-label");
   row.remove = make("button", { type: "button", class: "plain", onclick: () => row.onRemove() }, icon("bin"));
   say(say(row.remove, "delete_file", { name }, "aria-label"), "delete", {}, "title");
-  const text = make("div", { class: "row-text" }, quote(make("p", { class: "row-name" }), name), row.facts, row.said, row.bar);
+  const text = make("div", { class: "row-text" }, make("p", { class: "row-name" }, quote(make("a", { href: `#document=${id.slice("file-".length)}` }), name)), row.facts, row.said, row.bar);
   row.node = make("li", { class: "file-row", "data-file": id.slice("file-".length) }, icon("file"), text, make("div", { class: "row-actions" }, row.retry, row.remove));
   rows.set(id, row);
   find("file-rows").append(row.node);

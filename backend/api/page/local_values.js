@@ -22,12 +22,19 @@ export const isTaxId = (name) => name.endsWith("TaxId");
 const DECIMAL = /^-?\d+(\.\d+)?$/;
 const ISO = /^(\d{4})-(\d\d)-(\d\d)$/;
 
+const formats = new Map(); // one takes longer to make than a thousand numbers to write
+
+function formatOf(digits) {
+  const key = `${language()} ${digits}`;
+  if (!formats.has(key)) formats.set(key, new Intl.NumberFormat(language(), { minimumFractionDigits: digits, useGrouping: "always" }));
+  return formats.get(key);
+}
+
 /** A decimal of the service in local form: 1.284,50; as it stands where it is none. */
 export function localAmount(value, { least = 2 } = {}) {
   if (!DECIMAL.test(value ?? "")) return value ?? "";
   const digits = (value.split(".")[1] ?? "").length;
-  const options = { minimumFractionDigits: Math.max(least, digits), useGrouping: "always" };
-  return new Intl.NumberFormat(language(), options).format(value); // a text: digits that a float lacks are kept
+  return formatOf(Math.max(least, digits)).format(value); // a text: digits that a float lacks are kept
 }
 
 /** An ISO date in local form: 12/03/2026 in Spanish; other languages read the ISO one. */

@@ -3,6 +3,7 @@
 import { find, make } from "./dom.js";
 import { className, languageName, later, quote, say, seconds } from "./language.js";
 import { goToPlaces } from "./pages.js";
+import { STRINGS } from "./strings.js";
 
 const CLASSES_SHOWN = 5;
 const UNLIKELY = 0.01; // classes below are not worth a line
@@ -113,7 +114,7 @@ function stages(timings) {
 
 function metadata(found) {
   const rows = Object.entries(found).filter(([, value]) => value).flatMap(([name, value]) => [
-    quote(make("dt"), name),
+    `metadata_${name}` in STRINGS.en ? say(make("dt"), `metadata_${name}`) : quote(make("dt"), name),
     quote(make("dd"), String(value)),
   ]);
   return rows.length ? part("metadata", make("dl", { class: "facts" }, ...rows)) : null;

@@ -60,12 +60,15 @@ function put(item) {
   say(line.told, failed ? reason(item.problem) : key, { part: item.part, done, total });
   line.said.hidden = !(failed && item.problem.detail);
   if (failed && item.problem.detail) say(line.said, "what_it_said", { detail: item.problem.detail });
-  line.bar.hidden = failed || item.state === "added";
+  line.bar.hidden = !["sending", "adding"].includes(item.state);
   const part = reads ? (total > 1 ? done / total : null) : item.part;
   if (item.state === "sending" && part !== null) line.bar.value = part;
   else line.bar.removeAttribute("value");
   line.retry.hidden = !failed || !mayPass(item.problem);
-  if (failed) announce("upload_failed", { name: item.file.name });
+  if (failed) {
+    find("sending").prepend(line.node); // where it is seen
+    announce("upload_failed", { name: item.file.name });
+  }
   if (item.state === "added" && item.id) line.name.replaceChildren(quote(make("a", { href: `#document=${item.id}:0` }), item.file.name));
 }
 
@@ -89,7 +92,7 @@ function begin(item) {
   const text = make("div", { class: "row-text" }, line.name, line.told, line.said, line.bar);
   line.node = make("li", { class: "sending-row" }, icon("file"), text, line.retry, remove);
   lines.set(item.key, line);
-  find("sending").prepend(line.node);
+  find("sending").append(line.node);
   return line;
 }
 

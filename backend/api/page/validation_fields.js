@@ -67,7 +67,7 @@ function line(list, columns, row, cells, acts) {
     const more = { "data-list": list, "data-row": row, "data-column": column };
     const input = inputOf(`cell-${list}-${row}-${column}`, column, cells[column], more);
     say(input, "cell_name", { column: later(fieldName, column), n: row + 1 }, "aria-label");
-    return make("td", {}, input);
+    return say(make("td", {}, input), "{name}", { name: later(fieldName, column) }, "data-label"); // where there is no room for heads
   });
   return make("tr", {}, ...inputs, make("td", { class: "row-tools" }, ...ROW_TOOLS.map(tool)));
 
