@@ -23,7 +23,7 @@ STRINGS = "".join(
 # Prefixes of keys that are built from values of the service: error_too_large, failed_too_large, stage_ocr, not_date.
 BUILT_KEYS = (
     *("error_", "failed_", "stage_", "key_", "password_", "source_"),
-    *("not_", "problem_", "state_"),
+    *("not_", "problem_", "state_", "metadata_"),
 )
 
 

@@ -359,6 +359,21 @@ async def test_what_is_typed_is_checked_at_every_key(page: Tab, tmp_path: Path) 
     assert not [url for url in page.requests if url.endswith("/fields")]
 
 
+async def test_a_value_that_is_far_too_long(page: Tab, tmp_path: Path) -> None:
+    """Is refused in words about the value, and goes with Escape or a shorter one."""
+    await opened(page, tmp_path)
+    await page.run("document.querySelector('#field-VendorName').focus()")
+    await page.type("x" * 10_000)
+    await page.press("Enter")
+    await page.wait_for("document.querySelector('#ledger-notices [role=alert]')")
+    assert "Este valor es demasiado largo" in await page.text("#ledger-notices")
+
+    await page.run("document.querySelector('#field-VendorName').focus()")
+    await Keyboard(page).type("Aceros")
+    await page.press("Enter")
+    await page.wait_for("document.querySelector('#ledger-notices [role=alert]') === null")
+
+
 async def test_each_value_is_shown_as_it_stands_on_the_paper(page: Tab, tmp_path: Path) -> None:
     """Cut out of the page beside its input; where the paper does not say where, there is none."""
     await opened(page, tmp_path)
