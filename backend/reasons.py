@@ -22,6 +22,7 @@ SENTENCES: Mapping[str, str] = {
     "read_as": "read as {kind}: {signs}",
     "classed": "classed {type}",
     "looks_like_other": "looks like {type}: fields are read from invoices, receipts, statements",
+    "says_no_invoice": "says that it is no invoice",
     "title_of_other": "its title is a {type}'s: fields are read from invoices, receipts, statements",
     "no_total": "no total beside an amount stands on it: it is no invoice, receipt or statement",
     "too_few_signs": (

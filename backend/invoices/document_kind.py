@@ -22,6 +22,7 @@ from backend.invoices.money.labels import Kind as MoneyKind
 from backend.models.fields_network import KINDS
 from backend.reasons import because
 from backend.tables.numbers import numbers_in
+from backend.text.patterns.folding import fold
 
 Kind = Literal["invoice", "credit_note", "receipt", "bank_statement"]
 
@@ -134,6 +135,12 @@ _COLUMNS = Vocabulary(
 )  # fmt: skip
 _STATEMENT = 2.5  # points for the header of an account's movements
 _STATEMENT_COLUMNS = 3  # of them in the header of an account's movements
+_SAYS_NO_INVOICE = re.compile(  # "This is not a VAT invoice" stands on those of the United States
+    r"(?:documento?|recibo|justificante|presente|;) n(?:o|ao|on) (?:es|e|constitu\w+|s[ie]r?ve (?:de|como)"
+    r"|t(?:ien)?en? (?:a |la )?(?:validez|valor) (?:de|como)) (?:u[nm]h?a |cap |ninguna )?fac?tura"
+    r"|non costituisce (?:una )?fattura|nao (?:constitui|serve de) (?:uma )?fatura"
+    r"|(?:this|document) (?:is not|does not constitute) an invoice|ist keine rechnung|pas une facture"
+)
 _TITLE_WORDS = 5  # of a cell that is a title: more are a sentence
 _PROSE_WORDS = 12  # of a cell of prose
 _MOST_PROSE = 0.45  # share of words in such cells; invoices with long legal notes have a third
@@ -141,10 +148,14 @@ _TOP = 0.4  # of the first page's height: where titles stand
 _ENOUGH = 3.0  # of 400 texts of other types contracts, quotes and tax forms have as much, seven in all
 _ENOUGH_WITH_TYPE = 1.0  # where the classifier takes it for such a document
 _ENOUGH_AGAINST_TYPE = 4.0  # where the classifier takes it for another
-_LEAST = 1.5  # points without which the network is not asked: most letters and reports have fewer
 _CERTAIN = 0.98  # probability with which the network is sure of none
 _LIKELY = 0.9  # and of one: of 215 other papers none that has the least points reaches 0.1
-_KIND_OF_PAGE: Mapping[str, Kind] = {"simplified": "receipt", "credit": "credit_note"}
+_KINDS_OF_PAGE: Mapping[Kind, tuple[str, ...]] = {
+    "invoice": ("invoice", "utility", "proforma"),
+    "receipt": ("simplified",),
+    "credit_note": ("credit",),
+}
+_TITLED = 20.0  # times as likely is what titles and labels say; what they call a bill is no credit note
 _SPOKEN_TITLE = 1.5  # points of a title that begins a sentence
 _PROSE_COST = 2.0  # points; not of a letter that gives an invoice's number, with a total below it
 _NUMBER = re.compile(r"(?!(?:19|20)\d\d\D?$)[#(]?[A-Z]{0,4}[-/]?\d[\dA-Z/-]*\d[.,)]?")  # no year
@@ -170,9 +181,11 @@ def document_kind(
         document_type: the label of the bundled classifier of document types, where it is known.
         reader: reads the first page with the network, which decides where it is sure.
     """
+    if pages and _SAYS_NO_INVOICE.search(_plain(pages[0])):
+        return DocumentKind(None, because("says_no_invoice"))
     evidence = evidence_of(pages)
     ruled = _ruled(evidence, document_type)
-    if reader is None or evidence.points < _LEAST:
+    if reader is None:
         return ruled
     kinds = reader.kinds(pages[0])
     if not kinds:
@@ -182,10 +195,14 @@ def document_kind(
         if ruled.kind == "bank_statement" and kinds["bank"] > 1 - _CERTAIN:
             return ruled
         return DocumentKind(None, because("looks_like_other", type=likeliest))
-    if kinds["fields"] >= _LIKELY and ruled.kind is None and not evidence.other:
-        kind = evidence.kind or _KIND_OF_PAGE.get(likeliest, "invoice")
-        return DocumentKind(kind, because("looks_like_one", kind=kind.replace("_", " ")))
-    return ruled
+    if ruled.kind == "bank_statement" or (ruled.kind is None and (kinds["fields"] < _LIKELY or evidence.other)):
+        return ruled
+    said = ruled.kind or evidence.kind
+    chances = {kind: sum(map(kinds.__getitem__, names)) for kind, names in _KINDS_OF_PAGE.items()}
+    if said in ("invoice", "receipt"):
+        del chances["credit_note"]
+    kind = max(chances, key=lambda kind: chances[kind] * (_TITLED if kind == said else 1))
+    return ruled if kind == ruled.kind else DocumentKind(kind, because("looks_like_one", kind=kind.replace("_", " ")))
 
 
 def _ruled(evidence: Evidence, document_type: str | None) -> DocumentKind:
@@ -253,6 +270,11 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     titled = max(titles.values(), default=0.0) > 1
     share = prose / max(1, words)
     return Evidence(points, kind, "total" in seen, is_statement, titled, other, share, tuple(reasons))
+
+
+def _plain(page: PageRows) -> str:
+    """A page's text on one line, without accents and capitals."""
+    return " ".join(fold(page.page.text).text.lower().replace("\u2019", "'").split())
 
 
 def _is_top(page: PageRows, cell: Cell) -> bool:

@@ -105,10 +105,11 @@ def _begins(page: _Said, before: _Said, rows: PageRows, reader: PageReader) -> b
     """Whether a page begins a document, after the pages of another one."""
     if page.mark is not None and before.mark is not None and before.mark[0] < before.mark[1] == page.mark[1]:
         return False
-    if before.number and any(word.text.strip(".,:;()#") == before.number for word in rows.page.words):
+    another = bool(page.number and before.number and page.number != before.number)
+    if not another and before.number in {word.text.strip(".,:;()#") for word in rows.page.words} - {""}:
         return False
     points = 1.0 if before.has_total else -1.5
-    points += 2.0 * bool(page.number and before.number and page.number != before.number)
+    points += 2.0 * another
     points += 1.5 * (before.mark is not None and before.mark[0] == before.mark[1])
     points += 0.0 if page.mark is None else 1.5 if page.mark[0] == 1 else -3.0
     points += 1.0 * page.titled + 0.5 * page.has_total

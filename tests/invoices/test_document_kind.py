@@ -69,6 +69,23 @@ def test_kinds(text: str, kind: str | None) -> None:
     assert kind == _kind(text)
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Este documento no es una factura y no tiene validez fiscal.",
+        "Este documento não serve de fatura.",
+        "Il presente documento non costituisce fattura.",
+        "Diese Aufstellung ist keine Rechnung.",
+        "Ce document ne constitue pas une facture.",
+        "This document is not an invoice.",
+    ],
+)
+def test_what_says_that_it_is_no_invoice(sentence: str) -> None:
+    """A pro forma invoice has the title, the parties and the sums of one."""
+    assert _kind(f"{INVOICE}\n{sentence}") is None
+    assert _kind(f"{INVOICE}\nThis is not a VAT invoice.") == "invoice"
+
+
 def test_the_classifier_helps_where_the_page_says_little() -> None:
     """Two points are too few alone, enough for what was classed as a receipt, and too few against another class."""
     text = "Bar Sol\nTOTAL   2,40\nIVA  0,22"

@@ -71,6 +71,14 @@ def test_two_invoices_in_one_file() -> None:
     assert others["InvoiceTotal"] == ("121.00", 2)
 
 
+def test_an_invoice_that_names_the_one_before() -> None:
+    """A number of its own, beside that of another document, begins one."""
+    later = HEAD.format(number="A-2").replace("Concepto  ", "Anula la factura A-1\n\nConcepto  ")
+    extracted = extract_fields(_document(HEAD.format(number="A-1") + SUMS, later + SUMS))
+
+    assert [one.pages for one in _all(extracted)] == [(1,), (2,)]
+
+
 def test_an_invoice_that_repeats_its_head() -> None:
     """The same number on each page is one invoice, its sums on the last."""
     extracted = extract_fields(_document(HEAD.format(number="A-1"), HEAD.format(number="A-1") + SUMS))

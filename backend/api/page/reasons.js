@@ -12,6 +12,7 @@ export const SPANISH = {
   read_as: "leído como {kind}",
   classed: "clasificado como {type}",
   looks_like_other: "parece {type}: se leen los datos de facturas, recibos y extractos",
+  says_no_invoice: "dice que no es una factura",
   title_of_other: "su título es de {type}: se leen los datos de facturas, recibos y extractos",
   no_total: "no tiene un total junto a un importe: no es factura, recibo ni extracto",
   too_few_signs: "tiene poco de factura, recibo o extracto",
