@@ -28,6 +28,7 @@ OPEN_PATHS = frozenset(
         *PAGE_PATHS,
     )
 )
+TIKA_CONTENTS = ("", "/text", "/html", "/xml", "/ignore")  # how its paths end: what they ask for
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 # The routes by POST and PUT that leave nothing behind: a key of the role "read" may use these and every GET, and no
 # other. What is missing here is refused to it, so a new route is closed until somebody has thought about it.
@@ -44,8 +45,8 @@ READ_ROUTES = frozenset(
         *("/v1/ocr", "/providers/mistral/azure/ocr", "/v1/documents"),
         *("/v1/audio/transcriptions", "/v1/audio/translations"),
         *("/v1/convert/file", "/v1/convert/source", "/v1/chunk/{chunker}/file", "/v1/chunk/{chunker}/source"),
-        *("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", "/detect/stream", "/process"),
-        *("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form"),
+        *(f"{path}{content}" for path in ("/tika", "/rmeta", "/tika/form", "/rmeta/form") for content in TIKA_CONTENTS),
+        *("/meta", "/meta/form", "/detect/stream", "/language/stream", "/language/string", "/process"),
         *("/v1/answer", "/v1/vector_stores/{id}/search"),
     )
 )

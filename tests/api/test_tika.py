@@ -36,6 +36,11 @@ async def test_open_webui_tika_loader(client: httpx.AsyncClient) -> None:
         ("/rmeta/text", "application/json", "application/json", '[{"Content-Type":'),
         ("/rmeta", "application/json", "application/json", "&lt;b&gt;"),
         ("/rmeta/xml", "application/json", "application/json", "&lt;b&gt;"),
+        ("/rmeta/html", "*/*", "application/json", "&lt;b&gt;"),
+        ("/tika/html", "*/*", "application/json", "&lt;b&gt;"),
+        ("/tika/xml", "text/plain", "application/json", "&lt;b&gt;"),
+        ("/tika", "application/xml", "text/html; charset=utf-8", "&lt;b&gt; &amp;"),
+        ("/meta", "text/csv", "text/csv; charset=utf-8", '"X-TIKA:Parsed-By","financia-inference"'),
         ("/meta", "application/json", "application/json", '{"Content-Type":'),
         ("/detect/stream", "text/plain", "text/plain; charset=utf-8", "application/pdf"),
     ],
@@ -51,7 +56,7 @@ async def test_bodies(client: httpx.AsyncClient, path: str, accept: str, media_t
 
 
 @pytest.mark.parametrize(
-    "path", ["/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form"]
+    "path", ["/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/rmeta/form", "/meta/form"]
 )
 async def test_forms(client: httpx.AsyncClient, services: FakeServices, path: str) -> None:
     """As tika-client, and so Paperless-ngx, posts them, in a field of any name."""
@@ -62,6 +67,33 @@ async def test_forms(client: httpx.AsyncClient, services: FakeServices, path: st
     metadata = answer[0] if isinstance(answer, list) else answer
     assert ("factura ñ.pdf", str(len(PDF))) == (metadata["resourceName"], metadata["Content-Length"])
     assert PDF == services.documents.calls[0][0]
+
+
+async def test_metadata_alone(client: httpx.AsyncClient) -> None:
+    """Where the path says to ignore the content."""
+    [listed] = (await client.put("/rmeta/ignore", content=PDF)).json()
+    whole = (await client.put("/tika/ignore", content=PDF)).json()
+
+    assert "application/pdf" == listed["Content-Type"] == whole["Content-Type"]
+    assert "X-TIKA:content" not in listed.keys() | whole.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("La factura vence el primero de marzo de este año.", "es"), ("Payment is due in thirty days.", "en"), ("12", "")],
+)
+async def test_language(client: httpx.AsyncClient, text: str, expected: str) -> None:
+    """Of a text, as tika-python and curl send it: whatever the media type says."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    answer = await client.put("/language/string", content=text.encode(), headers=headers)
+
+    assert (200, expected) == (answer.status_code, answer.text)
+
+
+async def test_version(client: httpx.AsyncClient) -> None:
+    """As docling-serve's client reads it, too."""
+    assert {"financia-inference"} == (await client.get("/version")).json().keys()
 
 
 async def test_external_loader(client: httpx.AsyncClient) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import schemathesis
 from PIL import Image, ImageDraw
 
+from backend.api.api_keys import TIKA_CONTENTS
 from tests.files.pdfs import pdf, text
 
 TIMEOUT = "X-Request-Timeout-S"
@@ -27,10 +28,12 @@ _DOCLING = tuple(
     for source in ("file", "source")
     for later in ("", "/async")
 )
-_TIKA = ("/tika", "/tika/text", "/rmeta", "/rmeta/xml", "/rmeta/text", "/meta", "/detect/stream", "/process")
-_TIKA_FORMS = ("/tika/form", "/tika/form/text", "/rmeta/form/html", "/rmeta/form/text", "/meta/form")
+_TIKA = (
+    *(f"{path}{content}" for path in ("/tika", "/rmeta", "/tika/form", "/rmeta/form") for content in TIKA_CONTENTS),
+    *("/meta", "/meta/form", "/detect/stream", "/process"),
+)
 UPLOADS = (
-    *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA, *_TIKA_FORMS),
+    *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA),
     *("/documentintelligence/documentModels/{model}:analyze", "/providers/mistral/azure/ocr", "/v1/answer"),
 )
 _ENDLESS = "/v1/documents/{id}/events"  # until the document is deleted

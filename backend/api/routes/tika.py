@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+from contextlib import AbstractAsyncContextManager
+from io import StringIO
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -10,8 +13,11 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from backend.api.dependencies import context_of
+from backend import __version__
+from backend.api.api_keys import TIKA_CONTENTS
+from backend.api.dependencies import context_of, limits_of
 from backend.api.json_answers import json_response
+from backend.api.request_fields import check_limits
 from backend.api.routes.documents import accept_header, process_upload
 from backend.api.routing import JSON, Endpoint, PlainRoute, body_route, described, get, upload_route
 from backend.api.upload import Upload, receive_upload
@@ -21,6 +27,7 @@ from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOpt
 from backend.errors import UnreadableFile
 from backend.files.file_types import media_type_of, sniff
 from backend.files.pages import PAGE_GAP
+from backend.text.language import detect as detect_code
 
 _CONTENT = "X-TIKA:content"
 _NAMES = {  # of a file's metadata in Tika's words
@@ -37,15 +44,20 @@ _FORM = ""  # Tika takes the file from whichever part has a file name
 Content = Literal["text", "html", "none"]
 
 
-async def _read(request: Request, content: Content, *, field: str = "file") -> tuple[dict[str, Any], str]:
+async def _read(request: Request, content: Content) -> tuple[dict[str, Any], str]:
     """The metadata of the request's file and its content."""
-    async with receive_upload(request, field=field, name=_file_name(request)) as upload:
+    async with _uploaded(request) as upload:
         if content == "html":
             upload.require_pages()
         answer = await process_upload(request, upload, DocumentOptions(features=frozenset(PAGE_FEATURES)))
         metadata = _metadata(upload, answer)
     written = "" if content == "none" else await asyncio.to_thread(_content, answer, content)
     return metadata, written
+
+
+def _uploaded(request: Request) -> AbstractAsyncContextManager[Upload]:
+    field = _FORM if "form" in request.url.path.split("/") else "file"
+    return receive_upload(request, field=field, name=_file_name(request))
 
 
 def _content(answer: DocumentAnswer, content: Content) -> str:
@@ -83,69 +95,66 @@ def _prefers(request: Request, *media_types: str) -> str:
     return next((media_type for media_type in media_types if media_type in accept), "")
 
 
-async def parse(request: Request, *, field: str = "file") -> Response:
+def _wanted(request: Request) -> Content:
+    """The content that the path's last part asks for; HTML where it asks for none."""
+    last = request.url.path.rpartition("/")[2]
+    return "text" if last == "text" else "none" if last == "ignore" else "html"
+
+
+async def parse(request: Request) -> Response:
     """A file's text; as `Accept` says, HTML or JSON with both HTML and metadata."""
-    wanted = _prefers(request, JSON, "text/html", "text/xml")
-    metadata, content = await _read(request, "html" if wanted else "text", field=field)
+    wanted = _prefers(request, JSON, "text/html", "text/xml", "application/xhtml+xml", "application/xml")
+    metadata, content = await _read(request, "html" if wanted else "text")
     if wanted == JSON:
         return json_response({**metadata, _CONTENT: content})
     return Response(content, media_type="text/html" if wanted else "text/plain")
 
 
-async def parse_text(request: Request, *, field: str = "file") -> Response:
-    """A file's text and metadata as JSON, or the text alone where `Accept` names text/plain."""
-    metadata, content = await _read(request, "text", field=field)
-    if _prefers(request, "text/plain"):
+async def parse_whole(request: Request) -> Response:
+    """A file's metadata with its text or HTML as JSON, or the text alone where `Accept` names text/plain."""
+    wanted = _wanted(request)
+    metadata, content = await _read(request, wanted)
+    if wanted == "text" and _prefers(request, "text/plain"):
         return PlainTextResponse(content)
-    return json_response({**metadata, _CONTENT: content})
+    return json_response({**metadata, **({} if wanted == "none" else {_CONTENT: content})})
 
 
-async def parse_recursively(request: Request, *, field: str = "file") -> Response:
+async def parse_recursively(request: Request) -> Response:
     """The same as a list of one, for files in the file are read as its parts."""
-    metadata, content = await _read(request, "text", field=field)
-    return json_response([{**metadata, _CONTENT: content}])
+    wanted = _wanted(request)
+    metadata, content = await _read(request, wanted)
+    return json_response([{**metadata, **({} if wanted == "none" else {_CONTENT: content})}])
 
 
-async def parse_recursively_as_html(request: Request, *, field: str = "file") -> Response:
-    """`PUT /rmeta/text` with the content as HTML."""
-    metadata, content = await _read(request, "html", field=field)
-    return json_response([{**metadata, _CONTENT: content}])
+async def read_metadata(request: Request) -> Response:
+    """A file's metadata; as CSV where `Accept` names text/csv."""
+    metadata, _ = await _read(request, "none")
+    if not _prefers(request, "text/csv"):
+        return json_response(metadata)
+    rows = StringIO()
+    csv.writer(rows, quoting=csv.QUOTE_ALL).writerows(
+        (name, *(value if isinstance(value, list) else [value])) for name, value in metadata.items()
+    )
+    return Response(rows.getvalue(), media_type="text/csv")
 
 
-async def read_metadata(request: Request, *, field: str = "file") -> Response:
-    """A file's metadata."""
-    metadata, _ = await _read(request, "none", field=field)
-    return json_response(metadata)
+async def detect_language(request: Request) -> Response:
+    """The language of a text, such as `es`; empty where it has too few letters to tell."""
+    async with _uploaded(request) as upload:
+        text = upload.stored.content().decode("utf-8", "replace")
+    check_limits([text], limits_of(request), "text")
+    language = await asyncio.to_thread(detect_code, text)
+    return PlainTextResponse("" if language is None else language.code)
 
 
-async def parse_form(request: Request) -> Response:
-    """`PUT /tika` for a form."""
-    return await parse(request, field=_FORM)
-
-
-async def parse_text_form(request: Request) -> Response:
-    """`PUT /tika/text` for a form."""
-    return await parse_text(request, field=_FORM)
-
-
-async def parse_recursively_form(request: Request) -> Response:
-    """`PUT /rmeta/text` for a form."""
-    return await parse_recursively(request, field=_FORM)
-
-
-async def parse_recursively_as_html_form(request: Request) -> Response:
-    """`PUT /rmeta` for a form."""
-    return await parse_recursively_as_html(request, field=_FORM)
-
-
-async def read_metadata_form(request: Request) -> Response:
-    """`PUT /meta` for a form."""
-    return await read_metadata(request, field=_FORM)
+async def version(_request: Request) -> Response:
+    """This service's version, which docling-serve's clients ask for too."""
+    return json_response({"financia-inference": __version__})
 
 
 async def detect(request: Request) -> Response:
     """The media type of a file, by its bytes."""
-    async with receive_upload(request, name=_file_name(request)) as upload:
+    async with _uploaded(request) as upload:
         return PlainTextResponse(media_type_of(sniff(upload.stored.head).value, upload.name))
 
 
@@ -206,19 +215,32 @@ def _form(path: str, endpoint: Endpoint, answers: dict[str, Any]) -> PlainRoute:
 
 
 _HTML = {"text/html": {"schema": {"type": "string"}}}
+_CSV = {"text/csv": {"schema": {"type": "string"}}}
+_ANY = {**_TEXT, **_HTML, **_json(_PARSED)}
+_WHOLE = {**_json(_PARSED), **_TEXT}
+_LIST = _json([_PARSED], "array")
 ROUTES = (
-    _put("/tika", parse, {**_TEXT, **_HTML, **_json(_PARSED)}),
-    _put("/tika/text", parse_text, {**_json(_PARSED), **_TEXT}),
-    _put("/rmeta/text", parse_recursively, _json([_PARSED], "array")),
-    _put("/rmeta", parse_recursively_as_html, _json([_PARSED], "array")),
-    _put("/rmeta/xml", parse_recursively_as_html, _json([_PARSED], "array")),
-    _put("/meta", read_metadata, _json(_METADATA)),
+    _put("/tika", parse, _ANY),
+    *(_put(f"/tika{content}", parse_whole, _WHOLE) for content in TIKA_CONTENTS[1:]),
+    *(_put(f"/rmeta{content}", parse_recursively, _LIST) for content in TIKA_CONTENTS),
+    _put("/meta", read_metadata, {**_json(_METADATA), **_CSV}),
     _put("/detect/stream", detect, _TEXT),
-    _form("/tika/form", parse_form, {**_TEXT, **_HTML, **_json(_PARSED)}),
-    _form("/tika/form/text", parse_text_form, {**_json(_PARSED), **_TEXT}),
-    _form("/rmeta/form/text", parse_recursively_form, _json([_PARSED], "array")),
-    _form("/rmeta/form/html", parse_recursively_as_html_form, _json([_PARSED], "array")),
-    _form("/meta/form", read_metadata_form, _json(_METADATA)),
+    _form("/tika/form", parse, _ANY),
+    *(_form(f"/tika/form{content}", parse_whole, _WHOLE) for content in TIKA_CONTENTS[1:]),
+    *(_form(f"/rmeta/form{content}", parse_recursively, _LIST) for content in TIKA_CONTENTS),
+    _form("/meta/form", read_metadata, {**_json(_METADATA), **_CSV}),
+    *(
+        body_route(
+            "PUT",
+            f"/language/{source}",
+            detect_language,
+            tag=_TAG,
+            answers={200: described({"text/plain": {"schema": {"type": "string"}, "example": "es"}})},
+            file="A text.",
+        )
+        for source in ("stream", "string")
+    ),
+    get("/version", version, tag=_TAG, example={"financia-inference": __version__}),
     get("/tika", greet, tag=_TAG, example="This is …", media_type="text/plain"),
     _put(
         "/process",
