@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
+from backend.documents.chunks import CHUNK_TOKENS
 from backend.errors import FinanciaError
 from backend.files.pages import Document, Page, TextLocation
 from backend.files.text_files import RequestedSource
@@ -57,6 +58,7 @@ class DocumentOptions:
     summary_min_tokens: int = 0
     summary_beams: int = 1
     schema: str = ""  # a JSON Schema, as text: what to find in the caller's words; empty for nothing
+    chunk_tokens: int = CHUNK_TOKENS  # of a chunk at most, special ones included
     lessons: str = ""  # what examples teach of it, as JSON of `own_examples.lessons_json`; empty for nothing
 
     @property
@@ -76,7 +78,7 @@ class DocumentOptions:
         fields = [
             sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
             self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary), self.schema,
-            self.split, self.lessons,
+            self.split, self.lessons, self.chunk_tokens,
         ]  # fmt: skip
         return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from backend.abandoned import end_tasks
-from backend.documents.chunks import CHUNK_TOKENS, SPECIAL_TOKENS, text_chunks
+from backend.documents.chunks import SPECIAL_TOKENS, text_chunks
 from backend.documents.own_fields import OwnFields
 from backend.documents.page_classes import DocumentImages, ImagePart, combine
 from backend.documents.records import (
@@ -241,7 +241,7 @@ class Understanding:
         if "chunks" not in self._options.features or not text.strip():
             return ()
         model, token_starts = await self._services.embeddings.token_starts(text)
-        max_tokens = min(model.spec.max_tokens, CHUNK_TOKENS) - SPECIAL_TOKENS
+        max_tokens = min(model.spec.max_tokens, self._options.chunk_tokens) - SPECIAL_TOKENS
         cut = partial(text_chunks, text, token_starts, max_tokens)
         spans = await self._services.text_work.run_long(cut, len(text))
         priority, deadline_s = self._urgency

@@ -139,6 +139,18 @@ async def test_chunks(client: httpx.AsyncClient, services: FakeServices) -> None
     problem(await client.post("/v1/chunk/other/file", files=FILES), 404, "not_found", "hybrid")
 
 
+async def test_the_size_of_chunks(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """`max_tokens` of the chunker, in forms and in JSON; without it the service's own size."""
+    await client.post("/v1/chunk/hybrid/file", files=FILES, data={"chunking_max_tokens": "64"})
+    body = {"sources": [SOURCE], "chunking_options": {"chunker": "hybrid", "max_tokens": 400, "tokenizer": "any"}}
+    await client.post("/v1/chunk/hybrid/source", json=body)
+    await client.post("/v1/chunk/hybrid/file", files=FILES)
+
+    assert [64, 400, 256] == [options.chunk_tokens for _, options, _ in services.documents.calls]
+    refused = await client.post("/v1/chunk/hybrid/file", files=FILES, data={"chunking_max_tokens": "3"})
+    problem(refused, 422, "invalid_field", "max_tokens")
+
+
 async def test_a_chunk_below_its_heading(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """The heading of a chunk before is said again, and counted."""
     title = [[RawWord("Título", Box(50, 20, 250, 50), 0.9)]]

@@ -98,6 +98,15 @@ async def test_fields_are_told_before_entities_are_found(documents: DocumentsFix
     assert answer.understood.fields == event.fields
 
 
+async def test_chunks_of_a_size(documents: DocumentsFixture) -> None:
+    """At most so many tokens as were asked for, those that the model adds included."""
+    large = await documents.process(DIGITAL, features=frozenset({"chunks"}))
+    small = await documents.process(DIGITAL, features=frozenset({"chunks"}), chunk_tokens=16)
+
+    assert len(large.understood.chunks) < len(small.understood.chunks)
+    assert all(chunk.tokens <= 16 for chunk in small.understood.chunks)
+
+
 async def test_chunks_have_the_vectors_of_their_text(documents: DocumentsFixture) -> None:
     """As /v1/embeddings gives them, in order, each on its pages."""
     answer = await documents.process(DIGITAL, features=frozenset({"chunks"}))

@@ -110,7 +110,6 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "split", ""),  # backwards, or a page in two documents
         ("invalid_field", "to_formats", "is not served"),
         ("invalid_field", "target", ""),  # JSON's, of any kind
-        ("invalid_field", "max_tokens", "chunks have up to"),
         ("invalid_field", "purpose", ""),  # a file alone as the body, without it in the query
         ("invalid_field", "questions", "field required"),  # the same
         ("invalid_field", "expires_after", "send it together"),

@@ -64,6 +64,7 @@ _HTML_HEAD = re.compile(r"\A<!doctype html>\n<html[^>]*>")
 _LAST_PAGE = 999_999  # page_range ends with 2^63 - 1 where it has no end
 _MOST_FILES = 64
 _CHUNKERS = ("hybrid", "hierarchical")
+_LEAST_CHUNK_TOKENS = 16  # each chunk costs two tokens beside its own
 _LATER = "/async"  # where an act is done in the background
 
 
@@ -104,7 +105,7 @@ class ConvertOptions(BaseModel):
     ocr_lang: Words = Field(None, description="Languages of the print: en, spa, …; unset: OCR_LANGUAGES.")
     md_page_break_placeholder: str | None = Field("", description="Stands between the pages of the Markdown.")
 
-    def asked(self, target: str = "inbody", **chunks: bool) -> Asked:
+    def asked(self, target: str = "inbody", **chunks: Any) -> Asked:
         """How the result is written. Raises: InvalidField for formats that are not served."""
         formats = tuple(dict.fromkeys(self.to_formats or ("md",)))
         if not set(formats) & set(FORMATS):
@@ -113,7 +114,7 @@ class ConvertOptions(BaseModel):
             )
         return Asked(formats, target, self.md_page_break_placeholder or "", **chunks)
 
-    def options(self, *features: str) -> DocumentOptions:
+    def options(self, *features: str, chunk_tokens: int) -> DocumentOptions:
         """The options of the document service."""
         source: RequestedSource = "ocr" if self.force_ocr else "auto" if self.do_ocr is not False else "text_layer"
         return DocumentOptions(
@@ -121,6 +122,7 @@ class ConvertOptions(BaseModel):
             pages=self._pages(),
             source=source,
             languages=print_languages(self.ocr_lang or (), "ocr_lang"),
+            chunk_tokens=chunk_tokens,
         )
 
     def _pages(self) -> str:
@@ -143,6 +145,7 @@ class Asked(NamedTuple):
     chunks: bool = False
     with_document: bool = False  # beside chunks
     raw_text: bool = False  # of chunks
+    max_tokens: int = 0  # of a chunk, special ones included; 0: CHUNK_TOKENS
     by_element: bool = False  # a chunk a paragraph, list or table, as docling's hierarchical chunker
 
 
@@ -176,16 +179,9 @@ class _ChunkingOptions(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     include_raw_text: Annotated[bool | None, BeforeValidator(none_if_empty)] = False
-    max_tokens: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(None, ge=1)
-
-    def check(self) -> None:
-        """Raise InvalidField (422) for chunks of another size than the service's."""
-        if self.max_tokens is not None and self.max_tokens < CHUNK_TOKENS:
-            raise InvalidField(
-                f"max_tokens: chunks have up to {CHUNK_TOKENS} tokens, got {self.max_tokens}; leave it out, or use a "
-                "vector store's chunking_strategy",
-                param="max_tokens",
-            )
+    max_tokens: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
+        None, ge=_LEAST_CHUNK_TOKENS, description="Of a hybrid chunk, up to the model's length; unset: 256."
+    )
 
 
 class ChunkSourceRequest(WireRequest):
@@ -199,12 +195,12 @@ class ChunkSourceRequest(WireRequest):
 
     def read(self) -> tuple[ConvertOptions, Asked]:
         """How to read the files, and how to answer."""
-        self.chunking_options.check()
         return self.convert_options, self.convert_options.asked(
             _checked_target(self.target.kind),
             chunks=True,
             with_document=bool(self.include_converted_doc),
             raw_text=bool(self.chunking_options.include_raw_text),
+            max_tokens=self.chunking_options.max_tokens or 0,
         )
 
 
@@ -243,10 +239,14 @@ async def _form(request: Request, *, chunks: bool) -> AsyncIterator[_Received]:
             _ChunkingOptions,
             {name.removeprefix("chunking_"): value for name, value in values.items() if name.startswith("chunking_")},
         )
-        chunking.check()
         with_document = str(values.get("include_converted_doc", "")).lower() in ("true", "1")
-        raw_text = bool(chunking.include_raw_text)
-        asked = form.asked(target, chunks=True, with_document=with_document, raw_text=raw_text)
+        asked = form.asked(
+            target,
+            chunks=True,
+            with_document=with_document,
+            raw_text=bool(chunking.include_raw_text),
+            max_tokens=chunking.max_tokens or 0,
+        )
         yield _received(request, uploads, form, asked)
 
 
@@ -275,7 +275,8 @@ def _received(request: Request, uploads: Sequence[Upload], options: ConvertOptio
     asked = asked._replace(by_element=request.path_params.get("chunker") == "hierarchical")
     needs_tables = asked.chunks or asked.formats != ("text",)
     needed = {"tables": needs_tables, "chunks": asked.chunks and not asked.by_element}
-    return _Received(uploads, options.options(*(name for name, is_needed in needed.items() if is_needed)), asked)
+    features = (name for name, is_needed in needed.items() if is_needed)
+    return _Received(uploads, options.options(*features, chunk_tokens=asked.max_tokens or CHUNK_TOKENS), asked)
 
 
 async def convert_files(request: Request) -> Response:
@@ -572,13 +573,16 @@ def _chunks(result: _Result, asked: Asked, tokenizer: TextTokenizer) -> Iterable
     for index, (tokens, (start, end, pages, context)) in enumerate(_cut(document, understood, asked)):
         text = result.answer.text[start:end]
         before = "".join(f"{heading.text}\n" for heading in context.headings if heading.start < start)
-        uncounted = (before, text if tokens is None else "")
+        before_tokens = len(tokenizer.read_all(before).ids) if before else 0
+        text_tokens = len(tokenizer.read_all(text).ids) if tokens is None else tokens
+        if asked.max_tokens and text_tokens + before_tokens > asked.max_tokens:  # they stand in `headings` alone
+            before, before_tokens = "", 0
         yield {
             "filename": result.name,
             "chunk_index": index,
             "text": before + text,
             "raw_text": text if asked.raw_text else None,
-            "num_tokens": sum(len(tokenizer.read_all(one).ids) for one in uncounted if one) + (tokens or 0),
+            "num_tokens": text_tokens + before_tokens,
             "headings": [heading.text for heading in context.headings] or None,
             "captions": None,
             "doc_items": context.items,
@@ -632,6 +636,7 @@ class ChunkForm(BaseModel):
 
     include_converted_doc: bool = False
     chunking_include_raw_text: bool = False
+    chunking_max_tokens: int | None = Field(None, ge=_LEAST_CHUNK_TOKENS, description="Of a hybrid chunk; unset: 256.")
     target_type: Literal["inbody"] = "inbody"
 
 
