@@ -249,8 +249,10 @@ class UnknownModel(NotFound):
     title = "Unknown model"
     told = ("name", "known")
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"model: '{name}' is not loaded here; loaded are {', '.join(known)}", param="model")
+    def __init__(self, name: str, known: Sequence[str], *, aliases: str = "") -> None:
+        """Args: aliases: the setting that gives the loaded model further names."""
+        advice = f"; {aliases} gives it further names" if aliases else ""
+        super().__init__(f"model: '{name}' is not loaded here; loaded are {', '.join(known)}{advice}", param="model")
         self.name = name
         self.known = tuple(known)
 

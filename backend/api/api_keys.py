@@ -37,7 +37,7 @@ READ_ROUTES = frozenset(
         *("/v1/embeddings", "/embeddings", "/embed", "/embed_all", "/v1/embed", "/v2/embed", "/tokenize", "/decode"),
         *("/", "/invocations", "/api/embed", "/api/embeddings", "/v1/ranking", "/v1/retrieval/{name}/reranking"),
         *("/vectors", "/vectors/", "/ner", "/ner/", "/hf/token-classification", "/hf/zero-shot-classification"),
-        *("/hf/summarization", "/hf/automatic-speech-recognition"),
+        *("/hf/summarization", "/hf/question-answering", "/api/show", "/hf/automatic-speech-recognition"),
         *("/v1/tokenize", "/v1/detokenize", "/v2/audio/transcriptions", "/openai/deployments/{name}/embeddings"),
         *("/openai/deployments/{name}/audio/transcriptions", "/openai/deployments/{name}/audio/translations"),
         *("/similarity", "/v1/similarity", "/rerank", "/v1/rerank", "/v2/rerank"),

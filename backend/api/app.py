@@ -73,7 +73,16 @@ from backend.lanes.cache.keys import entry
 
 TITLE = "FinancIA Inference"
 _MOST_PATH = 100  # letters of a path that are compared with those of routes
-_WRITERS = frozenset(("completions", "chat", "generate", "responses", "speech", "messages"))
+# Why routes of other services are not here: by the last part of the path.
+_ABSENT = {
+    **dict.fromkeys(
+        ("completions", "chat", "generate", "responses", "speech", "messages"),
+        "This service reads; it neither chats nor speaks",
+    ),
+    "embed_sparse": "Sparse vectors need a model made for them, which none here is; POST /embed gives dense ones",
+    "multimodalembeddings": "Only texts are embedded; POST /v1/embeddings",
+    "unpack": "Files in a file are read as parts of it; PUT /rmeta",
+}
 # What people call a route that has another name: the last part of the path.
 _MEANT = {
     **dict.fromkeys(("transcribe", "asr", "stt", "whisper", "speech-to-text"), "/v1/audio/transcriptions"),
@@ -177,8 +186,8 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
 async def _problem_handler(request: Request, error: Exception) -> Response:
     path = request.url.path
     problem = problem_of(error, path)
-    if problem.status == 404 and path.rpartition("/")[2] in _WRITERS:
-        problem = replace(problem, detail=f"{problem.detail}. This service reads; it neither chats nor speaks")
+    if problem.status == 404 and (why := _ABSENT.get(path.rpartition("/")[2])):
+        problem = replace(problem, detail=f"{problem.detail}. {why}")
     elif problem.status == 404 and (meant := _meant_path(path, request.method)):
         problem = replace(problem, detail=f"{problem.detail}; did you mean {request.method} {meant}?")
     elif problem.status == 405 and request.method == "PUT":

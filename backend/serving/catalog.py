@@ -122,7 +122,7 @@ class Catalog:
         model = self._models[EMBEDDINGS]
         if name is None or name in model.names:
             return model
-        raise self.unknown(name, model.names)
+        raise self.unknown(name, model.names, aliases="MODEL_ALIASES")
 
     def of(self, task: str) -> LoadedModel | None:
         """The model of a task; None where none is configured."""
@@ -153,10 +153,10 @@ class Catalog:
                 return model
         raise self.unknown(name, [known for model in self.models() for known in model.names])
 
-    def unknown(self, name: str, known: Sequence[str]) -> UnknownModel:
+    def unknown(self, name: str, known: Sequence[str], *, aliases: str = "") -> UnknownModel:
         """The error for a name that no loaded model has. Raises: ModelPending where one will have it."""
         self.pending.check(name)
-        return UnknownModel(name, known)
+        return UnknownModel(name, known, aliases=aliases)
 
 
 def served_names(spec: ModelSpec, aliases: Sequence[str]) -> tuple[str, ...]:

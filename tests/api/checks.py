@@ -16,6 +16,7 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     f"{_STORES}/{{id}}/files/{{file_id}}",
     f"{_STORES}/{{id}}/file_batches",
     "/v1/batches",
+    "/api/show",
     "/v1/documents/{id}/split",
     "/v1/uploads",
     "/v1/uploads/{id}/complete",

@@ -234,6 +234,7 @@ async def test_what_the_service_does_not_do(client: httpx.AsyncClient) -> None:
     """Chats are told apart from a typo, and so is curl's -T from a route that is missing."""
     for path in ("/v1/chat/completions", "/v1/audio/speech", "/api/generate"):
         problem(await client.post(path, json={}), 404, "not_found", "neither chats nor speaks")
+    problem(await client.post("/embed_sparse", json={"inputs": "a"}), 404, "not_found", "Sparse vectors need a model")
     problem(await client.put("/v1/documents", content=b"%PDF"), 405, "method_not_allowed", "-F file=@")
 
 

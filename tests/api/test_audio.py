@@ -195,7 +195,7 @@ async def test_subtitles_are_cut_at_words(
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
-        ({"model": "whisper-9"}, "model_not_found", ("whisper-9", "whisper-base", "whisper-1")),
+        ({"model": "whisper-9"}, "model_not_found", ("whisper-9", "whisper-base", "whisper-1", "SPEECH_MODEL_ALIASES")),
         ({"language": "klingon"}, "invalid_field", ("klingon", "ISO 639-1", "es")),
         ({"languages__": ["es", "klingon"]}, "invalid_field", ("klingon",)),
         ({"response_format": "xml"}, "invalid_field", ("response_format", "verbose_json")),

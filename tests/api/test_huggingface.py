@@ -37,6 +37,25 @@ async def test_zero_shot(client: httpx.AsyncClient, services: FakeServices) -> N
     problem(await client.post("/hf/zero-shot-classification", json={"inputs": "a"}), 422, "invalid_field", "parameters")
 
 
+@pytest.mark.parametrize(
+    ("context", "parameters", "expected"),
+    [
+        ("Juan pide.", None, {"answer": "Juan", "start": 0, "end": 4}),
+        ("x pide.", {"handle_impossible_answer": True}, {"answer": "", "start": 0, "end": 0}),
+    ],
+)
+async def test_question_answering(
+    client: httpx.AsyncClient, services: FakeServices, context: str, parameters: Any, expected: dict[str, Any]
+) -> None:
+    """The likeliest words, however unlikely, unless none may be the answer."""
+    asked = {"inputs": {"question": "¿Quién?", "context": context}, "parameters": parameters}
+
+    answer = (await client.post("/hf/question-answering", json=asked)).json()
+
+    assert expected == {name: answer[name] for name in expected}
+    assert (parameters is None) == (0.0 == services.answers.calls[0][1]["min_score"])
+
+
 async def test_summarization(client: httpx.AsyncClient, services: FakeServices) -> None:
     answer = await client.post("/hf/summarization", json={"inputs": "Un texto.", "parameters": {"max_length": 30}})
 

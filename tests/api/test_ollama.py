@@ -42,6 +42,19 @@ async def test_models(client: httpx.AsyncClient) -> None:
     assert model["name"] == model["model"]
 
 
+async def test_what_clients_ask_first(client: httpx.AsyncClient) -> None:
+    """Whether a server is there, what is loaded, and what a model can."""
+    shown = (await client.post("/api/show", json={"model": "bundled:latest"})).json()
+    by_older_name = (await client.post("/api/show", json={"name": "bundled"})).json()
+
+    assert {"version"} == (await client.get("/api/version")).json().keys()
+    assert (await client.get("/api/ps")).json() == (await client.get("/api/tags")).json()
+    assert ["embedding"] == shown["capabilities"]
+    assert WIDTH == shown["model_info"]["encoder.embedding_length"]
+    assert shown == by_older_name
+    problem(await client.post("/api/show", json={"model": "llama3"}), 404, "model_not_found", "bundled")
+
+
 async def test_errors(client: httpx.AsyncClient) -> None:
     """`error` is text, which its clients show."""
     answer = await client.post("/api/embed", json={"model": "llama3", "input": "a"})

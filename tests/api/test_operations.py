@@ -61,6 +61,20 @@ async def test_a_model_by_its_names(client: httpx.AsyncClient, name: str) -> Non
     assert (unquote(name), "fake-model") == (card["id"], card["names"][0])
 
 
+async def test_models_for_cohere(client: httpx.AsyncClient) -> None:
+    """Their client reads a model's name and what it does, and asks for those that do one thing."""
+    card = (await client.get("/v1/models/bundled")).json()
+    embed, chat = [
+        (await client.get("/v1/models", params={"endpoint": endpoint})).json()["models"]
+        for endpoint in ("embed", "chat")
+    ]
+
+    assert ("bundled", "fake-model", True) == (card["id"], card["name"], "embed" in card["endpoints"])
+    assert embed
+    assert all("embed" in model["endpoints"] for model in embed)
+    assert [] == chat
+
+
 async def test_unknown_model(client: httpx.AsyncClient) -> None:
     """An unknown model is 404 with the names of those that are loaded."""
     problem(await client.get("/v1/models/gpt-4"), 404, "model_not_found", "gpt-4", "fake-model")

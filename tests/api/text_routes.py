@@ -43,6 +43,7 @@ TEXT_ROUTES: dict[str, tuple[Callable[[str], dict[str, Any]], int | None]] = {  
     "/ner/": (lambda text: {"text": text}, 5),
     "/hf/token-classification": (lambda text: {"inputs": text}, 5),
     "/hf/zero-shot-classification": (lambda text: {"inputs": text, "parameters": {"candidate_labels": ["a", "b"]}}, 5),
+    "/hf/question-answering": (lambda text: {"inputs": {"question": "a", "context": text}}, 5),
     "/hf/summarization": (lambda text: {"inputs": text}, 5),
     "/openai/deployments/{name}/embeddings": (lambda text: {"input": text}, 3),
 }

@@ -49,14 +49,14 @@ def test_a_model_is_found_by_each_of_its_names_or_none():
 
 @pytest.mark.parametrize("name", ["", "gpt-4", "Bundled", "all-MiniLM"])
 def test_an_unknown_name_lists_the_known_ones(name):
-    """Only exact names match; the error lists them."""
+    """Only exact names match; the error lists them, and names the setting that adds one."""
     model = loaded_model(VectorEngine())
 
     with pytest.raises(UnknownModel) as caught:
         Catalog(model).embedding(name)
 
     assert model.names == caught.value.known
-    assert all(known in str(caught.value) for known in model.names)
+    assert all(known in str(caught.value) for known in (*model.names, "MODEL_ALIASES"))
 
 
 def test_a_report_is_ready_for_json():

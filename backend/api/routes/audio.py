@@ -456,7 +456,7 @@ def _require_speakers(form: TranslationForm, speech: TranscriptionService) -> No
 def _require_model(name: str | None, known: tuple[str, ...]) -> None:
     """Raise UnknownModel for another name; where there is no model the service says so."""
     if name is not None and known and name not in known:
-        raise UnknownModel(name, known)
+        raise UnknownModel(name, known, aliases="SPEECH_MODEL_ALIASES")
 
 
 async def transcribed(request: Request, upload: Upload, form: TranslationForm) -> Transcript:

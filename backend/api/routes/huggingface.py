@@ -15,6 +15,7 @@ from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.request_fields import Labels, Sentence, TextInputs, WireRequest, check_labels, check_limits
+from backend.api.routes.answer import MIN_SCORE
 from backend.api.routes.audio import TranscriptionForm, transcribed
 from backend.api.routes.classify import PredictionAnswer
 from backend.api.routing import body_route, described, post
@@ -22,12 +23,14 @@ from backend.api.service_call import call_service_timed
 from backend.api.upload import decoded_upload, read_json_with_file, receive_upload
 from backend.summaries.records import SummaryOptions
 from backend.summaries.service import SummaryService
+from backend.text.answers import MOST_QUESTION_CHARS, AnswerService
 from backend.text.classification import ClassificationService
 from backend.text.entities import EntityService
 from backend.text.entity_merge import Entity
 
 _entities_of: Handle[EntityService] = Handle("entities")
 _classification_of: Handle[ClassificationService] = Handle("classification")
+_answers_of: Handle[AnswerService] = Handle("answers")
 _summaries_of: Handle[SummaryService] = Handle("summaries")
 
 
@@ -55,6 +58,24 @@ class ZeroShotRequest(WireRequest):
     parameters: _ZeroShotParameters
 
 
+class _QuestionAndText(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    question: Annotated[Sentence, Field(max_length=MOST_QUESTION_CHARS)]
+    context: Sentence
+
+
+class _AnswerParameters(_Parameters):
+    handle_impossible_answer: bool | None = Field(False, description="Whether the answer may be empty.")
+
+
+class QuestionRequest(WireRequest):
+    """A question over a text."""
+
+    inputs: _QuestionAndText
+    parameters: _AnswerParameters | None = None
+
+
 class _SummaryParameters(_Parameters):
     max_length: Annotated[int, Field(ge=8, le=2048)] | None = Field(None, description="Most tokens of the summary.")
 
@@ -79,6 +100,15 @@ class EntityGroup(TypedDict):
     entity_group: str
     score: float
     word: str
+    start: int
+    end: int
+
+
+class SpanAnswer(TypedDict):
+    """The words that answer; empty where nothing does."""
+
+    answer: str
+    score: float
     start: int
     end: int
 
@@ -135,6 +165,18 @@ async def zero_shot_classification(request: Request) -> Response:
     return json_response([{"label": one.label, "score": one.score} for one in row.predictions])
 
 
+async def question_answering(request: Request) -> Response:
+    """The words of a text that answer a question most likely, as `POST /v1/answer`."""
+    body = await read_json(request, QuestionRequest)
+    question, context = body.inputs.question, body.inputs.context
+    characters = check_limits([question, context], limits_of(request), "inputs")
+    may_lack = body.parameters is not None and body.parameters.handle_impossible_answer
+    call = partial(_answers_of(request).answer, [question], context, min_score=MIN_SCORE if may_lack else 0.0)
+    [found] = (await call_service_timed(request, call, characters=characters)).answers
+    start, end = (0, 0) if found.absent else (found.start, found.end)
+    return json_response(SpanAnswer(answer=context[start:end], score=found.score, start=start, end=end))
+
+
 async def summarization(request: Request) -> Response:
     """The most telling sentences of a text, as `POST /v1/summarize`."""
     body = await read_json(request, SummarizationRequest)
@@ -181,6 +223,15 @@ ROUTES = (
         examples={"two labels": {"inputs": _TEXT, "parameters": {"candidate_labels": ["pedido", "factura"]}}},
         schema=_LABELS,
         example=[{"label": "pedido", "score": 0.9412}, {"label": "factura", "score": 0.0588}],
+    ),
+    post(
+        "/hf/question-answering",
+        question_answering,
+        tag=_TAG,
+        request=QuestionRequest,
+        examples={"a question": {"inputs": {"question": "¿Cuánto pidió Ana?", "context": _TEXT}}},
+        schema=SpanAnswer,
+        example={"answer": "3 toneladas", "score": 0.81, "start": 17, "end": 28},
     ),
     post(
         "/hf/summarization",

@@ -52,6 +52,8 @@ class _Card(TypedDict):
     created: Annotated[int, Field(description="Unix seconds at which it was ready.")]
     owned_by: str
     names: Annotated[list[str], Field(description="Every name a request may give it.")]
+    name: Annotated[str, Field(description="The first of them, for Cohere's clients.")]
+    endpoints: Annotated[list[str], Field(description="What it does, as `capabilities`, for Cohere's clients.")]
     source: str
     revision: str
     device: str
@@ -181,6 +183,8 @@ def _card(
         "created": int(created_s),
         "owned_by": "financia",
         "names": list(names),
+        "name": names[0],
+        "endpoints": capabilities,
         "source": source,
         "revision": revision,
         "device": device,
@@ -192,7 +196,11 @@ def _card(
 
 
 async def list_models(request: Request) -> Response:
-    """The loaded models: OpenAI's list, with device, dtype, runtime, revision and sizes."""
+    """The loaded models: OpenAI's list, with device, dtype, runtime, revision and sizes.
+
+    Cohere's `endpoint` leaves those of its `models` that do it.
+    """
+    endpoint = request.query_params.get("endpoint")
     models, images, speech = _catalog_of(request).models(), _images_of(request).engines, _speech_of(request)
     cards: list[ModelCard | SpeechModelCard | ImageModelCard] = [model_card(model) for model in models]
     if images is not None:
@@ -202,6 +210,7 @@ async def list_models(request: Request) -> Response:
     of_cohere: list[CohereModel] = [
         {"name": model.names[0], "endpoints": _CAPABILITIES[model.task][0], "context_length": model.spec.max_tokens}
         for model in models
+        if not endpoint or endpoint in _CAPABILITIES[model.task][0]
     ]
     return json_response(ModelList(object="list", data=cards, models=of_cohere))
 
@@ -234,6 +243,8 @@ CARD_EXAMPLE = {
     "created": 1767225600,
     "owned_by": "financia",
     "names": ["intfloat/multilingual-e5-small", "multilingual-e5-small", "bundled"],
+    "name": "intfloat/multilingual-e5-small",
+    "endpoints": ["embed", "rerank", "classify"],
     "task": "embeddings",
     "source": "bundled",
     "revision": "817557b1a417",

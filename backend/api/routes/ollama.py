@@ -1,4 +1,4 @@
-"""Ollama's ``/api/embed``, ``/api/embeddings`` and ``/api/tags``: vectors for the tools that know no other server."""
+"""Ollama's ``/api/embed`` and what its clients ask before it: vectors for the tools that know no other server."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from backend import __version__
 from backend.api.dependencies import Handle
 from backend.api.json_answers import JsonPieces, json_response
 from backend.api.json_body import read_json
 from backend.api.request_fields import Count, Inputs, Sentence, WireRequest
 from backend.api.routes.embeddings import embed, encoded_vectors
 from backend.api.routing import get, post
-from backend.serving.catalog import Catalog
+from backend.serving.catalog import Catalog, LoadedModel
 from backend.text.embeddings import EmbeddingResult, EmbedOptions
 
 _catalog_of: Handle[Catalog] = Handle("catalog")
@@ -25,6 +26,7 @@ _catalog_of: Handle[Catalog] = Handle("catalog")
 _TAG = "Ollama"
 _LATEST = ":latest"  # what its clients put behind a name without a version
 _NANOSECONDS = 1e9
+_ARCHITECTURE = "encoder"  # what stands before the sizes in `model_info`; clients look for their endings
 
 
 def _model(name: str | None) -> str | None:
@@ -47,6 +49,13 @@ class OllamaPromptRequest(WireRequest):
     model: str | None = Field(None, description="A name that GET /api/tags lists, with or without :latest.")
     prompt: Sentence = Field(description="What to embed.")
     options: Any = Field(None, description="Accepted and ignored, as keep_alive.")
+
+
+class OllamaShowRequest(WireRequest):
+    """`POST /api/show`."""
+
+    model: str | None = Field(None, description="A name that GET /api/tags lists; unset: the one that embeds.")
+    name: str | None = Field(None, description="The same, as older clients send it.")
 
 
 class OllamaEmbeddings(TypedDict):
@@ -94,18 +103,43 @@ async def _embedded(
 
 async def list_models(request: Request) -> Response:
     """The loaded models in Ollama's shape; those that embed answer `POST /api/embed`."""
-    models = [
+    return json_response({"models": [_card(model) for model in _catalog_of(request).models()]})
+
+
+def _card(model: LoadedModel) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "model": model.name,
+        "modified_at": datetime.fromtimestamp(model.created_s, UTC).isoformat(),
+        "size": 0,
+        "digest": model.spec.revision,
+        "details": {"format": model.runtime, "family": model.task, "quantization_level": model.dtype},
+    }
+
+
+async def show_model(request: Request) -> Response:
+    """One model: its length and width, and whether it embeds."""
+    body = await read_json(request, OllamaShowRequest)
+    catalog, name = _catalog_of(request), _model(body.model or body.name)
+    model = catalog.find(name) if name else catalog.embedding(None)
+    sizes = {"context_length": model.spec.max_tokens, "embedding_length": model.spec.width}
+    card = _card(model)
+    return json_response(
         {
-            "name": model.name,
-            "model": model.name,
-            "modified_at": datetime.fromtimestamp(model.created_s, UTC).isoformat(),
-            "size": 0,
-            "digest": model.spec.revision,
-            "details": {"format": model.runtime, "family": model.task, "quantization_level": model.dtype},
+            "modified_at": card["modified_at"],
+            "details": card["details"],
+            "model_info": {
+                "general.architecture": _ARCHITECTURE,
+                **{f"{_ARCHITECTURE}.{key}": size for key, size in sizes.items()},
+            },
+            "capabilities": ["embedding"] if model.task == "embeddings" else [],
         }
-        for model in _catalog_of(request).models()
-    ]
-    return json_response({"models": models})
+    )
+
+
+async def version(_request: Request) -> Response:
+    """This service's version, by which Open WebUI sees that a server is there."""
+    return json_response({"version": __version__})
 
 
 _EXAMPLE = {
@@ -136,4 +170,20 @@ ROUTES = (
         example={"embedding": [0.0123, -0.0456, 0.0789]},
     ),
     get("/api/tags", list_models, tag=_TAG, example=_MODELS),
+    get("/api/ps", list_models, tag=_TAG, example=_MODELS),
+    get("/api/version", version, tag=_TAG, example={"version": __version__}),
+    post(
+        "/api/show",
+        show_model,
+        tag=_TAG,
+        request=OllamaShowRequest,
+        examples={"a model": {"model": "bundled"}},
+        schema={"type": "object"},
+        example={
+            "details": {"family": "embeddings"},
+            "model_info": {"general.architecture": "encoder", "encoder.context_length": 512},
+            "capabilities": ["embedding"],
+        },
+        errors=(400, 404, 413, 415, 422, 504),
+    ),
 )

@@ -652,7 +652,8 @@ class InvokeRequest(EmbedRequest):
         if "parameters" in (self.model_extra or ()):
             raise InvalidField(
                 "parameters: are a task's of Hugging Face, and this address embeds or ranks; tasks are at "
-                "/hf/token-classification, /hf/zero-shot-classification, /hf/summarization and /predict",
+                "/hf/token-classification, /hf/zero-shot-classification, /hf/question-answering, /hf/summarization "
+                "and /predict",
                 param="parameters",
             )
         if (self.inputs is None) == (self.query is None) or (self.query is None) != (self.texts is None):
