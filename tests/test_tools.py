@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import LONG_TESTS
-from tools.long_tests import ROOT
 from tools.torch_index import CPU_INDEX, choose
 
 MIRROR = "https://mirror.example/cpu"
@@ -52,9 +52,10 @@ def test_the_network_is_not_asked_without_need():
 
 def test_every_long_test_is_there():
     """One that was renamed would be quick again without a word."""
-    texts = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
+    root = Path(__file__).resolve().parents[1]
+    texts = {file: file.read_text(encoding="utf-8") for file in (root / "tests").rglob("*.py")}
     defined = {name for text in texts.values() for name in re.findall(r"def (test_\w+)\(", text)}  # some are inherited
-    files = {file.relative_to(ROOT).as_posix() for file in texts}
+    files = {file.relative_to(root).as_posix() for file in texts}
 
     assert [] == [
         one for one in LONG_TESTS if one.partition("::")[0] not in files or one.rpartition("::")[2] not in defined
