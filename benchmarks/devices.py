@@ -14,19 +14,33 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.client import RequestRefused
-from benchmarks.device_tasks import TASKS, TITLES, run_task, system_report
+from benchmarks.client import RequestRefused, ask
 from benchmarks.machine import ROOT, facts
+from benchmarks.ocr_client import read_all
+from benchmarks.ocr_pages import clean_page, sentences
 from benchmarks.peers import Server, ours, running
 from benchmarks.results import spread
 
+# task -> what stands in the table; the amounts are those that guides promise numbers for
+TITLES = {
+    "embeddings": "embeddings of {} documents",
+    "classes": "classes of {} documents, one request",
+    "pages": "{} scanned pages read, engine as chosen",
+    "rapidocr": "{} scanned pages read by RapidOCR",
+    "analysis": "full analysis of {} documents",
+}
+TASKS = tuple(TITLES)
+_SENTENCES = 20  # of a document: half a page of text, about 400 tokens, which every encoder takes whole
+_CLIENTS = 8  # that ask for pages and analyses at the same time
 RESULT = Path(__file__).parent / "results" / "devices.json"
 CPU = "cpu"
 _CARDS = (
@@ -141,6 +155,45 @@ def training(device: str, *, quick: bool) -> dict[str, Any]:
             return {"device": device, "rows": [], "faults": {"all": f"exit status {completed.returncode}"}}
         result: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return result
+
+
+def run_task(port: int, task: str, count: int, first: int) -> float:
+    """Seconds until the service has answered for ``count`` things, the ``first`` one being that number.
+
+    Raises: RequestRefused for a status but 200; OSError when nothing answers.
+    """
+    send = _prepared(port, task, count, first)
+    started_s = time.perf_counter()
+    send()
+    return time.perf_counter() - started_s
+
+
+def _prepared(port: int, task: str, count: int, first: int) -> Callable[[], object]:
+    """The requests of a pass, made before it is timed."""
+    if task in ("pages", "rapidocr"):
+        pages = [clean_page(first + index).png for index in range(count)]
+        fields = {"engine": "rapidocr"} if task == "rapidocr" else {}
+        return lambda: read_all(port, pages, min(_CLIENTS, count), source="ocr", **fields)
+    texts = documents(count, first)
+    if task == "analysis":
+        return lambda: _send_all(port, "/v1/analyze", texts)
+    path = "/v1/embeddings" if task == "embeddings" else "/v1/classify"
+    return lambda: ask(port, path, {"input": texts})
+
+
+def documents(count: int, first: int) -> list[str]:
+    """Texts, other words in each."""
+    return [" ".join(islice(sentences(f"document {first + index}"), _SENTENCES)) for index in range(count)]
+
+
+def system_report(port: int) -> Any:
+    """What GET /v1/models says: what each model runs on, in which arithmetic."""
+    return ask(port, "/v1/models")
+
+
+def _send_all(port: int, path: str, texts: Sequence[str]) -> None:
+    with ThreadPoolExecutor(min(_CLIENTS, len(texts))) as pool:
+        list(pool.map(lambda text: ask(port, path, {"input": text}), texts))
 
 
 def main() -> None:
