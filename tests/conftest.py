@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -132,3 +134,19 @@ def data_dir() -> Path:
     if not DATA_DIR.is_dir():
         pytest.skip(f"{DATA_DIR.name}: the shared data sets are not on this machine")
     return DATA_DIR
+
+
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system of as many MiB as it is parametrized with; only root can make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or unmount is None:
+        pytest.skip("no mount here")
+    size = f"size={request.param}m"
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", size, "tmpfs", folder], check=False, capture_output=True)
+    if made.returncode:
+        pytest.skip("mounting needs root")
+    yield folder
+    subprocess.run([unmount, folder], check=True)

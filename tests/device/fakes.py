@@ -127,16 +127,6 @@ class FakeTorch:
         return ""
 
 
-class ManualClock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Turnstile:
     """Counts calls and lets a test wait for a number of them, without sleeping."""
 

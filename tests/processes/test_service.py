@@ -21,7 +21,9 @@ import pytest
 
 from tests.clients import server
 from tests.files.pdfs import pdf
-from tests.test_main import LOSES_ITS_DEVICE, Process, ask, stopped_under_load
+from tests.test_main import LOSES_ITS_DEVICE, Process, ask, run, stopped_under_load
+
+__all__ = ["run"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -70,20 +72,6 @@ def two(state_dir: Path) -> Iterator[Process]:
     process.ready()
     yield process
     process.end()
-
-
-@pytest.fixture
-def run(state_dir: Path) -> Iterator[Callable[..., Process]]:
-    """Start a service with settings of its own."""
-    processes: list[Process] = []
-
-    def start(*arguments: str, **settings: str) -> Process:
-        processes.append(Process(state_dir, *arguments, **settings))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.end()
 
 
 @pytest.fixture

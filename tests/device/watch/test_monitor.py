@@ -42,10 +42,10 @@ from tests.device.fakes import (
     TWO_CARDS,
     FakeDriver,
     FakeTorch,
-    ManualClock,
     Turnstile,
     host,
 )
+from tests.fakes import ManualClock
 
 SOON = 0.001  # interval of tests that wait for a number of snapshots; no result depends on it
 ONE_CARD = replace(TWO_CARDS, gpus=(CARD,))
@@ -98,14 +98,14 @@ class MonitorSetup:
             torch_source=self.torch,
             host=host,
             clock=self.clock,
-            wall_clock=lambda: 1.7e9 + self.clock.now,
+            wall_clock=lambda: 1.7e9 + self.clock.now_s,
             **{"on_alert": lambda device, alert: self.alerts.append((device, alert.kind))} | options,
         )
         self.poll = self.monitor._thread.call_once  # as the thread does, on this thread
 
     def after(self, polls, *, every_s=1.0):
         for _ in range(polls):
-            self.clock.now += every_s
+            self.clock.now_s += every_s
             self.poll()
         return self
 
@@ -173,7 +173,7 @@ def test_a_card_that_vanishes_and_returns(caplog):
         lost["devices"][0]["alerts"],
         lost["collector"]["errors"],
     )
-    assert 1.7e9 + setup.clock.now - 3 == lost["collector"]["last_success_timestamp_s"]
+    assert 1.7e9 + setup.clock.now_s - 3 == lost["collector"]["last_success_timestamp_s"]
     assert ("", [], 0.5) == (
         back["gpus"][0]["lost"],
         back["devices"][0]["alerts"],
@@ -209,7 +209,7 @@ def test_foreign_faults_are_survived(fault):
     after = setup.after(1).monitor.report()["collector"]
 
     assert [(1, 1), (2, 1)] == [(collector["looks"], collector["errors"]) for collector in (between, after)]
-    assert setup.clock.now - 2 == between["last_success_timestamp_s"] - 1.7e9
+    assert setup.clock.now_s - 2 == between["last_success_timestamp_s"] - 1.7e9
 
 
 def test_the_thread():

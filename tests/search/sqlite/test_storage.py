@@ -853,6 +853,7 @@ class TestFullDisk:
         assert {"ok"} == {row[0] for row in _rows(tmp_path, "PRAGMA integrity_check")}
         assert [] == list((tmp_path / "search" / "files").glob("??/*.part"))
 
+    @pytest.mark.parametrize("small_disk", [24], indirect=True)
     async def test_deleting_makes_room(self, small_disk: Path):
         """On a disk without a free block files leave stores and are deleted, again and again, and uploads go on."""
         storage = SqliteStorage(SqliteOptions(small_disk / "search"))
@@ -876,21 +877,6 @@ class TestFullDisk:
             assert (small_disk / "search" / "reserve").exists()
         finally:
             await storage.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB; only root can make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount, unmount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or unmount is None:
-        pytest.skip("no mount here")
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], check=False, capture_output=True)
-    if made.returncode:
-        pytest.skip("mounting needs root")
-    yield folder
-    subprocess.run([unmount, folder], check=True)
 
 
 def _fill(path: Path) -> None:

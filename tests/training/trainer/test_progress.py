@@ -14,26 +14,11 @@ import torch
 
 from backend.training.records import StepEvent
 from backend.training.trainer.progress import JsonLines, LogLines, ProgressBar, TokenRate, observers_for
+from tests.fakes import ManualClock
+from tests.test_check_gpu import Terminal
 
 START = StepEvent("start", 0, 0.0, {"steps": 4, "device": "cpu"})
 MEMORY = StepEvent("out_of_memory", 1, 0.5, {"micro_batch": 8}, "memory ran out; micro-batch 16 -> 8")
-
-
-class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-class ManualClock:
-    """A clock that the test advances."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def step(number: int, **values) -> StepEvent:
@@ -92,7 +77,7 @@ def test_every_event_is_a_json_line(tmp_path):
     log = JsonLines(tmp_path / "out/train.jsonl", clock=clock, now=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     for event in (START, step(1, tokens=600, micro_batch=8), MEMORY, step(2, tokens=600)):
         log.on_event(event)
-        clock.now += 2.0
+        clock.now_s += 2.0
     log.close()
 
     found = lines(tmp_path / "out/train.jsonl")
@@ -195,12 +180,12 @@ def test_the_token_rate_excludes_evaluations():
     clock = ManualClock()
     speed = TokenRate(clock)
     assert speed.after_event(step(1, tokens=10)) == {}
-    clock.now += 60
+    clock.now_s += 60
     speed.after_event(StepEvent("evaluation", 1, 0.5))
-    clock.now += 2
+    clock.now_s += 2
 
     assert speed.after_event(step(2, tokens=10)) == {"tokens_per_second": 5.0}
-    clock.now += 2
+    clock.now_s += 2
     assert speed.after_event(step(3, tokens=10, tokens_per_second=7.0)) == {}
     assert speed.after_event(step(4, tokens=10)) == {}
     assert speed.after_event(step(5)) == {}
