@@ -47,11 +47,11 @@ READ_ROUTES = frozenset(
         *("/v1/convert/file", "/v1/convert/source", "/v1/chunk/{chunker}/file", "/v1/chunk/{chunker}/source"),
         *(f"{path}{content}" for path in ("/tika", "/rmeta", "/tika/form", "/rmeta/form") for content in TIKA_CONTENTS),
         *("/meta", "/meta/form", "/detect/stream", "/language/stream", "/language/string", "/process"),
-        *("/v1/answer", "/v1/vector_stores/{id}/search"),
+        *("/v1/answer", "/v1/vector_stores/{id}/search", "/general/v0/general"),
     )
 )
-# In which clients of Azure, docling-serve and Azure OpenAI send their key; "Authorization: Bearer" goes before them.
-KEY_HEADERS = (b"ocp-apim-subscription-key", b"x-api-key", b"api-key")
+# In which clients of Azure, docling-serve and others send their key; "Authorization: Bearer" goes before them.
+KEY_HEADERS = (b"ocp-apim-subscription-key", b"x-api-key", b"api-key", b"unstructured-api-key")
 _READ_PATHS = re.compile(
     r"/v1/vector_stores/[^/]+/search|/v1/chunk/[^/]+/(file|source)"
     r"|/openai/deployments/[^/]+/(embeddings|audio/transcriptions|audio/translations)|/v1/retrieval/.+/reranking"

@@ -118,7 +118,7 @@ def openai_error(problem: Problem) -> OpenAIError:
     return {"message": problem.detail, "type": kind, "code": problem.code, "param": problem.param}
 
 
-AZURE_PATHS = "/documentintelligence/"
+AZURE_PATHS = ("/documentintelligence/", "/formrecognizer/")  # the service's name now, and until 2023
 _AZURE_CODES = {
     401: "Unauthorized",
     403: "Forbidden",

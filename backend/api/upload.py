@@ -138,6 +138,7 @@ async def _received(
         reader.finish()
         for stored, file_name in reader.files:
             _require_content(stored, file_name, field)
+            _require_line_breaks(request, stored)
         fields = {**request.query_params, **reader.fields}
         repeated = {name: request.query_params.getlist(name) for name in request.query_params} | reader.repeated
         yield [Upload(stored, name, fields, repeated) for stored, name in reader.files]
@@ -161,6 +162,18 @@ def _require_content(stored: StoredFile, name: str, field: str) -> None:
         )
 
 
+def _require_line_breaks(request: Request, stored: StoredFile) -> None:
+    """Raise InvalidField (422) for a PDF or PNG without any: curl -d takes them out, and the file is broken."""
+    is_form = context_of(request).headers.get(b"content-type", b"") == b"application/x-www-form-urlencoded"
+    if is_form and stored.head.startswith((b"%PDF", b"\x89PNG")) and not _LINE_BREAK.search(stored.head):
+        raise InvalidField(
+            "file: it came without its line breaks, which curl -d takes out of a file; send it with --data-binary @… "
+            "or -F file=@…",
+            param=_FILE,
+        )
+
+
+_LINE_BREAK = re.compile(rb"[\r\n]")
 _FILE_NAME = re.compile(r"[\w ./\\:~()+-]{1,240}\.[A-Za-z][A-Za-z0-9]{1,4}")
 _BASE64_BYTES = 2**20  # decoded at a time, on a thread: 5 ms in which nothing else of Python runs
 _DATA_URL = re.compile(r"data:[\w.+/;=-]{0,200};base64,", re.IGNORECASE)

@@ -25,7 +25,15 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     "/v1/detokenize",
 }
 # Or those of admins.
-_WITH_FILES = ("/admin/", "/documentintelligence/", "/providers/", "/v1/convert/", "/v1/chunk/", "/v1/ocr")
+_WITH_FILES = (
+    "/admin/",
+    "/documentintelligence/",
+    "/formrecognizer/",
+    "/providers/",
+    "/v1/convert/",
+    "/v1/chunk/",
+    "/v1/ocr",
+)
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 

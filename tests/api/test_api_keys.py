@@ -33,6 +33,8 @@ WRITING = {
     ("POST", "/v1/chunk/{chunker}/source/async"),
     ("POST", "/documentintelligence/documentModels/{model}:analyze"),
     ("DELETE", "/documentintelligence/documentModels/{model}/analyzeResults/{id}"),
+    ("POST", "/formrecognizer/documentModels/{model}:analyze"),
+    ("DELETE", "/formrecognizer/documentModels/{model}/analyzeResults/{id}"),
     ("POST", "/v1/files"),
     ("POST", "/v1/uploads"),
     ("POST", "/v1/uploads/{id}/parts"),

@@ -101,7 +101,10 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
         owner = owner_digest("secret")
         job = await desk.ended(await desk.submit(owner=owner), owner)
         answer = {"dialect": "docling", "formats": ["md"], "model": "prebuilt-read"}
-        other = (await desk.ended(await desk.submit(owner=owner, answer=answer), owner)).id
+        other, older = [
+            (await desk.ended(await desk.submit(owner=owner, answer={**answer, "page_break": mark}), owner)).id
+            for mark in ("", "-")
+        ]
         await _add_documents(services, owner)
         batch = await services.batches.create(owner, BatchRequest(FILE_ID, BATCH_ENDPOINT))
         with closing(StoredFile.of(b"a", FILE_LIMITS)) as content:
@@ -111,6 +114,7 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
             {
                 "/v1/documents": stored.id,
                 "/documentintelligence": other,
+                "/formrecognizer": older,
                 "/v1/status": other,
                 "/v1/result": other,
                 "/v1/batches": batch.id,

@@ -48,6 +48,21 @@ async def test_an_analysis_is_a_job(body: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
+async def test_the_service_by_its_name_until_2023() -> None:
+    """As azure-ai-formrecognizer asks, and so Haystack's converter: results are at the same name."""
+    async with opened(FakeProcess()) as api:
+        accepted = await api.client.post("/formrecognizer/documentModels/prebuilt-read:analyze", json=SENT)
+        operation = await ended(api, accepted.headers["operation-location"])
+        refused = await api.client.post("/formrecognizer/documentModels/other:analyze", json=SENT)
+
+    assert (
+        "http://test/formrecognizer/documentModels/prebuilt-read/analyzeResults/"
+        in (accepted.headers["operation-location"])
+    )
+    assert "succeeded" == operation["status"]
+    assert "ModelNotFound" == refused.json()["error"]["innererror"]["code"]
+
+
 async def test_a_turned_page() -> None:
     """Corners are those of the page as a viewer shows it, from the upper left of the text, in inches of a PDF."""
     async with opened(FakeProcess(pages=1)) as api:

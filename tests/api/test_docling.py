@@ -79,6 +79,7 @@ async def test_headings(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPat
     ("fields", "named"),
     [
         ({"to_formats": "doctags"}, "doctags"),
+        ({"to_formats": "yaml"}, "'yaml' is not served; there are md"),
         ({"target_type": "presigned_url"}, "artifact storage to be configured"),
         ({"target_type": "s3"}, "inbody and zip"),
         ({"page_range": ["1"]}, "page_range"),

@@ -414,6 +414,16 @@ async def test_a_name_of_unclosed_quotes_is_read_in_linear_time(client: httpx.As
     assert time.perf_counter() - started_s < 2.0
 
 
+async def test_curl_without_line_breaks(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """``curl -d @file`` takes them out of a PDF; with --data-binary, which has the same media type, they are there."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    broken = await client.post("/v1/documents", content=b"%PDF-1.7%%EOF", headers=headers)
+    whole = await client.post("/v1/documents", content=b"%PDF-1.7\n%%EOF", headers=headers)
+
+    problem(broken, 422, "invalid_field", "--data-binary @")
+    assert (200, 1) == (whole.status_code, len(services.documents.calls))
+
+
 @pytest.mark.parametrize(
     "sent",
     [

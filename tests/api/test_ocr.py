@@ -141,6 +141,7 @@ async def test_a_kept_file(client: httpx.AsyncClient, services: FakeServices) ->
     ("body", "status", "named"),
     [
         (asked({"document_url": "https://arxiv.org/pdf/1.pdf"}), 422, "fetches no addresses"),
+        (asked({"type": "document_url"}), 422, "needs document_url"),
         (asked({"document_url": "data:application/pdf;base64,??"}), 422, "no base64"),
         (asked({"file_id": "file-none"}), 404, "file-none"),
         (asked({"document_url": "https://a/v1/files/file-none/content"}), 404, "file-none"),

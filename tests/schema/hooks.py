@@ -34,7 +34,8 @@ _TIKA = (
 )
 UPLOADS = (
     *("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO, *_DOCLING, *_TIKA),
-    *("/documentintelligence/documentModels/{model}:analyze", "/providers/mistral/azure/ocr", "/v1/answer"),
+    *("/documentintelligence/documentModels/{model}:analyze", "/formrecognizer/documentModels/{model}:analyze"),
+    *("/providers/mistral/azure/ocr", "/v1/answer", "/general/v0/general"),
 )
 _ENDLESS = "/v1/documents/{id}/events"  # until the document is deleted
 _EVERY = 4  # upload keeps the bytes that were drawn for it; the others get a file that can be read

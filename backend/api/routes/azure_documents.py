@@ -5,6 +5,7 @@ A result's id is the job's, so any replica answers for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -17,12 +18,12 @@ from starlette.responses import Response
 from backend.api.dependencies import Handle, base_of, owner_of
 from backend.api.json_answers import JsonBytes
 from backend.api.json_body import is_json, validate_fields
-from backend.api.problems import azure_error
+from backend.api.problems import AZURE_PATHS, azure_error
 from backend.api.request_fields import PAGES_PATTERN, WireRequest, none_if_empty
 from backend.api.routes.azure_answers import API_VERSION, Asked, analyze_result
 from backend.api.routes.documents import run_off_loop
 from backend.api.routes.jobs import ID_PARAMETER, failure_problem, formatted_job, job_of, submit_job
-from backend.api.routing import body_route, delete, described, get, query_parameters
+from backend.api.routing import PlainRoute, body_route, delete, described, get, query_parameters
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_upload
 from backend.documents.formats.registry import negotiate
 from backend.documents.ocr_engines import print_languages
@@ -50,7 +51,6 @@ _STATUSES: dict[Status, str] = {
 }
 _SERVED_FEATURES = ("languages", "ocrHighResolution")  # pages are read in the resolution that their print needs
 _POLL_S = "1"  # Microsoft's SDKs ask every 30 s where nobody tells them otherwise
-_PREFIX = "/documentintelligence/documentModels/{model}"
 
 
 def _words(value: str | None) -> list[str]:
@@ -150,7 +150,8 @@ async def _submit(request: Request, upload: Upload, model: str, query: AnalyzeQu
     upload.require_pages()
     answer = {"dialect": "azure", **query.asked(model)._asdict()}
     job, _ = await submit_job(request, JobRequest(upload.stored, upload.name, query.options(model), answer=answer))
-    location = f"{base_of(request)}/documentintelligence/documentModels/{model}/analyzeResults/{job.id}"
+    service = next(path for path in AZURE_PATHS if request.url.path.startswith(path))
+    location = f"{base_of(request)}{service}documentModels/{model}/analyzeResults/{job.id}"
     version = request.query_params.get("api-version", API_VERSION)[:20]
     headers = {
         "Operation-Location": f"{location}?api-version={version}",
@@ -252,41 +253,48 @@ _EXAMPLE = {
         "styles": [],
     },
 }
-ROUTES = (
-    body_route(
-        "POST",
-        f"{_PREFIX}:analyze",
-        analyze,
-        tag=_TAG,
-        json_request=(AnalyzeSource, {"a file": {"base64Source": "JVBERi0xLjcK"}}),
-        answers={202: described(None, ("Operation-Location",), "It is accepted.")},
-        parameters=(_MODEL_PARAMETER, *query_parameters(AnalyzeQuery)),
-    ),
-    get(
-        f"{_PREFIX}/analyzeResults/{{id}}",
-        retrieve_analysis,
-        tag=_TAG,
-        example=_EXAMPLE,
-        errors=(404,),
-        parameters=_PARAMETERS,
-    ),
-    get(
-        f"{_PREFIX}/analyzeResults/{{id}}/pdf",
-        retrieve_pdf,
-        tag=_TAG,
-        example="(the bytes of a PDF)",
-        media_type="application/pdf",
-        headers=("Content-Disposition",),
-        errors=(404, 413, 415, 422, 429, 504),
-        parameters=_PARAMETERS,
-    ),
-    delete(
-        f"{_PREFIX}/analyzeResults/{{id}}",
-        delete_analysis,
-        tag=_TAG,
-        example=None,
-        more={204: described(None, description="It is forgotten.")},
-        errors=(404,),
-        parameters=_PARAMETERS,
-    ),
-)
+
+
+def _routes() -> Iterable[PlainRoute]:
+    """The same under both names of the service."""
+    for service in AZURE_PATHS:
+        prefix = f"{service}documentModels/{{model}}"
+        yield body_route(
+            "POST",
+            f"{prefix}:analyze",
+            analyze,
+            tag=_TAG,
+            json_request=(AnalyzeSource, {"a file": {"base64Source": "JVBERi0xLjcK"}}),
+            answers={202: described(None, ("Operation-Location",), "It is accepted.")},
+            parameters=(_MODEL_PARAMETER, *query_parameters(AnalyzeQuery)),
+        )
+        yield get(
+            f"{prefix}/analyzeResults/{{id}}",
+            retrieve_analysis,
+            tag=_TAG,
+            example=_EXAMPLE,
+            errors=(404,),
+            parameters=_PARAMETERS,
+        )
+        yield get(
+            f"{prefix}/analyzeResults/{{id}}/pdf",
+            retrieve_pdf,
+            tag=_TAG,
+            example="(the bytes of a PDF)",
+            media_type="application/pdf",
+            headers=("Content-Disposition",),
+            errors=(404, 413, 415, 422, 429, 504),
+            parameters=_PARAMETERS,
+        )
+        yield delete(
+            f"{prefix}/analyzeResults/{{id}}",
+            delete_analysis,
+            tag=_TAG,
+            example=None,
+            more={204: described(None, description="It is forgotten.")},
+            errors=(404,),
+            parameters=_PARAMETERS,
+        )
+
+
+ROUTES = (*_routes(),)

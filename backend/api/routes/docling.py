@@ -58,7 +58,7 @@ _jobs_of: Handle[JobService] = Handle("jobs")
 _catalog_of: Handle[Catalog] = Handle("catalog")
 
 FORMATS = ("md", "json", "html", "text")
-_NOT_SERVED = "is not served: it has tokens for places that only docling's own models are trained on"
+_NOT_SERVED = {"doctags": ": it has tokens for places that only docling's own models are trained on"}
 _HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)  # docling writes a section_header of level 1 with two marks
 _HTML_HEAD = re.compile(r"\A<!doctype html>\n<html[^>]*>")
 _LAST_PAGE = 999_999  # page_range ends with 2^63 - 1 where it has no end
@@ -66,6 +66,10 @@ _MOST_FILES = 64
 _CHUNKERS = ("hybrid", "hierarchical")
 _LEAST_CHUNK_TOKENS = 16  # each chunk costs two tokens beside its own
 _LATER = "/async"  # where an act is done in the background
+
+
+def _refusal(name: str) -> str:
+    return f"{name[:40]!r} is not served{_NOT_SERVED.get(name, '')}"
 
 
 def _listed(value: Any) -> Any:
@@ -110,7 +114,7 @@ class ConvertOptions(BaseModel):
         formats = tuple(dict.fromkeys(self.to_formats or ("md",)))
         if not set(formats) & set(FORMATS):
             raise InvalidField(
-                f"to_formats: {formats[0][:40]!r} {_NOT_SERVED}; there are {', '.join(FORMATS)}", param="to_formats"
+                f"to_formats: {_refusal(formats[0])}; there are {', '.join(FORMATS)}", param="to_formats"
             )
         return Asked(formats, target, self.md_page_break_placeholder or "", **chunks)
 
@@ -515,7 +519,7 @@ def _converted(result: _Result, asked: Asked, seconds: float) -> bytes:
 def _outcome(result: _Result, asked: Asked) -> dict[str, Any]:
     """A document in every format asked for, and what could not be read or written."""
     errors: list[dict[str, Any]] = [
-        {"component_type": "user_input", "module_name": "to_formats", "error_message": f"{name!r:.40} {_NOT_SERVED}"}
+        {"component_type": "user_input", "module_name": "to_formats", "error_message": _refusal(name)}
         for name in asked.formats
         if name not in FORMATS
     ]

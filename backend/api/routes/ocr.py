@@ -232,6 +232,8 @@ async def _file_of(request: Request, document: OcrDocument) -> AsyncIterator[Upl
             stored.close()
         return
     url = document.url()
+    if not url:
+        raise InvalidField("document: needs document_url, image_url or file_id", param="document")
     if not url.startswith("data:"):
         raise InvalidField(
             "document: the service fetches no addresses; send the file as a data URL (data:application/pdf;base64,…), "
