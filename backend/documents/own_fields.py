@@ -7,7 +7,8 @@ where a model for questions is loaded; a label that they do not answer has no va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,10 +18,10 @@ from rapidfuzz import fuzz
 
 from backend.documents.own_examples import Lessons, PageRuns, Run, Seen, lessons_from, page_runs, read_run
 from backend.documents.own_taught import Taught, choose
-from backend.documents.printed_names import PrintedName, Segment, content_of, printed_names
+from backend.documents.printed_names import Beside, PrintedName, Segment, content_of, printed_names
 from backend.documents.records import OwnField, OwnValue
 from backend.errors import TooLarge
-from backend.files.pages import Document, Page, Word, locate
+from backend.files.pages import Document, Page, locate
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
 from backend.models.encoder import Vectors
@@ -29,8 +30,8 @@ from backend.reasons import because
 from backend.text.answers import MOST_QUESTIONS, Answer, AnswerService
 from backend.text.embeddings import EmbeddingService
 from backend.text.entity_merge import Entity
-from backend.text.own_labels import OwnLabel, Path, read_labels, words_of
-from backend.text.own_values import ReadValue, read_value
+from backend.text.own_labels import BOOLEAN, STRING, OwnLabel, Path, read_labels, words_of
+from backend.text.own_values import ReadValue, places_of, read_value, read_values, without_article
 from backend.text.patterns import find_patterns
 from backend.text.sentences import sentence_spans
 
@@ -41,11 +42,30 @@ _MEANT = 0.25
 _BY_SPELLING = 0.97  # of such fields are right
 _MANY = 3  # names with colons
 _MOST_NAMES = 400  # of a page whose meaning is looked at
-_ANSWERED = 0.4  # of made sentences 9 of 10 such answers are right, 7 of 10 where names are in another language
+# Least score of an answer, and how many of 1 are right where it is near 0; fitted on eight letters made for it.
+_BY_ANSWER = {STRING: (0.15, 0.4), BOOLEAN: (0.15, 0.7)}
+_BY_ANSWER_OF_ITS_KIND = 0.05, 0.7  # of numbers, dates, amounts, addresses
 _SENTENCE_WORDS, _STOPS = 6, ".!?\N{HORIZONTAL ELLIPSIS}"  # at least, and at its end
 _MOST_ASKED_CHARS = 20_000  # of a document whose sentences are asked: ten labels over more would take minutes
 _MOST_PROMPT_CHARS = 300  # of a label that is asked for: questions take 128 tokens
+_ASKED = {
+    "money": "How much is the {}?",
+    "date": "When is the {}?",
+    "integer": "How many: {}?",
+    "percent": "What percentage: {}?",
+}  # by kind
 NO_LESSONS: Lessons = {}
+_WHO = re.compile(
+    r"\b(?:who|whom|whose|person|qui[eé]n|quienes|persona|personas|quem|pessoa|qui|personne)\b", re.IGNORECASE
+)
+_ONE_OF_ITS_KIND = ("email", "phone", "iban", "url")  # of which a page has few: a lone one is what was asked for
+_LONE = 0.9
+_CLAUSE = re.compile(r"[.;:!?](?=\s|$)|,\s")
+_DENIED = re.compile(
+    r"\b(?:no|not|nor|never|cannot|nobody|neither|ni|nunca|jamás|nadie|tampoco|ning[uú]n[oa]?|prohib\w+|forbidden|refus\w+"
+    r"|excluded|excluid[oa]s?|não|nem|ninguém|nenhuma?|ne|pas|aucune?|jamais|interdite?s?)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
 _COMMON = (
     "fecha", "date", "nombre", "name", "número", "number", "importe", "amount", "dirección", "address", "tipo", "type",
     "observaciones", "remarks", "referencia", "reference", "estado", "status", "cantidad", "quantity", "descripción",
@@ -142,10 +162,16 @@ class OwnFields:
         if self.answers is None or not self.answers.is_loaded or not asked or not names.prose.strip():
             return [], 0
         priority, deadline_s = urgency
+        read_places = partial(_places, names, asked)
+        text, pairs = await self.text_work.run_long(read_places, len(names.page.text))
+        if not pairs:
+            return [], 0
+        asked = [label for label, _ in pairs]
+        within = {index: places for index, (_, places) in enumerate(pairs) if places is not None}
         questions = [_question(label) for label in asked]
         try:
             result = await self.answers.answer(
-                questions, names.prose, min_score=_ANSWERED, priority=priority, deadline_s=deadline_s
+                questions, text, min_score=0.0, within=within, priority=priority, deadline_s=deadline_s
             )
         except TooLarge:  # for the model or the queue: what is beside printed names is answered all the same
             return [], 0
@@ -195,8 +221,8 @@ class OwnFields:
 
     async def _meant(self, names: _PageNames, labels: Sequence[OwnLabel], urgency: Urgency) -> tuple[list[_Told], int]:
         """Names that mean labels whose own names are not on the page; and the tokens that were read."""
-        told = {one.label for one in names.spelt}
-        asked = [index for index in range(len(labels)) if index not in told]
+        spelt = {one.label for one in names.spelt}
+        asked = [index for index in range(len(labels)) if index not in spelt]
         if not asked or not names.others:
             return [], 0
         texts = [
@@ -205,8 +231,8 @@ class OwnFields:
         ]  # fmt: skip
         priority, deadline_s = urgency
         embedded = await self.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
-        pairs = _pairs(embedded.vectors, len(names.others), len(asked))
-        return [_Told(asked[label], names.others[name], score) for label, name, score in pairs], sum(embedded.tokens)
+        told = partial(_told_by_meaning, embedded.vectors, names, labels, asked)
+        return await self.text_work.run_long(told, len(names.page.text)), sum(embedded.tokens)
 
 
 def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
@@ -227,18 +253,40 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
         for name in printed
         if name.is_likely
         and name.segment not in best
-        and (name.with_colon or not any(prose[place.words[0].start].strip() for place in name.beside[:1]))
+        and not any(
+            prose[place.words[0].start].strip() and not (name.with_colon and place.where == "after")
+            for place in name.beside[:1]
+        )
     ]
-    if sum(name.with_colon for name in printed) >= _MANY:  # the page's way to print a name
+    is_prose = 2 * len(prose.split()) > len(page.text.split())
+    if is_prose or sum(name.with_colon for name in printed) >= _MANY:  # the page's way to print a name
         others = [name for name in others if name.with_colon]
     spelt = [_Told(-rank[2], name, _BY_SPELLING * rank[0] / 100) for rank, name in best.values()]
     return _PageNames(page, prose, find_patterns(page.text), spelt, others[:_MOST_NAMES])
 
 
+def _places(
+    names: _PageNames, labels: Sequence[OwnLabel]
+) -> tuple[str, list[tuple[OwnLabel, list[tuple[int, int]] | None]]]:
+    """What of a page is asked, and where it has values of each label's kind; labels without any are left out."""
+    text = names.page.text
+    if 2 * len(names.prose.split()) < len(text.split()):  # a form with a sentence or two
+        text = names.prose
+    pairs = []
+    for label in labels:
+        places = places_of(label, names.page.text, names.patterns)
+        if places is not None:
+            places = [(start, end) for start, end in places if text[start:end].strip()]
+        if places is None or places:
+            pairs.append((label, places))
+    return text, pairs
+
+
 def _question(label: OwnLabel) -> str:
     name = " ".join(map(words_of, label.path))
     described = label.prompt.removeprefix(name).removeprefix(": ")
-    return f"What is the {name}?" + (f" ({described})" if described else "")
+    form = _ASKED.get(label.kind, "Who is the {}?" if _WHO.search(described) else "What is the {}?")
+    return form.format(name) + (f" ({described})" if described else "")
 
 
 def _prose(text: str) -> str:
@@ -254,14 +302,46 @@ def _answers_read(
     document: Document, names: _PageNames, first: int, labels: Sequence[OwnLabel], answers: Sequence[Answer]
 ) -> list[tuple[Path, OwnValue]]:
     page, kept = names.page, list[tuple[Path, OwnValue]]()
-    pairs = [(label, answer) for label, answer in zip(labels, answers, strict=True) if answer.absent is None]
-    for label, answer in sorted(pairs, key=lambda pair: -pair[1].score):
-        value = read_value(label, page.text, answer.start, answer.end, names.patterns)
-        if value is not None:
-            placed = _placed(document, first, page, value, score=answer.score, why=because("own_answer"))
-            if not any(_overlap(placed, other) for _, other in kept):
-                kept.append((label.path, placed))
+    asked = [(label, answer) for label, answer in zip(labels, answers, strict=True) if answer.absent is None]
+    pairs = [(label, answer, _sureness(label, answer, names)) for label, answer in asked]
+    for label, answer, score in sorted(pairs, key=lambda pair: -pair[2]):
+        if not score:
+            continue
+        span = (answer.start, _line_end(page.text, answer.start, answer.end))
+        if label.kind == BOOLEAN:
+            values = [_said(page.text, *span)]
+        elif label.many:
+            values = read_values(label, page.text, [span], names.patterns)
+        else:
+            values = list(filter(None, [read_value(label, page.text, *span, names.patterns)]))
+        why = because("own_answer")
+        placed = [
+            _placed(document, first, page, without_article(value, page.text), score=score, why=why) for value in values
+        ]
+        if not any(_overlap(one, other) for one in placed for _, other in kept) or label.kind == BOOLEAN:
+            kept += [(label.path, one) for one in placed]
     return kept
+
+
+def _line_end(text: str, start: int, end: int) -> int:
+    """Where the sentence ends, or the line of an address or a signature, in which an answer begins."""
+    ends = (past for _, past in sentence_spans(text[start:end]).tolist() if past)
+    return start + min(ends, default=end - start)
+
+
+def _sureness(label: OwnLabel, answer: Answer, names: _PageNames) -> float:
+    """How likely an answer is a label's value; 0 for too unlikely."""
+    if label.kind in _ONE_OF_ITS_KIND and len(places_of(label, names.page.text, names.patterns) or ()) == 1:
+        return _LONE
+    least, at_zero = _BY_ANSWER.get(label.kind, _BY_ANSWER_OF_ITS_KIND)
+    return at_zero + (1 - at_zero) * answer.score if answer.score >= least else 0.0
+
+
+def _said(text: str, start: int, end: int) -> ReadValue:
+    """Whether what a clause says is so: unless it has a word that denies."""
+    start = max((mark.end() for mark in _CLAUSE.finditer(text, 0, start)), default=0)
+    end = next((mark.start() for mark in _CLAUSE.finditer(text, end)), len(text))
+    return ReadValue(_DENIED.search(text, start, end) is None, start, end)
 
 
 def _meanings(vectors: Vectors, names: int, known: Sequence[int]) -> list[list[float]]:
@@ -311,19 +391,33 @@ def _overlap(one: OwnValue, other: OwnValue) -> bool:
     return one.start < other.end and other.start < one.end
 
 
-def _pairs(vectors: Vectors, names: int, labels: int) -> Iterator[tuple[int, int, float]]:
-    """Labels and names, each once, the most alike first, with a score.
+def _told_by_meaning(
+    vectors: Vectors, names: _PageNames, labels: Sequence[OwnLabel], asked: Sequence[int]
+) -> list[_Told]:
+    """Labels and names, each once, the most alike first, where a value of the label's kind stands beside the name.
 
     Args:
-        vectors: of ``_COMMON``, names, labels and prompts.
+        vectors: of ``_COMMON``, the other names, the labels that are asked for and their prompts.
     """
     centre = vectors[: len(_COMMON)].mean(axis=0)
-    printed, asked, described = np.split(normalized(vectors[len(_COMMON) :] - centre), [names, names + labels])
-    alike = (asked + described) @ printed.T / 2
+    count = len(names.others)
+    printed, own, described = np.split(normalized(vectors[len(_COMMON) :] - centre), [count, count + len(asked)])
+    alike = (own + described) @ printed.T / 2
+    taken = {one.name.segment for one in names.spelt}
+    for one in names.spelt:  # a value is no name
+        taken |= {place.segment for _, place in _read(names, labels[one.label], one.name, taken)}
+    told: list[_Told] = []
     while (best := float(alike.max())) > _MEANT:
-        label, name = np.unravel_index(int(alike.argmax()), alike.shape)
-        yield int(label), int(name), _score(best)
-        alike[label], alike[:, name] = -1, -1
+        label, at = (int(index) for index in np.unravel_index(int(alike.argmax()), alike.shape))
+        name = names.others[at]
+        values = [] if name.segment in taken else _read(names, labels[asked[label]], name, taken)
+        if not values:
+            alike[label, at] = -1
+            continue
+        told.append(_Told(asked[label], name, _score(best)))
+        taken |= {name.segment, *(place.segment for _, place in values)}
+        alike[label], alike[:, at] = -1, -1
+    return told
 
 
 def _score(alike: float) -> float:
@@ -337,22 +431,37 @@ def _values(
     named = {one.name.segment for one in told}
     found: dict[Path, list[OwnValue]] = {}
     for one in told:
-        for place in one.name.beside:
-            if place.where != "after" and place.segment in named:
-                continue
-            if (value := _read(names, labels[one.label], place.words)) is not None:
-                why = because("own_label", position=place.where, label=one.name.text)
-                placed = _placed(document, first, names.page, value, score=one.score, why=why)
-                found.setdefault(labels[one.label].path, []).append(placed)
-                break
+        for value, place in _read(names, labels[one.label], one.name, named):
+            why = because("own_label", position=place.where, label=one.name.text)
+            placed = _placed(document, first, names.page, value, score=one.score, why=why)
+            found.setdefault(labels[one.label].path, []).append(placed)
     return found
 
 
-def _read(names: _PageNames, label: OwnLabel, words: Sequence[Word]) -> ReadValue | None:
-    start, end = words[0].start, words[-1].end
-    if end - start > 2 * sum(len(word.text) + 1 for word in words):  # words of other columns lie between
-        return None
-    return read_value(label, names.page.text, start, end, names.patterns)
+def _read(
+    names: _PageNames, label: OwnLabel, name: PrintedName, taken: Collection[Segment]
+) -> list[tuple[ReadValue, Beside]]:
+    """The value beside a name, or those of a list, in the likeliest place that has any. Args: taken, by names."""
+    for place in name.beside:
+        if place.where != "after" and place.segment in taken:
+            continue
+        if values := _read_place(names, label, place):
+            return [(value, place) for value in values]
+    return []
+
+
+def _read_place(names: _PageNames, label: OwnLabel, place: Beside) -> list[ReadValue]:
+    lines = [place.words, *place.lines] if label.many else [place.words]
+    spans = [
+        (words[0].start, words[-1].end)
+        for words in lines
+        # else words of other columns lie between
+        if words[-1].end - words[0].start <= 2 * sum(len(word.text) + 1 for word in words)
+    ]
+    if label.many:
+        return read_values(label, names.page.text, spans, names.patterns)
+    value = read_value(label, names.page.text, *spans[0], names.patterns) if spans else None
+    return [] if value is None else [value]
 
 
 def _placed(document: Document, first: int, page: Page, value: ReadValue, *, score: float, why: str) -> OwnValue:

@@ -17,11 +17,14 @@ from backend.text.own_values import plain_of
 
 NAME_WORDS = 7  # of a printed name, at most
 EDGES = " :.·…_-*#"
-_COLUMNS = 3  # of a row of names over a row of values, at least
+_TIGHT = 0.8  # of the gap over a name, at most, is the gap between it and a value set below it
 _GAP = 0.9  # of a word's height: a wider one parts columns
 _PROSE = 8  # words: a longer segment is a sentence, and begins with a name only where a mark says so
 _BELOW = 2.6  # heights between the tops of a name and of what stands below it
+_NEXT_LINE, _MOST_LINES = 2.2, 50  # heights between the tops of lines of a list, and of its lines
+_ABBREVIATED = 3  # letters before a point: "S.A.", "Avda."
 _OF = frozenset({"de", "del", "of"})
+BOXES = frozenset("☒☑✓✔■☐□○")  # that are ticked or not
 _LEADER = re.compile(r"[.…_·\-]{3,}")  # "Total ........ 12"
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _EMPTY = frozenset(
@@ -38,6 +41,7 @@ class Beside:
     where: str  # "after", "right of", "below": the name
     segment: Segment
     words: tuple[Word, ...]
+    lines: tuple[tuple[Word, ...], ...] = ()  # that go on below them, as those of a list do
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +114,21 @@ def _name(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int)
 
 
 def _begins_value(word: str) -> bool:
-    return word == ":" or any(character.isdigit() for character in word) or _LEADER.fullmatch(word) is not None
+    return word == ":" or any(map(str.isdigit, word)) or word[0] in BOXES or _LEADER.fullmatch(word) is not None
 
 
 def _beside(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int) -> Iterator[Beside]:
     if rest := _spoken(rows[row][column].words[count:]):
-        yield Beside("after", (row, column), rest)
+        yield Beside("after", (row, column), rest, _wrapped(rows, row, column))
         return
     others = range(column + 1, len(rows[row]))
     right = next(
-        (Beside("right of", (row, at), words) for at in others if (words := _spoken(rows[row][at].words))), None
+        (
+            Beside("right of", (row, at), words, _lines(rows, row, at, column))
+            for at in others
+            if (words := _spoken(rows[row][at].words))
+        ),
+        None,
     )
     below = _below(rows, row, column)
     places = [right, below]
@@ -132,17 +141,68 @@ def _below(rows: Sequence[Sequence[_Segment]], row: int, column: int) -> Beside 
     segment = rows[row][column]
     for under in range(row + 1, min(row + 3, len(rows))):
         for at, other in enumerate(rows[under]):
-            near = other.top - segment.top <= _BELOW * segment.height
+            near = other.top - segment.top <= _BELOW * max(segment.height, other.height)
             if near and other.left < segment.right and segment.left < other.right and (words := _spoken(other.words)):
-                return Beside("below", (under, at), words)
+                return Beside("below", (under, at), words, _lines(rows, under, at, at))
     return None
 
 
+def _lines(rows: Sequence[Sequence[_Segment]], row: int, column: int, name: int) -> tuple[tuple[Word, ...], ...]:
+    """What stands below a segment, as close and as far right as it, where the name's column has nothing."""
+    above, found = rows[row][column], list[tuple[Word, ...]]()
+    for under in rows[row + 1 : row + 1 + _MOST_LINES]:
+        next_one = next((one for one in under if abs(one.left - above.left) < above.height), None)
+        is_other = name != column and any(one.left < above.left - above.height for one in under)
+        if next_one is None or is_other or next_one.top - above.top > _NEXT_LINE * above.height:
+            break
+        if any(word.text.endswith(":") for word in next_one.words):
+            break
+        found.append(_spoken(next_one.words))
+        above = next_one
+    return tuple(filter(None, found))
+
+
+def _wrapped(rows: Sequence[Sequence[_Segment]], row: int, column: int) -> tuple[tuple[Word, ...], ...]:
+    """The lines on which an enumeration goes on whose line ends with a comma."""
+    found, last = list[tuple[Word, ...]](), rows[row][column]
+    for under in rows[row + 1 :]:
+        if not last.words[-1].text.endswith((",", ";")) or len(found) == _MOST_LINES:
+            break
+        last = under[min(column, len(under) - 1)]
+        found.append(_spoken(last.words))
+    return tuple(filter(None, found))
+
+
 def _is_heading(rows: Sequence[Sequence[_Segment]], row: int) -> bool:
-    """Whether the row has names for the values of the next one: several columns in both, digits in the next alone."""
-    if row + 1 >= len(rows) or len(rows[row]) < _COLUMNS or abs(len(rows[row]) - len(rows[row + 1])) > 1:
+    """Whether the row has names for the values of the next one, column by column.
+
+    Digits tell, where they stand below a first or third column, in which names are where names and values take turns;
+    or the row stands closer to the next one than to the one before, and its columns begin where the next one's do.
+    """
+    if row + 1 >= len(rows) or abs(len(rows[row]) - len(rows[row + 1])) > 1 or any(map(_has_digit, rows[row])):
         return False
-    return not any(map(_has_digit, rows[row])) and any(map(_has_digit, rows[row + 1]))
+    step = 2 if len(rows[row]) % 2 == 0 else 1  # an odd number of columns has no turns to take
+    if len(rows[row]) > 1 and any(map(_has_digit, rows[row + 1][::step])):
+        return True
+    return _is_over(rows, row)
+
+
+def _is_over(rows: Sequence[Sequence[_Segment]], row: int) -> bool:
+    own, under = rows[row], rows[row + 1]
+    tolerance = max(segment.height for segment in own)
+    aligned = sum(any(abs(one.left - other.left) < tolerance for other in under) for one in own)
+    if aligned < len(own) or len(under) > len(own) or any(len(one.words) > NAME_WORDS for one in own):
+        return False
+    below = _top(under) - _bottom(own)
+    return row > 0 and below < _TIGHT * (_top(own) - _bottom(rows[row - 1]))
+
+
+def _top(row: Sequence[_Segment]) -> float:
+    return min(segment.top for segment in row)
+
+
+def _bottom(row: Sequence[_Segment]) -> float:
+    return max(word.box.bottom for segment in row for word in segment.words)
 
 
 def _has_digit(segment: _Segment) -> bool:
@@ -181,7 +241,11 @@ def _pairs(words: Sequence[Word]) -> Iterator[_Segment]:
     """Cuts "Fecha: 12/03/2026 Lugar de entrega: Soria" before the second name, which begins with a capital."""
     begin = 0
     for index, word in enumerate(words):
-        if (
+        first = next((at for at in range(index, max(begin, index - 5), -1) if _begins_sentence(words, at)), None)
+        if first is not None and word.text.endswith(":") and word.text != ":":  # "It was so decided. Budget: 12,800"
+            yield _Segment(tuple(words[begin:first]))
+            begin = first
+        elif (
             index
             and word.text.endswith(":")
             and word.text != ":"
@@ -193,3 +257,8 @@ def _pairs(words: Sequence[Word]) -> Iterator[_Segment]:
             yield _Segment(tuple(words[begin:capital]))
             begin = capital
     yield _Segment(tuple(words[begin:]))
+
+
+def _begins_sentence(words: Sequence[Word], at: int) -> bool:
+    before = words[at - 1].text
+    return before.endswith(".") and len(before.rstrip(".")) > _ABBREVIATED and words[at].text[0].isupper()

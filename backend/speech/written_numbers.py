@@ -8,12 +8,14 @@ make no whole. Each token is looked at a bounded number of times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from backend.files.speech_records import Segment, SpokenWord
 
+_TOKEN = re.compile(r"\S+")
 _NBSP = "\u00a0"  # between a number and its sign: a word of a transcript has no space within
 _LONGEST_WORD = 24  # characters of a number word; longer ones are none
 _LONGEST_DIGITS = 15
@@ -108,6 +110,13 @@ _EN = _Language(
 )  # fmt: skip
 _LANGUAGES: Mapping[str, _Language] = {"es": _ES, "en": _EN}
 LANGUAGES = frozenset(_LANGUAGES)  # ISO 639-1; whose numbers are known
+NUMBER_WORDS = frozenset(  # without accents, in any of them
+    word
+    for language in _LANGUAGES.values()
+    for words in (language.units, language.teens, language.tens, language.hundreds, language.millions)
+    for word in (*words, language.hundred, language.thousand)
+    if word
+)
 
 
 class Rewriting(NamedTuple):
@@ -177,6 +186,23 @@ def rewritings(tokens: Sequence[str], language: str) -> list[Rewriting]:
         for first, last, text in reader.read()
         if text.replace(_NBSP, " ") != " ".join(tokens[first.token : last.token + 1]).strip(_PUNCTUATION)
     ]
+
+
+def cardinals(text: str, language: str) -> Iterator[tuple[int, int, int]]:
+    """Whole numbers in words: where each begins and ends, and its value; "a" and "un" by themselves are articles."""
+    known, tokens = _LANGUAGES[language], list(_TOKEN.finditer(text))
+    atoms = _atoms([token.group() for token in tokens], known)
+    reader, at = _Reader(known, atoms), 0
+    while at < len(atoms):
+        number = reader.cardinal(at) if atoms[at].opens else None
+        is_article = number is not None and number.end == at + 1 and atoms[at].word in {"un", "una"}
+        if number is None or number.was_written or is_article:
+            at += 1
+            continue
+        first, last = atoms[at], atoms[number.end - 1]
+        start = tokens[first.token].start() + len(first.before)
+        yield start, tokens[last.token].end() - len(last.after), number.value
+        at = number.end
 
 
 class _Atom(NamedTuple):
@@ -293,7 +319,7 @@ class _Reader:
 
     def _number(self, at: int) -> _Number | None:
         """A cardinal, in words or in digits, with its decimals."""
-        found = self._cardinal(at)
+        found = self.cardinal(at)
         if found is None:
             return None
         point = self.language.points.get(self._next(found.end), "")
@@ -311,12 +337,12 @@ class _Reader:
         if len(digits) > 1:
             return end, digits
         zeros = digits if digits == "0" else ""
-        found = self._cardinal(at + len(zeros)) if self._follows(at + len(zeros)) else None
+        found = self.cardinal(at + len(zeros)) if self._follows(at + len(zeros)) else None
         if found is not None and len(found.whole) <= 2 and not found.decimals:  # "catorce" is 14
             return found.end, zeros + found.whole
         return (end, digits) if digits else None
 
-    def _cardinal(self, at: int) -> _Number | None:
+    def cardinal(self, at: int) -> _Number | None:
         """A whole number; one in digits may have decimals."""
         atom, known = self._atom(at), self.language
         if atom.word in known.zero and len(atom.word) > 2:  # "o" and "oh" are zeros in a row alone
@@ -441,11 +467,11 @@ class _Reader:
             return None
         digits, end, said = "", at, False
         while len(digits) < _PHONE_DIGITS and (end == at or self._goes_on(end, through_commas=True)):
-            found = self._cardinal(end)
+            found = self.cardinal(end)
             if found is None or found.decimals or len(found.whole) > 3:  # digits of a group
                 return None
             digits, end, said = digits + found.whole, found.end, said or not found.was_written
-        goes_on = self._goes_on(end, through_commas=False) and self._cardinal(end) is not None
+        goes_on = self._goes_on(end, through_commas=False) and self.cardinal(end) is not None
         if len(digits) != _PHONE_DIGITS or digits[0] not in _PHONE_STARTS or not said or goes_on:
             return None
         return end, digits
@@ -469,7 +495,7 @@ class _Reader:
         if word in known.tens and self._next(at + 1) in known.ordinals:
             day = known.tens[word] + known.ordinals[self._word(at + 1)]
             return (day, at + 2, True) if day <= 31 else None
-        found = self._cardinal(at)
+        found = self.cardinal(at)
         if found is None or found.was_written or found.decimals or not 1 <= found.value <= 31:
             return None
         return found.value, found.end, False
@@ -480,7 +506,7 @@ class _Reader:
 
     def _time(self, at: int) -> _Found | None:
         """Hours and minutes: "las cinco y media", "at ten thirty"."""
-        hour = self._cardinal(at)
+        hour = self.cardinal(at)
         if hour is None or hour.was_written or hour.decimals or hour.value > 24:  # hours
             return None
         minutes = self._minutes(at, hour)
@@ -506,7 +532,7 @@ class _Reader:
         sign, word = (1 if link == "y" else -1), self._next(end + 1)
         if word == "cuarto" or (word == "media" and sign > 0):
             return (15 if word == "cuarto" else 30) * sign, end + 2
-        past = self._cardinal(end + 1) if word else None
+        past = self.cardinal(end + 1) if word else None
         if past is None or past.was_written or past.decimals or not 1 <= past.value <= 59:
             return None
         return past.value * sign, past.end
@@ -555,7 +581,7 @@ class _Reader:
         return None if is_article else (end, self._money(number.whole, cents, currency))
 
     def _cents(self, at: int) -> tuple[int, str] | None:
-        found = self._cardinal(at) if self._next(at) else None
+        found = self.cardinal(at) if self._next(at) else None
         if found is None or found.decimals or not 1 <= found.value <= 99:  # cents
             return None
         return found.end, f"{found.value:02d}"
@@ -600,7 +626,7 @@ class _Reader:
     def _is_range(self, at: int, number: _Number) -> bool:
         """Whether thousands may be those of a number before it, too: "entre treinta y cincuenta mil"."""
         is_linked = self._word(at - 1) in {"a", "y", "o", "to", "and", "or"} and self._follows(at)
-        return is_linked and number.value % 1000 == 0 and number.value > 0 and self._cardinal(at - 2) is not None
+        return is_linked and number.value % 1000 == 0 and number.value > 0 and self.cardinal(at - 2) is not None
 
     def _text(self, number: _Number) -> str:
         known = self.language
@@ -616,7 +642,7 @@ class _Reader:
         whole = text
         for _ in range(_MOST_PARTS):
             sign = self.language.slashes.get(self._next(end), "")
-            part = self._cardinal(end + 1) if sign and self._next(end + 1) else None
+            part = self.cardinal(end + 1) if sign and self._next(end + 1) else None
             if part is None or part.decimals:
                 break
             whole, end = f"{whole}{sign}{part.whole}", part.end

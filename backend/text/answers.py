@@ -8,7 +8,7 @@ with the windows around the passages whose vectors are nearest to its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -25,7 +25,7 @@ from backend.models.pairs import PairTokenizer
 from backend.models.tokenizer import TokenArrays
 from backend.models.windows import Window, cut
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.answers import TASK, best_span
+from backend.serving.engines.answers import TASK, Span, best_span, best_span_within
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService, EmbedOptions
 from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
@@ -37,6 +37,7 @@ _WINDOW_TOKENS, _OVERLAP = 192, 64  # question and special tokens included; scor
 # Over 27 windows F1 is .56 so, with 16 of them too, and .51 with all (48 questions, docs/answers.md).
 _MOST_WINDOWS, _PASSAGE_TOKENS = 8, 96
 _EDGES = " \t\r\n\f\v,;:.\N{NO-BREAK SPACE}"  # around an answer, of the tokens that punctuation shares with words
+NO_PLACES: Mapping[int, Sequence[tuple[int, int]]] = {}
 Absence = Literal["not_there", "empty_text"]
 
 
@@ -118,6 +119,7 @@ class AnswerService:
         text: str,
         *,
         min_score: float,
+        within: Mapping[int, Sequence[tuple[int, int]]] = NO_PLACES,
         model: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
@@ -128,6 +130,7 @@ class AnswerService:
 
         Args:
             min_score: below it there is no answer.
+            within: by the index of a question, places of the text of which its answer has one or a part of one.
             deadline_s: on the monotonic clock; work that would be late never reaches the device.
 
         Raises: UnknownModel, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for
@@ -148,7 +151,7 @@ class AnswerService:
         result = await self._inference.run(pipeline, windows, urgency)
         rows = [row.vector.reshape(-1, len(loaded.labels)) for row in result.rows]
         read = _Read(text, tokens, pairs, rows)
-        decode = partial(_answers, read, len(questions), calibration_of(loaded), min_score)
+        decode = partial(_answers, read, len(questions), calibration_of(loaded), min_score, within)
         answers = await work.run_long(decode, sum(map(len, rows)), inline=True)
         total = sum(len(window.ids) for window in windows) + embedding_tokens
         self._usage.count(len(questions), total)
@@ -244,17 +247,32 @@ def _pairs(
     return windows
 
 
-def _answers(read: _Read, questions: int, calibration: tuple[float, float], min_score: float) -> list[Answer]:
+def _answers(
+    read: _Read,
+    questions: int,
+    calibration: tuple[float, float],
+    min_score: float,
+    within: Mapping[int, Sequence[tuple[int, int]]],
+) -> list[Answer]:
     best: dict[int, tuple[float, int, int]] = {}
+    places = {index: _tokens_of(read.tokens, own) for index, own in within.items()}
     for pair, row in zip(read.pairs, read.rows, strict=True):
-        span = best_span(row, pair.place, pair.window.own_stop)
+        length, own = pair.window.own_stop - pair.place, places.get(pair.question)
+        span: Span | None
+        if own is None:
+            span = best_span(row, pair.place, pair.window.own_stop)
+        else:
+            here = [(at - pair.first, past - pair.first) for at, past in own if at < pair.first + length]
+            span = best_span_within(row, pair.place, pair.window.own_stop, [one for one in here if one[1] > 0])
+        if span is None:
+            continue
         if pair.question not in best or span.margin > best[pair.question][0]:
             best[pair.question] = span.margin, pair.first + span.first, pair.first + span.last
     slope, offset = calibration
     answers = []
     for index in range(questions):
         if index not in best:
-            answers.append(Answer(0, 0, 0.0, "empty_text"))
+            answers.append(Answer(0, 0, 0.0, "not_there" if read.pairs else "empty_text"))
             continue
         margin, first, last = best[index]
         score = float(sigmoid(np.array(slope * margin + offset)))
@@ -264,8 +282,19 @@ def _answers(read: _Read, questions: int, calibration: tuple[float, float], min_
     return answers
 
 
+def _tokens_of(tokens: TokenArrays, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """First and past-last token of each place."""
+    firsts = np.searchsorted(tokens.offsets[:, 1], [start for start, _ in places], side="right").tolist()
+    lasts = np.searchsorted(tokens.offsets[:, 0], [end for _, end in places], side="left").tolist()
+    return [(first, last) for first, last in zip(firsts, lasts, strict=True) if first < last]
+
+
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Without blanks and commas at its edges, which tokens have along with words."""
+    """Whole words, without blanks and commas at the edges, which tokens have along with words."""
+    while 0 < start < end and text[start - 1].isalnum() and text[start].isalnum():
+        start -= 1
+    while start < end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
+        end += 1
     span = text[start:end]
     inner = span.lstrip(_EDGES)
     return end - len(inner), end - len(inner) + len(inner.rstrip(_EDGES))

@@ -83,6 +83,25 @@ def first(fields: dict[str, OwnField]) -> dict[str, Any]:
         pytest.param(
             [(50, 10, "Marca: Seat Matrícula: 1234 BCD Color: rojo")], "1234 BCD", "after 'Matrícula'", id="in-a-line"
         ),
+        pytest.param(
+            [(50, 10, "Se pagó. Matrícula: 1234 BCD")], "1234 BCD", "after 'Matrícula'", id="after-a-sentence"
+        ),
+        pytest.param(
+            [
+                (50, 10, "TALLER"),
+                (50, 50, "Matrícula"),
+                (200, 50, "Color"),
+                (50, 62, "BCD"),
+                (200, 62, "rojo"),
+                (50, 90, "Marca"),
+                (200, 90, "Modelo"),
+                (50, 102, "Seat"),
+                (200, 102, "Ibiza"),
+            ],
+            "BCD",
+            "below 'Matrícula'",
+            id="names-closer-to-what-stands-below",
+        ),
     ],
 )
 async def test_where_a_value_stands(pieces: list[Piece], expected: str, why: str) -> None:
@@ -162,6 +181,32 @@ async def test_lists_and_pages() -> None:
     assert all(document.text[value.start : value.end] == value.text for value in values)
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([(50, 10, "Piezas"), (50, 24, "filtro"), (50, 38, "tubo"), (50, 90, "Color: x")], id="below"),
+        pytest.param([(50, 10, "Piezas"), (150, 10, "filtro"), (150, 24, "tubo"), (50, 38, "Color: x")], id="right"),
+        pytest.param([(50, 10, "Piezas: filtro,"), (50, 24, "tubo"), (50, 38, "Color: x")], id="wrapped"),
+        pytest.param([(50, 10, "Piezas: filtro y tubo")], id="in-a-line"),
+    ],
+)
+async def test_lists_go_on_below(pieces: list[Piece]) -> None:
+    """A list has the lines below its first one, up to the next name."""
+    fields = await find(paper(pieces), {"piezas": {"type": "list"}})
+
+    assert ["filtro", "tubo"] == [json.loads(value.value) for value in fields["piezas"].values]
+
+
+async def test_names_of_like_meaning_need_a_value_of_the_kind() -> None:
+    """Of two names that mean a label, the one is taken beside which a value of its kind stands; a value is no name."""
+    document = paper([(50, 10, "Día: martes"), (50, 24, "Jornada: 3/5/2026"), (50, 38, "Color: rojo")])
+    kind = {"type": "date"}
+
+    fields = await find(document, {"fecha": kind, "color": ""}, fecha="day", día="day", jornada="day", rojo="day")
+
+    assert {"fecha": "2026-05-03", "color": "rojo"} == first(fields)
+
+
 class AnswersByQuestion:
     """Of the words that a question has in the table, the first that the text has is the answer."""
 
@@ -169,9 +214,13 @@ class AnswersByQuestion:
 
     def __init__(self, table: dict[str, tuple[str, float]]) -> None:
         self.table, self.asked = table, list[tuple[tuple[str, ...], str]]()
+        self.within = list[dict[int, Any]]()
 
-    async def answer(self, questions: Sequence[str], text: str, *, min_score: float, **_: Any) -> AnswerResult:
+    async def answer(
+        self, questions: Sequence[str], text: str, *, min_score: float, within: Any = None, **_: Any
+    ) -> AnswerResult:
         self.asked.append((tuple(questions), text))
+        self.within.append(dict(within or {}))
         answers = []
         for question in questions:
             words, score = self.table.get(question, ("", 0.0))
@@ -187,7 +236,7 @@ LETTER = "Le comunicamos que su coche, un Seat de 87.500 km, pasó la revisión 
 async def test_sentences_answer_what_no_name_tells() -> None:
     """Only sentences are asked, only for what is missing; a value has its kind, and of two that overlap one is kept."""
     table = {
-        "What is the marca? (quien lo hizo)": ("Seat", 0.9),
+        "Who is the marca? (quien lo hizo)": ("Seat", 0.9),
         "What is the kilometraje?": ("Seat de 87.500 km", 0.8),
         "What is the revisión?": ("el 3 de mayo", 0.9),
         "What is the color?": ("rojo", 0.9),
@@ -197,16 +246,61 @@ async def test_sentences_answer_what_no_name_tells() -> None:
     answers = AnswersByQuestion(table)
     own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
     schema = {"marca": "quien lo hizo", "kilometraje": {"type": "number"}, "revisión": "", "titular": "", "aviso": ""}
-    document = paper([(60, 60, "Color: rojo"), (60, 100, LETTER)])
+    form = [(60.0, 60.0 + 12 * row, "Color: rojo metalizado") for row in range(8)]
+    document = paper([*form, (60, 200, LETTER)])
     fields, _ = await own_fields.find(document, read_labels({**schema, "color": ""}), Urgency())
 
     found = {".".join(field.path): field for field in fields}
-    assert {"marca": "Seat", "kilometraje": 87500, "revisión": "el 3 de mayo", "color": "rojo"} == first(found)
-    assert ("what a sentence answers", 0.9) == (found["marca"].values[0].why, found["marca"].values[0].score)
+    assert {"marca": "Seat", "kilometraje": 87500, "revisión": "3 de mayo", "color": "rojo metalizado"} == first(found)
+    assert ("what a sentence answers", 0.94) == (found["marca"].values[0].why, found["marca"].values[0].score)
     [(questions, text)] = answers.asked
     assert not any("color" in question for question in questions)
     assert LETTER == text.strip()
     assert document.text[found["marca"].values[0].start :].startswith("Seat")
+
+
+async def test_questions_have_the_form_and_the_places_of_their_kind() -> None:
+    """A number is looked for where numbers are; what no sentence has the kind of is not asked."""
+    table = {"How many: puertas?": ("cinco puertas", 0.3), "Who is the cliente? (quien paga)": ("Ana Ruiz", 0.5)}
+    answers = AnswersByQuestion(table)
+    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
+    text = "Su coche de cinco puertas no pasó la revisión, doña Ana Ruiz, y no se podrá matricular."
+    schema = {"puertas": {"type": "integer"}, "cliente": "quien paga", "aviso": {"type": "date"}}
+    fields, _ = await own_fields.find(paper([(60, 60, text)]), read_labels(schema), Urgency())
+
+    assert {"puertas": 5, "cliente": "Ana Ruiz"} == first({".".join(field.path): field for field in fields})
+    assert [{0: [(text.index("cinco"), text.index("cinco") + 5)]}] == answers.within
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("En esta casa no podrán tenerse animales, según lo acordado entre los dos.", False, id="denied"),
+        pytest.param("Se admiten animales en la casa, pero no se podrá fumar dentro de ella.", True, id="said"),
+        pytest.param("The house isn't let to anyone with animales of any kind or of any size.", False, id="contracted"),
+    ],
+)
+async def test_sentences_say_yes_or_no(text: str, expected: bool) -> None:
+    """What a clause says is so, unless it has a word that denies."""
+    answers = AnswersByQuestion({"What is the mascotas?": ("animales", 0.5)})
+    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
+    fields, _ = await own_fields.find(
+        paper([(60, 60, text)]), read_labels({"mascotas": {"type": "boolean"}}), Urgency()
+    )
+
+    assert [expected] == [json.loads(field.values[0].value) for field in fields]
+
+
+async def test_a_lone_address_is_the_one_asked_for() -> None:
+    """A page with one e-mail address answers with it, however unsure its sentences are; with two it does not."""
+    text = "Para cualquier duda puede usted escribirnos a la dirección a@correo.es{} cuando quiera."
+    for others, expected in (("", ["a@correo.es"]), (" o a b@correo.es", [])):
+        answers = AnswersByQuestion({"What is the contacto?": ("a@correo.es", 0.01)})
+        own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
+        document = paper([(60, 60, text.format(others))])
+        fields, _ = await own_fields.find(document, read_labels({"contacto": {"type": "email"}}), Urgency())
+
+        assert expected == [json.loads(field.values[0].value) for field in fields]
 
 
 async def test_sentences_of_long_documents_are_not_asked() -> None:

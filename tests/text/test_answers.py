@@ -26,7 +26,7 @@ from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import ModelSpec
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer, tokenizer_of
-from backend.serving.engines.answers import LABELS, MOST_TOKENS, TASK, best_span
+from backend.serving.engines.answers import LABELS, MOST_TOKENS, TASK, best_span, best_span_within
 from backend.serving.engines.ner import TokenLabelsHead
 from backend.telemetry import Telemetry
 from backend.text.answers import Answer, AnswerService, NoAnswerModel
@@ -126,6 +126,18 @@ def test_the_best_span(tokens: int) -> None:
     first, last, margin = best_span(probabilities, place, tokens)
 
     assert (first, last, pytest.approx(margin)) == slowly(probabilities, place, tokens)
+
+
+def test_the_best_span_within_places() -> None:
+    """Only runs that have a token of one of the places; without any there is none."""
+    probabilities = np.random.default_rng(1).dirichlet([1, 1, 1], 60)
+
+    span = best_span_within(probabilities, 10, 60, [(20, 22)])
+
+    assert span is not None
+    assert span.first < 22
+    assert span.last >= 20
+    assert best_span_within(probabilities, 10, 60, []) is None
 
 
 def test_probabilities_of_zero() -> None:

@@ -7,10 +7,12 @@ for "no answer here". So it is trained, kept and served as a tagger is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from backend.models.encoder import Vectors
 
@@ -35,10 +37,33 @@ def best_span(probabilities: Vectors, start: int, stop: int) -> Span:
         probabilities: of the pair's tokens, (tokens, 3).
         start, stop: the passage's tokens, one at least.
     """
+    totals, nowhere = _totals(probabilities, start, stop)
+    return _best(totals, nowhere)
+
+
+def best_span_within(probabilities: Vectors, start: int, stop: int, places: Sequence[tuple[int, int]]) -> Span | None:
+    """The same of the runs that have a token of one of the places; None where there are none.
+
+    Args:
+        places: first and past-last tokens, among the passage's.
+    """
+    totals, nowhere = _totals(probabilities, start, stop)
+    firsts = np.arange(stop - start)[:, None]
+    lasts = firsts + np.arange(MOST_TOKENS)
+    touching = [(firsts < past) & (lasts >= first) for first, past in places]
+    totals = np.where(np.any(touching, axis=0), totals, -np.inf)
+    return _best(totals, nowhere) if np.isfinite(totals).any() else None
+
+
+def _totals(probabilities: Vectors, start: int, stop: int) -> tuple[NDArray[np.float64], float]:
+    """The logit of each run, by its first token and how much further its last one is, and that of no answer."""
     logs = np.log(np.maximum(probabilities, _LEAST), dtype=np.float64)
     logits = logs[:, 1:] - logs[:, :1]
     begins, ends = logits[start:stop].T
     lasts = sliding_window_view(np.append(ends, np.full(MOST_TOKENS - 1, -np.inf)), MOST_TOKENS)
-    totals = begins[:, None] + lasts
+    return begins[:, None] + lasts, float(logits[0].sum())
+
+
+def _best(totals: NDArray[np.float64], nowhere: float) -> Span:
     first, further = divmod(int(totals.argmax()), MOST_TOKENS)
-    return Span(first, first + further, float(totals[first, further] - logits[0].sum()))
+    return Span(first, first + further, float(totals[first, further]) - nowhere)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from backend.speech.written_numbers import LANGUAGES, NUMBER_WORDS, cardinals
 from backend.text.patterns.numbers import (
     NUMBER,
     NUMBER_OF_CODE,
@@ -73,6 +74,16 @@ _WORDS = re.compile(
     rf"(?:{_BREAK}de(?![a-z]))?{_BREAK}(?P<currency>{_NAMED})(?![^\W\d_])",
     re.IGNORECASE,
 )
+_SURE_AMOUNT = 100  # from which pounds and crowns in words are money
+# Number words together: "seiscientos ochenta euros", "two thousand and fifty pounds", "veinticinco por ciento".
+_NUMBER_WORD = rf"(?:{'|'.join(sorted(NUMBER_WORDS, key=len, reverse=True))})(?![a-z])"
+_CHAIN = (
+    rf"(?<![^\W_])(?P<words>{_NUMBER_WORD}(?:(?:{_BREAK}|-)(?:(?:y|and){_BREAK})?(?<![a-z]){_NUMBER_WORD}){{0,11}}+)"
+)
+_CHAIN_OF_MONEY = re.compile(
+    rf"{_CHAIN}(?:{_BREAK}de(?![a-z]))?{_BREAK}(?<![a-z])(?P<currency>{_NAMED})(?![^\W\d_])", re.IGNORECASE
+)
+_CHAIN_PERCENT = re.compile(rf"{_CHAIN}{_BREAK}(?<![a-z])(?:por ciento|per ?cent)(?!\w)", re.IGNORECASE)
 _TOTAL = re.compile(
     r"(?:[:=(|\n]|^|\b(?:de|por|a|total|importe|saldo|of|for|amount|sum|suma|neto|iva))[ ]*$", re.IGNORECASE
 )
@@ -109,8 +120,24 @@ def _find_money(text: str) -> Iterator[PatternMatch]:
             yield amount
     lowered = text.lower()
     if _STEM.search(lowered):
+        for match in matches(_CHAIN_OF_MONEY, text):
+            number = None if taken[match.start()] else _whole(match["words"])
+            if number is None or not (code := _code_of(match["currency"])):
+                continue
+            if not _is_ambiguous(match["currency"]) or number >= _SURE_AMOUNT:
+                taken[slice(*match.span())] = b"\1" * len(match[0])
+                yield PatternMatch(*match.span(), f"{number} {code}", None, _score(match["currency"]))
         words = (match for match in matches(_WORDS, text) if not taken[match.start()])  # not the "mil" of "12 mil"
         yield from (amount for match in words if (amount := _parse_words(match)))
+
+
+def _whole(words: str) -> int | None:
+    """What number words say together, in Spanish or English; None where they make no number."""
+    for language in sorted(LANGUAGES):
+        for start, end, number in cardinals(words, language):
+            if (start, end) == (0, len(words)):
+                return number
+    return None
 
 
 def _parse_prefixed(number: re.Match[str], previous_end: int, mark: str) -> PatternMatch | None:
@@ -174,7 +201,12 @@ def _find_percents(text: str) -> Iterator[PatternMatch]:
         yield PatternMatch(match.start() - bool(sign), match.end(), f"-{value}" if sign and sign[0] == "-" else value)
     lowered = text.lower()
     if "ciento" in lowered or "cent" in lowered:
+        chains = [(match, number) for match in matches(_CHAIN_PERCENT, text) if (number := _whole(match["words"]))]
+        yield from (PatternMatch(*match.span(), str(number)) for match, number in chains)
+        ends = {match.end() for match, _ in chains}
         for match in matches(_WORD_PERCENT, text):
+            if match.end() in ends:
+                continue
             yield PatternMatch(*match.span(), format_decimal(parse_scaled(match["word"], None)))
 
 

@@ -14,6 +14,7 @@ from calendar import monthrange
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.speech.written_numbers import cardinals
 from backend.text.patterns.date_order import DateOrder, Points, country_points
 from backend.text.patterns.pattern import (
     AFTER_START,
@@ -125,14 +126,22 @@ _ORDINAL = r"(?:st|nd|rd|th|\.?[ºª]|er|o(?![a-z]))?"
 _END_OF_WORD = r"(?![^\W\d_])"
 _DAY_LED = re.compile(
     rf"[\dPpUu]{AFTER_START}(?i:(?:(?<=\d)\d?|(?<=p)rimero|(?<=u)no)(?!\d){_ORDINAL}"
-    rf"(?P<gap>{_GAP}(?:(?:del mes de|de|of){_GAP}|d')?|[ ]?[-/.][ ]?)(?P<name>{_MONTH}){_END_OF_WORD}\.?"
-    rf"(?:{_OF_YEAR}(?!\w)|(?P<cut>[ ]?[-/][ ]?|[. ]|(?<=[a-z]))(?P<short>\d\d|{_FOUR})(?!\w))?)"
+    rf"(?P<gap>{_GAP}(?:(?:del mes de|de|of){_GAP}|d')?|[ ]?[-/.·][ ]?)(?P<name>{_MONTH}){_END_OF_WORD}\.?"
+    rf"(?:{_OF_YEAR}(?!\w)|(?P<cut>[ ]?[-/·][ ]?|[. ]|(?<=[a-z]))(?P<short>\d\d|{_FOUR})(?!\w))?)"
 )
 _MONTH_LED = re.compile(
     rf"(?P<name>[{_FIRST_LETTERS}]{AFTER_START}(?i:{_WITHOUT_FIRST})){_END_OF_WORD}\.?(?i:"
     rf"{_GAP}(?P<day>\d\d?)(?!\d|[./-]\d|,\d(?!\d{{3}}(?!\d))){_ORDINAL}(?![a-z])"
     rf"(?:{_GAP},?{_GAP}(?P<after_day>{_YEAR.replace('year', 'day_year')}))?"
     rf"|{_OF_YEAR}(?!\w)|[ ]?[-/][ ]?(?P<short>\d\d|{_FOUR})(?!\w|[.,/-]\w))"
+)
+# "a diecinueve de septiembre de dos mil veinticuatro", as deeds and contracts have it
+_SPANISH_WORD = r"[a-z]{2,15}"
+_IN_WORDS = re.compile(
+    rf"(?<![a-z])(?P<day>{_SPANISH_WORD}(?:{_GAP}y{_GAP}(?:un|uno))?){_GAP}(?:dias{_GAP})?de{_GAP}"
+    rf"(?P<name>{'|'.join(name for names in _MONTH_NAMES for name in names.split() if len(name) > 3)}){_GAP}"
+    rf"del?{_GAP}(?:ano{_GAP})?(?P<year>(?:dos{_GAP})?mil(?:{_GAP}{_SPANISH_WORD}){{1,5}})(?![a-z])",
+    re.IGNORECASE,
 )
 
 
@@ -156,6 +165,7 @@ def find_dates(text: str, order: DateOrder | None = None) -> Iterator[PatternMat
     yield from _find_written(
         [date for date in written if date.year is not None or not has_before(text, date.start, _STREET_NAME)]
     )
+    yield from filter(None, map(_parse_in_words, matches(_IN_WORDS, text)))
     for match in matches(_LABELLED_YEAR, text):
         yield PatternMatch(*match.span("year"), match["year"], None, WEAK)
 
@@ -285,6 +295,16 @@ def _find_written(dates: list[_WrittenDate]) -> Iterator[PatternMatch]:
             yield PatternMatch(date.start, date.end, f"{date.year:04}-{month:02}", None, score)
 
 
+def _parse_in_words(match: re.Match[str]) -> PatternMatch | None:
+    day, year = (list(cardinals(match[part], "es")) for part in ("day", "year"))
+    is_first = match["day"].lower() in ("primero", "uno")
+    if not year or year[0][0] != 0 or not (is_first or (day and day[0][:2] == (0, len(match["day"])))):
+        return None
+    span = match.start(), match.start("year") + year[0][1]
+    month = _MONTHS[match["name"].lower()]
+    return _parse_day(span, year=year[0][2], month=month, day=1 if is_first else day[0][2], score=SURE)
+
+
 def _day_led(match: re.Match[str]) -> _WrittenDate:
     """A date that begins with its day. In "12 de marzo 24 personas" 24 is no year, in "12-mar-24" it is."""
     name = match["name"].lower()
@@ -349,4 +369,4 @@ def _parse_day(span: tuple[int, int], *, year: int | None, month: int, day: int,
     return PatternMatch(*span, value, True, score)
 
 
-PATTERNS = (Pattern("DATE", find_dates),)
+PATTERNS = (Pattern("DATE", find_dates, needs_digit=False),)
