@@ -218,7 +218,8 @@ class SharedClassifiers:
             return index
         root = self.registry.folder
         for folder in await asyncio.to_thread(folders, root):
-            with suppress(ModelUnavailable, OSError):
+            with suppress(InvalidField, ModelUnavailable, OSError):
+                self.registry.check_name(folder.name)
                 if folder.name not in index.entries:
                     parts = {_EXAMPLES: pack_examples(await asyncio.to_thread(read_examples, folder))}
                     header, limit = _header(read_owner(folder)), classifiers.CLASSIFIERS_MAX
@@ -240,18 +241,24 @@ class SharedClassifiers:
         if fault:
             self.registry.refuse_shared(name, fault)
             return
-        packed = await self.records.part(KIND, name, entry.version, _EXAMPLES)
         head = await self._head(name, entry.version)
+        labels: tuple[str, ...] = ()
         try:
-            if packed is not None:
+            if head is None:
+                packed = await self.records.part(KIND, name, entry.version, _EXAMPLES)
+                if packed is None:  # replaced meanwhile, or evicted
+                    self._note_lost(name, owner)
+                    return
                 labels = _labels(await asyncio.to_thread(unpack_examples, packed))
-                self.registry.use_shared(name, owner, head, labels)
-                return
-            self._lost.add(name)  # replaced meanwhile, or evicted: what was read before answers on
-            if not self.registry.knows(name):  # its owner may teach it
-                self.registry.use_shared(name, owner, None)
+            self.registry.use_shared(name, owner, head, labels)
         except (ModelUnavailable, InvalidField) as error:
             self.registry.refuse_shared(name, str(error))
+
+    def _note_lost(self, name: str, owner: str | None) -> None:
+        """What was read before answers on; where there is nothing, its owner is known, who may teach it."""
+        self._lost.add(name)
+        if not self.registry.knows(name):
+            self.registry.use_shared(name, owner, None)
 
     def _forget(self, name: str) -> None:
         """It is no longer in the store, though nobody deleted it."""
