@@ -63,6 +63,26 @@ async def test_the_service_by_its_name_until_2023() -> None:
     assert "ModelNotFound" == refused.json()["error"]["innererror"]["code"]
 
 
+def test_roles_of_headings() -> None:
+    """By their size beside the body's, as Markdown has them."""
+    blocks = [
+        [[RawWord(word, Box(50, top, 50 + 8 * len(word), top + height), 0.9)]]
+        for word, top, height in (
+            ("Título", 20, 30),
+            ("Apartado", 80, 19),
+            ("cuerpo" * 5, 120, 12),
+            ("pie" * 9, 160, 12),
+        )
+    ]
+    page = make_page(blocks, number=1, width=595.0, height=842.0, source="ocr", why="", engine="", confidence=0.9)
+    read = ExtractedDocument(Document("pdf", (page,), 1, "ab" * 32), (), 1, 0.0, 0.0, 0.0)
+    answer = DocumentAnswer(read, page.text, Understood(), DocumentOptions(), "cpu", 0.0, 0.0)
+
+    paragraphs = orjson.loads(analyze_result(answer, Asked("prebuilt-layout")))["paragraphs"]
+
+    assert ["title", "sectionHeading", None, None] == [paragraph.get("role") for paragraph in paragraphs]
+
+
 async def test_a_turned_page() -> None:
     """Corners are those of the page as a viewer shows it, from the upper left of the text, in inches of a PDF."""
     async with opened(FakeProcess(pages=1)) as api:

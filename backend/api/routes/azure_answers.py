@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from backend.documents.formats.markdown import place_in_markdown, stream_markdown
+from backend.documents.formats.markdown import body_size, heading_level, place_in_markdown, stream_markdown
 from backend.documents.records import DocumentAnswer
 from backend.files.file_types import IMAGES
 from backend.files.pages import Box, Document, Page, Word, blocks_of, bounding_box
@@ -150,6 +150,7 @@ class _Writer:
         self._content, self.units = content, units
         self._by_number = {page.number: page for page in document.pages}
         self._in_pixels = document.kind in IMAGES  # all others in inches
+        self._body_size = body_size(document)
 
     def page(self, index: int) -> Wire:
         page, start = self._pages[index], self._starts[index]
@@ -180,11 +181,14 @@ class _Writer:
         }
 
     def paragraphs(self, index: int) -> Iterable[Wire]:
-        """A paragraph for each block."""
+        """A paragraph for each block; headings have a role."""
         page, start = self._pages[index], self._starts[index]
         for block in blocks_of(page):
             words = [word for line in block for word in line]
-            yield {**self._stretch(page, start, words), "boundingRegions": [self._region(page.number, _box_of(words))]}
+            region = self._region(page.number, _box_of(words))
+            level = heading_level(page, block, self._body_size)
+            role = {"role": "title" if level == 1 else "sectionHeading"} if level else {}
+            yield {**role, **self._stretch(page, start, words), "boundingRegions": [region]}
 
     def table(self, table: Table) -> Wire:
         marks = [mark for cell in table.cells for mark in (cell.start, cell.end) if mark is not None]
