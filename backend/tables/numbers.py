@@ -19,6 +19,7 @@ _CURRENCIES = {
     "GBP": "GBP", "CHF": "CHF", "RM": "MYR", "MYR": "MYR", "MXN": "MXN", "R$": "BRL", "BRL": "BRL", "¥": "JPY",
     "JPY": "JPY", "SEK": "SEK", "NOK": "NOK", "DKK": "DKK", "PLN": "PLN", "CAD": "CAD", "AUD": "AUD", "ARS": "ARS",
     "COP": "COP", "CLP": "CLP", "INR": "INR", "₹": "INR", "SGD": "SGD", "S$": "SGD", "C$": "CAD", "A$": "AUD",
+    "ZŁ": "PLN", "CZK": "CZK", "HUF": "HUF", "RON": "RON", "₺": "TRY",
 }  # fmt: skip
 _CODE = "|".join(re.escape(code) for code in sorted(_CURRENCIES, key=len, reverse=True))
 # Spaces group thousands only before exactly three digits: "1 284,50". Two numbers side by side are two words.

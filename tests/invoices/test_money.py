@@ -928,6 +928,7 @@ def test_currency(text: str, code: str):
         pytest.param("TOTAL.......605,00", "605.00", id="leader-dots"),
         pytest.param("(45.00)", "-45.00", id="brackets-alone-take-off"),
         pytest.param("VAT 20 (45.00)", "45.00", id="brackets-in-a-label-do-not"),
+        pytest.param("Total 1.605,00zł", "1605.00", id="a-currency-without-a-space"),
     ],
 )
 def test_numbers_as_printed_and_as_misread(text: str, value: str):

@@ -186,6 +186,49 @@ def test_where_a_customers_address_ends() -> None:
     assert "Edificio Norte, Avenida Mar 18, 46001 Valencia" == found["CustomerAddress"].value
 
 
+def test_an_address_below_a_name_that_stands_twice() -> None:
+    """Where the address stood below its name it does so on the next paper, wherever that block is."""
+    first, following = (
+        _document(**{**values, "due": f"{values['due']}\nTitular: {name}\n\n\n\n{block}\n\n"})
+        for values, name, block in (
+            (_FIRST, "Viviendas Roble", "Viviendas Roble\nPasaje Sur 4\n08020 Barcelona"),
+            (
+                {**_FIRST, **_NEXT},
+                "Torres Altas",
+                "\n\n\n{0}Torres Altas\n{0}Avenida Mar 18\n{0}46001 Valencia".format(" " * 30),
+            ),
+        )
+    )
+    example = _taught(first, {"CustomerAddress": "Pasaje Sur 4, 08020 Barcelona", "CustomerName": "Viviendas Roble"})
+
+    found = _read(following, example)
+    assert ("Torres Altas", "Avenida Mar 18, 46001 Valencia") == (
+        found["CustomerName"].value,
+        found["CustomerAddress"].value,
+    )
+
+
+def test_what_is_sure_is_taught_of_papers_that_look_otherwise() -> None:
+    """A value behind its words at its place, though most others stand behind new ones; nothing of a stranger's."""
+    example = _taught(_document(), {"DueDate": "2026-04-11"})
+    changed = _INVOICE.format(**{**_FIRST, **_NEXT, "number": "74/B"})
+    words = {"Emitida: 02/06/2026": "Servicio de junio  ", "Suma 1": "Neto  ", "Cuota (21)": "Recargado "}
+    for word, other in (words | {"A ingresar": "Abonar    ", "Cliente: ": "         "}).items():
+        changed = changed.replace(word, other)
+    moved = changed.replace("Recogida: 20/06/2026", "20/06/2026 Recogida")
+
+    assert "2026-06-20" == _read(document_of_text(changed), example)["DueDate"].value
+    assert "DueDate" not in _read(document_of_text(moved), example)
+
+
+def test_a_supplier_whose_name_is_followed_by_other_words() -> None:
+    """It is known by its name though the line goes on."""
+    example = _taught(_document(), {"DueDate": "2026-04-11"})
+    sold = _document(**{**_NEXT, "vendor": "Talleres Rovira, S.L. taller oficial", "nif": "-"})
+
+    assert "2026-06-20" == _read(sold, example)["DueDate"].value
+
+
 def test_a_supplier_without_an_address() -> None:
     """What was removed of the supplier's own is on none of its papers, wherever something like it is read."""
     example = _taught(_document(), {"VendorAddress": None})
@@ -210,6 +253,17 @@ def test_a_rate_that_is_not_printed() -> None:
     assert ("57.00", "19") == (found["WithholdingAmount"].value, found["WithholdingRate"].value)
     rate = _read(_document(**other), example).get("WithholdingRate")
     assert rate is None or rate.value == "15"
+
+
+def test_a_rate_of_a_base_that_is_not_printed() -> None:
+    """The base is what the total makes it."""
+    bare = _INVOICE.replace("Suma 1                      {base} €\n", "")
+    corrected = {"WithholdingAmount": "28.50", "WithholdingRate": "19", "InvoiceTotal": "153.00", "SubTotal": None}
+    example = _taught(document_of_text(bare.format(**{**_FIRST, **_WITHHELD})), corrected)
+    held = {**_NEXT, "tax": "63,00 €\nPercepcion                   57,00", "total": "306,00"}
+
+    found = _read(document_of_text(bare.format(**{**_FIRST, **held})), example)
+    assert ("57.00", "19") == (found["WithholdingAmount"].value, found["WithholdingRate"].value)
 
 
 _SUMS = {"SubTotal": "150.00", "TotalTax": "31.50", "InvoiceTotal": "153.00"}

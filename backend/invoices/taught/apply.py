@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import takewhile
+from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
@@ -27,6 +28,7 @@ from backend.invoices.taught.printed import (
     NUMBERS,
     RATES,
     Extent,
+    Place,
     Printed,
     PrintedPages,
     plain,
@@ -42,9 +44,11 @@ _WEIGHT = 1.4  # among the scores of labels, of which the best is 1.25
 _LIKE = 0.72  # of 1: what stands as a value of an example stood
 _LIKE_PLACE = 0.9  # without words around it
 _MISTAKEN = 0.65
+_FAR = 0.3  # likeness of what stands elsewhere
 _SAME_PLACE = 0.9  # so sure a place is that what was read elsewhere is not the value, although it was right before
 _AHEAD = 0.04  # of the next best value
 _FITS = 0.5  # share of an example's places that are found again
+_SURE = 0.9  # likeness of a place that is the example's although most others are not found
 _SCORE = 0.97
 _MOST_EXAMPLES = 8
 _SIGNED_AS_TOTAL = ("WithholdingAmount", "TotalDiscount")
@@ -59,6 +63,13 @@ class Proposal:
     value: str
     count: int  # examples that agree
     likeness: float = 1.0  # 0 to 1, of its place
+
+
+class Below(NamedTuple):
+    """The name that an address stands below."""
+
+    spot: Spot  # of the example
+    places: Sequence[Place]  # wherever the document's is printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +140,36 @@ def taught_by(pages: Sequence[PageRows], examples: Sequence[SupplierExample]) ->
     for own in suppliers.values():
         share, taught = _of_supplier(printed, own[:_MOST_EXAMPLES])
         best = max(best, (share, taught), key=lambda pair: pair[0])
-    return best[1] if best[0] >= _FITS else None
+    return best[1] if best[1] is None or best[0] >= _FITS else _only_sure(best[1])
+
+
+def _only_sure(taught: Taught) -> Taught | None:
+    """What stands behind the same words at the same place, of papers that look otherwise in most."""
+    sure = {
+        name: proposal
+        for name, proposal in taught.proposals.items()
+        if proposal.printed is not None and (proposal.spot.name in SAME_FOR_ALL or _is_sure(proposal))
+    }
+    if not any(_is_sure(proposal) for proposal in sure.values()):
+        return None
+    return replace(taught, proposals=sure, wrong=(), columns=(), items_corrected=False, taxes=())
+
+
+def _is_sure(proposal: Proposal) -> bool:
+    return proposal.likeness >= _SURE and proposal.spot.name not in SAME_FOR_ALL and _is_named(proposal.spot)
+
+
+def _is_named(spot: Spot) -> bool:
+    """Whether a word stands around a value that can be told from others."""
+    return any(map(_is_label, (*spot.before, *spot.above)))
+
+
+_AMOUNT = re.compile(r"(?:eur|usd|gbp|chf|rm)?[0%]+(?:eur|usd|gbp|chf)?")  # as of `plain`
+
+
+def _is_label(word: str) -> bool:
+    """Whether a word is no number, with or without a currency."""
+    return _AMOUNT.fullmatch(word) is None
 
 
 def _of_supplier(pages: PrintedPages, examples: Sequence[SupplierExample]) -> tuple[float, Taught]:
@@ -139,8 +179,13 @@ def _of_supplier(pages: PrintedPages, examples: Sequence[SupplierExample]) -> tu
         own: dict[str, Proposal] = {}
         taken: set[int] = set()  # of the names and addresses: a word is of one
         mistaken = {spot.name: spot for spot in example.spots if spot.wrong}
+        names = {spot.name: spot for spot in example.spots if spot.printed and not spot.wrong}
         for spot in sorted(example.spots, key=lambda spot: spot.name.endswith("Address")):
-            if not spot.wrong and (proposal := _proposal(pages, spot, mistaken.get(spot.name), taken)) is not None:
+            below = None
+            if spot.name == "CustomerAddress" and "CustomerName" in own and "CustomerName" in names:
+                below = Below(names["CustomerName"], [one.place for one in pages.find(own["CustomerName"].value)])
+            proposal = None if spot.wrong else _proposal(pages, spot, mistaken.get(spot.name), taken, below)
+            if proposal is not None:
                 own[spot.name] = proposal
                 if spot.name.startswith(("Vendor", "Customer")) and proposal.printed is not None:
                     taken.update(map(id, proposal.printed.words))
@@ -171,6 +216,7 @@ _LONGEST_NAME, _LONGEST_IBAN_WORDS, _MOST_KEYS = 10, 9, 400
 def keys_on(pages: Sequence[PageRows]) -> list[str]:
     """The keys of all suppliers that may be on the pages of a document, a few hundred at most."""
     found: dict[str, None] = {}
+    later: dict[str, None] = {}  # of too many these are left out
     for page in [*pages[:2], *pages[2:][-1:]]:
         for cell in page.cells[:_MOST_KEYS]:
             texts = [letters_of(word.text.rpartition(":")[2]) for word in cell.words]
@@ -179,6 +225,8 @@ def keys_on(pages: Sequence[PageRows]) -> list[str]:
                     rest = texts[first : first + _LONGEST_NAME]
                     for name in (rest, list(takewhile(bool, rest))):  # the cell's, or up to a mark between two
                         found[key_of("VendorName", "".join(name))] = None
+                    before_others = ("".join(rest[:last]) for last in range(2, len(rest)))
+                    later |= dict.fromkeys(key_of("VendorName", name) for name in before_others)
                 for last in range(first + 1, min(len(texts), first + _LONGEST_IBAN_WORDS) + 1):
                     text = "".join(texts[first:last])
                     if len(text) > 34 or sum(map(str.isdecimal, text)) * 3 < len(text):
@@ -187,11 +235,14 @@ def keys_on(pages: Sequence[PageRows]) -> list[str]:
                         found[key_of("VendorTaxId", text)] = None
                     elif len(text) > 15 and text[:2].isalpha() and text[2:4].isdecimal():
                         found[key_of("IBAN", text)] = None
+    found |= later
     found.pop("", None)
     return list(found)[: 4 * _MOST_KEYS]
 
 
-def _proposal(pages: PrintedPages, spot: Spot, wrong: Spot | None, taken: set[int]) -> Proposal | None:
+def _proposal(
+    pages: PrintedPages, spot: Spot, wrong: Spot | None, taken: set[int], name: Below | None
+) -> Proposal | None:
     """The value that stands as the example's, and not as what the reader took for it there."""
     require_wanted()
     if spot.name in SAME_FOR_ALL:
@@ -208,12 +259,16 @@ def _proposal(pages: PrintedPages, spot: Spot, wrong: Spot | None, taken: set[in
             return Proposal(spot, same[1], spot.value, 1)
     is_party = spot.name.startswith("Customer")
     free = (one for one in _options(pages, spot) if not is_party or taken.isdisjoint(map(id, one.words)))
-    scored = [(_likeness(spot, option), option) for option in free]
-    if wrong is not None:
-        scored = [(score, option) for score, option in scored if _likeness(wrong, option) <= score]
+    scored = []
+    for option in free:
+        score = _likeness(spot, option)
+        mistaken = 0.0 if wrong is None else _likeness(wrong, option)
+        if mistaken <= score:
+            scored.append((max(score, _below_alike(spot, option, name)), option))
+        elif mistaken < _FAR:
+            scored.append((_below_alike(spot, option, name), option))
     scored.sort(key=lambda pair: -pair[0])
-    is_named = any(word.strip("0%") for word in (*spot.before, *spot.above))
-    if not scored or scored[0][0] < (_LIKE if is_named else _LIKE_PLACE):
+    if not scored or scored[0][0] < (_LIKE if _is_named(spot) else _LIKE_PLACE):
         return None
     best = scored[0]
     others = [score for score, option in scored[1:] if option.value != best[1].value]
@@ -299,6 +354,35 @@ def _likeness(spot: Spot, option: Printed) -> float:
     return (6 * best + other + 2 * x + y + shape) / 11
 
 
+_BELOW = _LIKE_PLACE  # of an address that stands below its name as the example's did: what was right is not replaced
+_NEAR, _LINE = 0.06, 0.012  # in widths of the page: how far below a name, and most of a line
+
+
+def _below_alike(spot: Spot, option: Printed, name: Below | None) -> float:
+    """Whether an address stands below a name as the example's did: as far, and at the same side or in the middle."""
+    if name is None:
+        return 0.0
+    known = _offsets(spot.place, name.spot.place)
+    if set(map(plain, name.spot.value.split())) <= {*spot.above, ""}:  # printed there a second time
+        known = (0.0, 0.0, 0.0, 0.0)
+    elif not -_LINE < known[0] < _NEAR:
+        return 0.0
+    for place in name.places:
+        found = _offsets(option.place, place)
+        sides = zip(known[1:], found[1:], strict=True)
+        if abs(known[0] - found[0]) <= 1.5 * _LINE and any(
+            abs(one) < _LINE and abs(other) < _LINE for one, other in sides
+        ):
+            return _BELOW
+    return 0.0
+
+
+def _offsets(place: Place, name: Place) -> tuple[float, float, float, float]:
+    """How far below a name something stands, and how far its left, right and middle are beside the name's."""
+    left, right = place.left - name.left, place.right - name.right
+    return place.top - name.bottom, left, right, (left + right) / 2
+
+
 def _form_alike(spot: Spot, option: Printed) -> float:
     """0 to 1: whether a value is written like another; numbers of documents are as long, too."""
     one, other = spot.printed, " ".join(word.text for word in option.words)
@@ -311,11 +395,11 @@ def _form_alike(spot: Spot, option: Printed) -> float:
 
 def words_alike(known: Sequence[str], words: Sequence[str]) -> float | None:
     """0 to 1: how many words around a value stand around another, the nearest first; None without letters."""
-    if not any(word.strip("0%") for word in known):
+    if not any(map(_is_label, known)):
         return None
     got = whole = 0.0
     for index, word in enumerate(known):
-        weight = _NEAREST[index] * (1.0 if word.strip("0%") else _BARE)
+        weight = _NEAREST[index] * (1.0 if _is_label(word) else _BARE)
         whole += weight
         if index < len(words) and _same_word(word, words[index]):
             got += weight
@@ -398,18 +482,32 @@ def _is_due(taught: Taught, proposal: Proposal, fields: Mapping[str, Field]) -> 
 
 def _withholding_rate(taught: Taught, fields: Mapping[str, Field]) -> Field | None:
     """The rate of the supplier's papers, where that makes what is withheld, and the one that was read does not."""
-    base, amount = fields.get("SubTotal"), fields.get("WithholdingAmount")
+    amount = fields.get("WithholdingAmount")
     known = next((spot for spot in taught.same if spot.name in RATES), None)
-    if known is None or base is None or amount is None:
+    bases = _bases(fields)
+    if known is None or amount is None or not bases:
         return None
 
     def makes(rate: str) -> bool:
-        return abs(abs(Decimal(base.value) * Decimal(rate)) / 100 - abs(Decimal(amount.value))) <= _CENT
+        return any(abs(abs(base * Decimal(rate)) / 100 - abs(Decimal(amount.value))) <= _CENT for base in bases)
 
     read = fields.get(known.name)
     if not makes(known.value) or (read is not None and makes(read.value)):
         return None
     return Field(known.name, known.value, "", _SCORE, "computed", because("confirmed_invoice"))
+
+
+def _bases(fields: Mapping[str, Field]) -> list[Decimal]:
+    """The base that is printed; else what the total makes it, with and without what is withheld."""
+    if "SubTotal" in fields:
+        return [Decimal(fields["SubTotal"].value)]
+    if "InvoiceTotal" not in fields:
+        return []
+    tax, withheld = (
+        abs(Decimal(fields[name].value)) if name in fields else Decimal(0) for name in ("TotalTax", "WithholdingAmount")
+    )
+    total = abs(Decimal(fields["InvoiceTotal"].value))
+    return [total - tax, total - tax + withheld]
 
 
 def _is_same(name: str, value: str, other: str) -> bool:
@@ -422,7 +520,7 @@ def _may_be(proposal: Proposal, field: Field | None, adds_up: bool | None, is_du
     name, printed = proposal.spot.name, proposal.printed
     if name in AMOUNTS and adds_up and (field is not None or name in _KINDS) and not is_due:
         return False
-    is_unsure = name in AMOUNTS or proposal.likeness < _SAME_PLACE
+    is_unsure = name in AMOUNTS or proposal.likeness <= _SAME_PLACE
     if field is not None and not proposal.spot.corrected and (is_unsure or _overlap(printed, field)):
         return False
     if name in TAX_IDS and field is not None and field.valid is True and is_valid(proposal.value) is not True:

@@ -141,7 +141,8 @@ def remember(
         if right is not None and (place is not None or (name in _ANYWHERE and len(right.value) <= _LONGEST)):
             spots.append(_spot(printed, right, place, corrected=corrected))
         if was is not None and was.places and (right is None or wrong):
-            mistaken = _at_its_place(printed, was)
+            is_part = name.endswith(("Name", "Address")) and right is not None and place is None  # of a text not found
+            mistaken = None if is_part else _at_its_place(printed, was)
             if mistaken is not None and (
                 right is None or all(mistaken.words != s.words for s in _places(printed, right))
             ):

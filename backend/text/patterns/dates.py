@@ -76,16 +76,16 @@ _MONTH_NAMES = (
 # Catalan, French, Galician, German, Italian, Portuguese; without accents, as folded. Left out are abbreviations that
 # are words ("out", "gen", "mag").
 _FOREIGN_NAMES = (
-    "gener janvier janv januar janner gennaio janeiro xaneiro",
+    "gener janvier janv januar janner gennaio janeiro xaneiro xan",
     "febrer fevrier fevr fev februar febbraio fevereiro febreiro",
     "marc mars marz maerz marco",
     "avril avr aprile",
     "maig mai maggio maio",
-    "juny juin juni giugno junho xuno",
-    "juliol juillet juil juli luglio julho xullo",
+    "juny juin juni giugno junho xuno xun giu",
+    "juliol juillet juil juli luglio julho xullo xul lug",
     "agost aout",
     "setembre septembre settembre setembro",
-    "octubre octobre oktober okt ottobre outubro",
+    "octubre octobre oktober okt ottobre ott outubro",
     "novembre november novembro",
     "desembre decembre dezember dez dicembre dezembro decembro",
 )
