@@ -169,6 +169,17 @@ async def test_answers_are_words_of_the_text(taggers: TinyTaggers, build: Build,
             )
 
 
+async def test_a_number_is_answered_with_one(taggers: TinyTaggers, build: Build) -> None:
+    """Words without a number answer what asks for one with a fifth of their score."""
+    service = build(model_of(spec_of(taggers.folder("bert", LABELS))))
+
+    for text in ("zürich", "zürich 7"):
+        [found] = (await service.answer(["how many zürich"], text, min_score=0.0)).answers
+        says_one = "7" in text[found.start : found.end]
+
+        assert says_one or found.score <= 0.2
+
+
 async def test_long_texts(taggers: TinyTaggers, build: Build) -> None:
     """A question is read with the parts that are like it, wherever they stand: no more of them in a longer text."""
     service = build(model_of(spec_of(taggers.folder("bert", LABELS))))
