@@ -229,7 +229,7 @@ def because(code: str, **params: Any) -> str:
 
 def reasons_in(why: str) -> list[ReasonAnswer]:
     """The reasons that a sentence is made of, in its order. Do not change them: equal sentences share them."""
-    return list(_reasons(why))
+    return list((_reasons if len(why) <= _MOST_CHARS else _reasons.__wrapped__)(why))
 
 
 @lru_cache(maxsize=4096)

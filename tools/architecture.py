@@ -22,7 +22,7 @@ LAYERS = [
     frozenset(row.split())
     for row in (
         "tracing errors",
-        "abandoned durable_files lazy_exports own_modules reasons retry telemetry",
+        "abandoned durable_files lazy_exports own_modules reasons retry telemetry word_cache",
         "device supervision",
         "files models",
         "lanes training",

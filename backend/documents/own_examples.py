@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from backend.abandoned import require_wanted
 from backend.documents.printed_names import EDGES, NAME_WORDS, PrintedName, printed_names
 from backend.errors import InvalidField
 from backend.files.pages import Document, Page, Word
@@ -208,6 +209,7 @@ def _plain(text: str) -> str:
 
 
 def _is_read_as(label: OwnLabel, text: str, run: Run, patterns: Sequence[Entity], values: Sequence[Value]) -> bool:
+    require_wanted()
     read = None if label.kind == STRING else read_run(label, text, run, patterns)
     return read is not None and read.value in values
 

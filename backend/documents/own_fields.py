@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 from rapidfuzz import fuzz
 
+from backend.abandoned import require_wanted
 from backend.documents.own_examples import Lessons, PageRuns, Run, Seen, lessons_from, page_runs, read_run
 from backend.documents.own_taught import Taught, choose
 from backend.documents.printed_names import Beside, PrintedName, Segment, content_of, printed_names
@@ -241,6 +242,7 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
     asked = [content_of(words_of(label.path[-1])) for label in labels]
     best: dict[Segment, tuple[tuple[float, int, int], PrintedName]] = {}
     for name in printed:
+        require_wanted()
         plain = content_of(name.text)
         for index, wanted in enumerate(asked):
             alike = fuzz.ratio(plain, wanted, score_cutoff=_SPELT)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 
 import numpy as np
 from rapidfuzz import fuzz
@@ -16,6 +17,7 @@ from backend.documents.printed_names import content_of
 from backend.invoices.taught.apply import words_alike
 from backend.models.encoder import Vectors
 from backend.reasons import because
+from backend.word_cache import word_cache
 
 _LEAST = 0.3  # of a value's score
 _MEANT = 0.25  # as of `own_fields`
@@ -62,7 +64,7 @@ def choose(runs: Sequence[Run], labels: Sequence[Taught], is_value: Callable[[in
     """
     known = frozenset[str]().union(*(label.names for label in labels))
     where = _where(runs, labels)
-    own = [[run for run in runs if _may_be(run, label) and is_value(index, run)] for index, label in enumerate(labels)]
+    own = [_likely(runs, label, partial(is_value, index)) for index, label in enumerate(labels)]
     rows = [_evidence(of_label, label, known, where) for of_label, label in zip(own, labels, strict=True)]
     options = []
     for index, (of_label, likely) in enumerate(zip(own, _probabilities(rows), strict=True)):
@@ -71,11 +73,24 @@ def choose(runs: Sequence[Run], labels: Sequence[Taught], is_value: Callable[[in
             if score > _LEAST:
                 options.append(Chosen(index, run, float(score), _why(run, labels[index])))
     chosen: list[Chosen] = []
+    told, taken = set[int](), list[tuple[int, int]]()  # labels that have their value; runs that are one, in order
     for option in sorted(options, key=lambda option: -option.score):
-        is_told = not labels[option.label].many and any(one.label == option.label for one in chosen)
-        if not is_told and not any(_overlap(option.run, one.run) for one in chosen):
+        at = bisect_left(taken, (option.run.end, 0))  # of those before it the last reaches furthest: none overlap
+        if option.label not in told and not (at and taken[at - 1][1] > option.run.start):
             chosen.append(option)
+            taken.insert(at, (option.run.start, option.run.end))
+            if not labels[option.label].many:
+                told.add(option.label)
     return chosen
+
+
+def _likely(runs: Sequence[Run], label: Taught, is_value: Callable[[Run], bool]) -> list[Run]:
+    likely = []
+    for run in runs:
+        require_wanted()
+        if _may_be(run, label) and is_value(run):
+            likely.append(run)
+    return likely
 
 
 def _probabilities(rows: Sequence[Vectors]) -> list[Vectors]:
@@ -158,7 +173,7 @@ def _why(run: Run, label: Taught) -> str:
     return "; ".join((because("like_examples"), because("own_label", position=side, label=name)))
 
 
-@lru_cache(maxsize=16_384)
+@word_cache(16_384)
 def spelling_of(name: str, names: frozenset[str]) -> float:
     """0 to 1: how like a printed name is spelt to one of some."""
     alike = max((fuzz.ratio(content_of(name), one, score_cutoff=_OTHER) for one in names), default=0.0)
@@ -169,6 +184,7 @@ def _where(runs: Sequence[Run], labels: Sequence[Taught]) -> Counter[str]:
     """On which side of names that are surely labels' a value of a seen kind stands."""
     sides: Counter[str] = Counter()
     for label in labels:
+        require_wanted()
         kinds = {seen.kind for seen in label.seen} - {WORDS}
         for run in runs:
             if run.kind in kinds and run.ends:
@@ -184,7 +200,3 @@ def _nearness(seen: Seen, run: Run) -> float:
     aside = min(abs(one.left - other.left), abs(one.right - other.right))
     down = min(abs(one.top - other.top), abs(one.end - other.end))
     return max(0.0, 1 - aside / _X) * max(0.0, 1 - down / _Y)
-
-
-def _overlap(one: Run, other: Run) -> bool:
-    return one.start < other.end and other.start < one.end

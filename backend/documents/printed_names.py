@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
+from backend.abandoned import require_wanted
 from backend.files.pages import Page, Word
 from backend.text.own_values import plain_of
+from backend.word_cache import word_cache
 
 NAME_WORDS = 7  # of a printed name, at most
 EDGES = " :.·…_-*#"
@@ -23,6 +24,7 @@ _PROSE = 8  # words: a longer segment is a sentence, and begins with a name only
 _BELOW = 2.6  # heights between the tops of a name and of what stands below it
 _NEXT_LINE, _MOST_LINES = 2.2, 50  # heights between the tops of lines of a list, and of its lines
 _ABBREVIATED = 3  # letters before a point: "S.A.", "Avda."
+_MOST_COLUMNS = 60  # each is compared with those of the next rows: 5,000 would take hours
 _OF = frozenset({"de", "del", "of"})
 BOXES = frozenset("☒☑✓✔■☐□○")  # that are ticked or not
 _LEADER = re.compile(r"[.…_·\-]{3,}")  # "Total ........ 12"
@@ -78,7 +80,7 @@ class _Segment:
         return max(word.box.height for word in self.words)
 
 
-@lru_cache(maxsize=16_384)
+@word_cache(16_384)
 def content_of(name: str) -> str:
     """The words that tell a name from others: "Nº de matrícula" -> "matricula"."""
     words = [word.strip(EDGES) for word in plain_of(name).split()]
@@ -87,14 +89,14 @@ def content_of(name: str) -> str:
 
 def printed_names(page: Page) -> list[PrintedName]:
     """Every beginning of every segment of the page that could be a name with a value, row by row."""
-    rows = list(_rows(page.words))
-    return [
-        name
-        for row, segments in enumerate(rows)
-        for column, segment in enumerate(segments)
-        for count in range(1, min(NAME_WORDS, len(segment.words)) + 1)
-        if (name := _name(rows, row, column, count)) is not None
-    ]
+    rows = [row for row in _rows(page.words) if len(row) <= _MOST_COLUMNS]
+    names: list[PrintedName] = []
+    for row, segments in enumerate(rows):
+        for column, segment in enumerate(segments):
+            require_wanted()
+            most = min(NAME_WORDS, len(segment.words))
+            names += filter(None, (_name(rows, row, column, count + 1) for count in range(most)))
+    return names
 
 
 def _name(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int) -> PrintedName | None:

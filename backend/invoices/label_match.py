@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from rapidfuzz.distance import Levenshtein
 
@@ -13,6 +12,7 @@ from backend.abandoned import require_wanted
 from backend.files.pages import Word
 from backend.files.visual_rows import Cell
 from backend.text.patterns.folding import fold
+from backend.word_cache import word_cache
 
 _LETTERS = re.compile(r"[^\W_]+")
 _GLUED = re.compile(r"(?<=^[^\W\d_]{3})(?=\d)|(?<=^[^\W\d_]{4})(?=\d)")  # "IRPF7%", "IVA21%": a label and its number
@@ -44,7 +44,7 @@ class LabelMatch:
         return self.cell.words[self.last :]
 
 
-@lru_cache(maxsize=4096)
+@word_cache(4096)
 def tokens_of(text: str) -> tuple[str, ...]:
     """Letters and digits of a text without accents, in lower case: ("n", "factura") of "Nº Factura:".
 
@@ -74,7 +74,7 @@ class Vocabulary:
         for key in self._exact:
             if len(key) >= _LONG:
                 self._long.setdefault((key[0], len(key)), []).append(key)
-        self._nearest = lru_cache(maxsize=_KEPT)(self._misread)  # words repeat, most of all in prose
+        self._nearest = word_cache(_KEPT)(self._misread)  # words repeat, most of all in prose
 
     def find(self, cell: Cell) -> list[LabelMatch]:
         """The labels in a cell, left to right, without overlaps. Raises: CallerGone once nobody waits for them."""

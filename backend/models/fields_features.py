@@ -6,7 +6,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
@@ -15,6 +14,8 @@ from numpy.typing import NDArray
 from stdnum import iban
 from stdnum.es import nif
 from stdnum.eu import vat
+
+from backend.word_cache import word_cache
 
 SHAPES, ENDS = 2048, 4096  # rows of the tables of shapes, and of first and last letters
 _MOST_SUMMED = 60  # amounts of a page whose sums are looked for
@@ -77,7 +78,7 @@ def _is_tax_id(text: str) -> bool:
     return bool(nif.is_valid(text) or (text[:2].isalpha() and vat.is_valid(text)))
 
 
-@lru_cache(maxsize=65536)
+@word_cache(65_536)
 def _text(text: str) -> _Text:
     letters = sum(c.isalpha() for c in text)
     figures = sum(c.isdigit() for c in text)

@@ -27,6 +27,7 @@ from backend.models.tokenizer import tokenizer_of
 from backend.models.unpacked_folder import INSTALLED
 from backend.models.weights import Linear
 from backend.telemetry import log_event
+from backend.word_cache import word_cache
 
 FILE = BUNDLED_ADAPTERS / "fields" / "fields.safetensors"
 # Of each word, in the order of the network's scores; what the trainer teaches.
@@ -65,7 +66,7 @@ class WordTable:
     def __init__(self, spec: ModelSpec) -> None:
         self._tokenizer = tokenizer_of(spec)
         self._rows = Rows(spec.folder / WEIGHTS, ("embeddings.word_embeddings.weight",))
-        self.of = lru_cache(maxsize=20_000)(self._of)
+        self.of = word_cache(20_000)(self._of)
 
     def _of(self, word: str) -> Array:
         ids = self._tokenizer.read(word, 0, _LONGEST).ids[:_PIECES].tolist()

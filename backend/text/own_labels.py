@@ -15,6 +15,9 @@ import orjson
 from backend.errors import InvalidField, TooLarge
 
 MOST_LABELS, MOST_CHARS, MOST_LEVELS = 200, 1000, 4
+MOST_CHOICES = 1000  # of one enum
+_MOST_PROPERTIES = 1000  # met on all ways through a schema: 100 kB of references that fan out would be met for hours
+_MOST_STEPS = 32  # references and choices on the way to a property, one within the other
 STRING, NUMBER, INTEGER, BOOLEAN = "string", "number", "integer", "boolean"
 # Kinds of values beside these, and the entities of patterns that they are read as.
 PATTERN_KINDS: Mapping[str, tuple[str, ...]] = {
@@ -84,6 +87,7 @@ def read_labels(value: Any, param: str = "schema") -> tuple[OwnLabel, ...]:
     """
     reader = _Reader(param)
     if isinstance(value, list):
+        reader.require_few(len(value))
         for index, name in enumerate(value):
             if not isinstance(name, str):
                 raise reader.wrong(f"{param}[{index}]", "a name", name)
@@ -127,14 +131,18 @@ class _Reader:
     param: str
     definitions: Mapping[str, Any] = field(default_factory=dict)
     required: set[Path] = field(default_factory=set)  # what its object must have
+    met: set[Path] = field(default_factory=set)  # properties so far, objects among them
 
     def checked(self, labels: Sequence[OwnLabel]) -> tuple[OwnLabel, ...]:
         if not labels:
             raise InvalidField(f"{self.param}: must name at least one thing to look for", param=self.param)
-        if len(labels) > MOST_LABELS:
-            advice = "Ask for them in several requests."
-            raise TooLarge(self.param, len(labels), MOST_LABELS, "a fixed limit", advice=advice, param=self.param)
+        self.require_few(len(labels))
         return tuple(labels)
+
+    def require_few(self, count: int, most: int = MOST_LABELS) -> None:
+        if count > most:
+            advice = "Ask for them in several requests."
+            raise TooLarge(self.param, count, most, "a fixed limit", advice=advice, param=self.param)
 
     def properties(self, node: Mapping[str, Any], path: Path, seen: Path) -> list[OwnLabel]:
         """The labels of an object's properties, those of objects in it included."""
@@ -147,10 +155,14 @@ class _Reader:
                 f"{place}: objects are nested at most {MOST_LEVELS} deep, this is level {len(path) + 1}; {advice}",
                 param=self.param,
             )
+        required = node.get("required")
+        wanted = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
         found: list[OwnLabel] = []
         for name, raw in node["properties"].items():
             own = (*path, name)
-            if isinstance(node.get("required"), list) and name in node["required"]:
+            self.met.add(own)
+            self.require_few(len(self.met), _MOST_PROPERTIES)
+            if name in wanted:
                 self.required.add(own)
             said, references = self.resolved(raw, own, seen)
             if said.get("type") == "object" or "properties" in said:
@@ -173,11 +185,11 @@ class _Reader:
             target = raw["$ref"]
             if target in seen:
                 raise InvalidField(f"{place}: {target!r} contains itself, so it has no end", param=self.param)
-            if target not in self.definitions:
+            if not isinstance(target, str) or target not in self.definitions:
                 raise InvalidField(f"{place}: {target!r} is not in $defs of this schema", param=self.param)
             return self._joined(raw, "$ref", self.definitions[target], path, (*seen, target))
         if "anyOf" in raw:
-            return self._joined(raw, "anyOf", self._one(raw["anyOf"], place, {"type": "null"}), path, seen)
+            return self._joined(raw, "anyOf", self._one(raw["anyOf"], place, {"type": "null"}), path, (*seen, ""))
         if isinstance(raw.get("type"), list):
             return {**raw, "type": self._one(raw["type"], place, "null")}, seen
         return raw, seen
@@ -185,6 +197,12 @@ class _Reader:
     def _joined(
         self, raw: Mapping[str, Any], key: str, other: Any, path: Path, seen: Path
     ) -> tuple[Mapping[str, Any], Path]:
+        if len(seen) > _MOST_STEPS:
+            raise InvalidField(
+                f"{self.place(path)}: is behind more than {_MOST_STEPS} references and choices, one within the other; "
+                "say what it is where it stands",
+                param=self.param,
+            )
         inner, references = self.resolved(other, path, seen)
         return {**inner, **{name: value for name, value in raw.items() if name != key}}, references
 
@@ -216,6 +234,9 @@ class _Reader:
         choices = value.get("enum") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(one, str) for one in choices):
             raise self.wrong(f"{place}.enum", "a list of texts", choices)
+        if len(choices) > MOST_CHOICES:
+            told, advice = f"{place}.enum", "Ask for a text, and look it up in the answer."
+            raise TooLarge(told, len(choices), MOST_CHOICES, "a fixed limit", advice=advice, param=self.param)
         kind = self.kind(value, place)
         if choices and kind != STRING:
             raise InvalidField(f"{place}: a {kind} has no enum of texts; leave one of them out", param=self.param)

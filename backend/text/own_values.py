@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
+from backend.abandoned import require_wanted
 from backend.speech.written_numbers import LANGUAGES, cardinals
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import BOOLEAN, INTEGER, NUMBER, PATTERN_KINDS, OwnLabel
@@ -192,6 +193,7 @@ def _number_in_words(text: str, start: int, end: int) -> ReadValue | None:
 
 
 def _choice(words: str, choices: Sequence[str]) -> str | None:
+    require_wanted()
     plain = plain_of(words)
     for choice in choices:
         if plain_of(choice) == plain:

@@ -46,6 +46,15 @@ async def test_pages(client: httpx.AsyncClient) -> None:
     assert {"text": "Factura", "start": 0, "end": 7, "page": 1, "boxes": [[50, 0, 100, 10]]} == row["answer"]
 
 
+async def test_pages_are_no_way_around_the_limit_of_a_text(client: httpx.AsyncClient) -> None:
+    """A word of 15 MB took 0.9 GB and held the interpreter for seconds."""
+    body = {"questions": ["¿Qué?"], "pages": [{"words": words("a" * 150_000)}, {"words": words("b" * 150_000)}]}
+
+    answer = await client.post(URL, json=body)
+
+    problem(answer, 413, None, "LIMIT_TEXT_CHARS")
+
+
 async def test_a_file(client: httpx.AsyncClient, services: FakeServices) -> None:
     """Each question is a field of its own; answers have pages and boxes, and pages that failed are named."""
     form = {"questions": ["¿Qué, cuándo?", "Who?"], "min_score": "0.5", "pages": "1-2"}

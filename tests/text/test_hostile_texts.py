@@ -27,6 +27,7 @@ from backend.abandoned import Abandoned
 from backend.documents.chunks import printed_rows, text_chunks
 from backend.documents.formats.markdown import stream_markdown
 from backend.documents.own_examples import page_runs, read_run
+from backend.documents.printed_names import printed_names
 from backend.errors import CallerGone, FinanciaError
 from backend.files.file_types import sniff
 from backend.files.limits import FileLimits
@@ -138,6 +139,26 @@ ANCHORED = frozenset(
         "text.sentences._FIGURES",
         "text.sentences._ITEM",
         "text.sentences._WEB_ADDRESS",
+    }
+)
+COLUMN_UNITS = ("Ab    ", "a:    ", "a    .    ")
+ON_PAGES = ("names",)  # readers of rows and columns
+# Caches of texts that what reads them bounds before, or that parts of patterns match.
+BOUNDED_CACHES = frozenset(
+    {
+        "api.routes.browser_files._docs_file",  # names of routes
+        "files.office.number_formats.number_format",  # in a worker process, whose memory is bounded
+        "invoices.ocr_confusions._account_lengths",  # two letters
+        "reasons._reasons",  # asked for short ones
+        "models.runtimes._predicted",  # of ours, as the next five
+        "text.id_formats.all_formats",
+        "text.id_formats.formats_of_length",
+        "text.patterns.bank_accounts._account_format",
+        "text.patterns.bank_accounts._national_check",
+        "text.patterns.amounts._code_of",  # the name of a currency
+        "text.patterns.phones._look_up",  # sixteen digits
+        "search.keywords._cached_text_token",  # words of an index's length
+        "search.keywords._folded_cached",
     }
 )
 QUICK_UNITS = (" ", ".", "1 ", "a")
@@ -253,6 +274,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "query": query_terms,
     "markdown": lambda text: list(stream_markdown(document_of_text(text))),
     "tables": lambda text: tables_of(document_of_text(text)),
+    "names": lambda text: [printed_names(page) for page in document_of_text(text).pages],
     "fields": lambda text: fields_of(document_of_text(text)),
     "description": lambda text: fields_of(_invoice(text)),
     "cell": lambda text: fields_of(_invoice("M6", cell=text)),
@@ -313,7 +335,7 @@ def reader_of(function: Callable[..., object]) -> Callable[[str], None] | None:
         if "texts" in values:
             values["texts"] = text.split("\n")  # type: ignore[assignment]
         with suppress(ValueError, ArithmeticError, FinanciaError):
-            function(**values)
+            inspect.unwrap(function)(**values)
 
     return read
 
@@ -432,6 +454,33 @@ def test_a_long_line_is_typed_in_linear_time(unit: str, characters: int):
     before_s, spent_s = (min(cpu_s(document_of_text, text) for _ in range(2)) for text in (short, long))
 
     assert spent_s < GROWTH * before_s
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("unit", COLUMN_UNITS)
+def test_time_grows_with_the_columns_of_a_page(unit: str, rows: int):
+    """A name's value is looked for below it: among all columns, 11,000 words would have taken a minute."""
+
+    def read(text: str, reader: Callable[[str], object]) -> None:
+        reader("\n".join([text] * rows))
+
+    slow = {name: grown for name in ON_PAGES if (grown := grows_too_fast(partial(read, reader=READERS[name]), unit))}
+
+    assert slow == {}
+
+
+def test_only_short_words_are_kept():
+    """Whatever keeps what it found of texts by their letters keeps those of bounded length (`word_cache`)."""
+    kept = {
+        f"{module.__name__.removeprefix('backend.')}.{name}"
+        for module in modules()
+        for name, value in vars(module).items()
+        if hasattr(value, "cache_info")
+        and getattr(value, "__module__", "") == module.__name__
+        and any(each.annotation == "str" for each in required(value.__wrapped__))
+    }
+
+    assert BOUNDED_CACHES == kept
 
 
 @pytest.mark.slow

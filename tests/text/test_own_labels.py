@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.errors import BadInput, InvalidField, TooLarge
-from backend.text.own_labels import MOST_CHARS, MOST_LABELS, labels_json, read_labels
+from backend.text.own_labels import MOST_CHARS, MOST_CHOICES, MOST_LABELS, labels_json, read_labels
 
 ADDRESS = {"type": "object", "properties": {"calle": {"type": "string"}, "CP": {"type": "string"}}}
 
@@ -58,6 +58,20 @@ def nested(levels: int) -> dict[str, Any]:
     return inner
 
 
+def laughs(properties: int) -> dict[str, Any]:
+    """Three objects, each of so many properties that all are the next object."""
+    defs = {
+        name: {"properties": {f"p{number}": {"$ref": f"#/$defs/{inner}"} for number in range(properties)}}
+        for name, inner in ("AB", "BC")
+    }
+    leaves = {"properties": {f"p{number}": {"type": "string"} for number in range(properties)}}
+    return {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": defs | {"C": leaves}}
+
+
+CHAIN = {
+    "properties": {"a": {"$ref": "#/$defs/0"}},
+    "$defs": {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(1000)},
+}
 LOOP = {"properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"properties": {"n": {"$ref": "#/$defs/N"}}}}}
 
 
@@ -80,6 +94,11 @@ LOOP = {"properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"properties"
         pytest.param({"properties": {"a": {"$ref": "#/$defs/B"}}}, InvalidField, "not in", id="a-dead-reference"),
         pytest.param({"a": {"anyOf": [{"type": "string"}, {"type": "number"}]}}, InvalidField, "one type", id="or"),
         pytest.param([str(name) for name in range(MOST_LABELS + 1)], TooLarge, "201 is over", id="too-many"),
+        pytest.param(["a"] * 300, TooLarge, "300 is over", id="too-many-before-they-are-looked-at"),
+        pytest.param(laughs(30), TooLarge, "1001 is over", id="references-that-fan-out"),
+        pytest.param(CHAIN, InvalidField, "more than 32", id="a-chain-of-references"),
+        pytest.param({"properties": {"a": {"$ref": []}}}, InvalidField, "not in", id="a-reference-that-is-a-list"),
+        pytest.param({"a": {"enum": ["x"] * (MOST_CHOICES + 1)}}, TooLarge, "1001 is over", id="too-many-choices"),
         pytest.param({"a": "x" * (MOST_CHARS + 1)}, TooLarge, "1001 is over", id="too-long"),
     ],
 )

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from backend.abandoned import require_wanted
 from backend.api.dependencies import Handle, context_of, services_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
@@ -108,14 +109,18 @@ async def _learnt(request: Request, schema: str, examples: Sequence[OwnExample])
     if words > MOST_WORDS:
         advice = "Send shorter papers, or only the pages that have the values."
         raise TooLarge("words of all examples", words, MOST_WORDS, "a fixed limit", advice=advice, param="examples")
+    return await services_of(request).text_work.run_long(
+        partial(_lessons_of, schema, examples, papers), sum(paper.characters for paper in papers)
+    )
+
+
+def _lessons_of(schema: str, examples: Sequence[OwnExample], papers: Sequence[Document]) -> tuple[str, str]:
+    """The schema, of the examples where none was sent, and what they teach. On a thread."""
     told = [dict(_values(example.values, (), f"examples[{index}].values")) for index, example in enumerate(examples)]
     schema = schema or orjson.dumps(_schema_of(examples, papers)).decode()
     labels = read_labels(orjson.loads(schema), "schema")
     _require_known(labels, told)
-    lessons = await services_of(request).text_work.run_long(
-        partial(learn, labels, list(zip(papers, told, strict=True))),
-        sum(paper.characters for paper in papers),
-    )
+    lessons = learn(labels, list(zip(papers, told, strict=True)))
     return schema, orjson.dumps(lessons_json(lessons)).decode()
 
 
@@ -159,6 +164,7 @@ def _schema_of(examples: Sequence[OwnExample], papers: Sequence[Document]) -> di
 
 def _add_properties(schema: dict[str, Any], values: Mapping[str, Any], printed: str) -> None:
     for name, value in values.items():
+        require_wanted()
         properties = schema["properties"]
         if isinstance(value, dict):
             inner = properties.setdefault(name, {"type": "object", "properties": {}})

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
+from backend.abandoned import require_wanted
 from backend.api.dependencies import Handle, limits_of, owner_of, services_of
 from backend.api.request_fields import check_chars, param_of
 from backend.errors import InvalidField, NotFound, TooLarge
@@ -74,7 +75,8 @@ async def read_paper(request: Request, paper: SentPaper, place: str, *, most_pag
         check_chars([text], limits_of(request), f"{inside}input")
         return await services_of(request).text_work.run_long(partial(document_of_text, text), len(text))
     if pages is not None:
-        return _document(_wire_pages(pages, f"{inside}pages", most_pages))
+        read = partial(_wire_pages, pages, f"{inside}pages", most_pages, limits_of(request).text_chars)
+        return _document(await services_of(request).text_work.run_long(read, _rough_chars(pages)))
     assert document is not None
     try:
         stored = await _stored_documents_of(request).pages(owner_of(request), document)
@@ -82,19 +84,33 @@ async def read_paper(request: Request, paper: SentPaper, place: str, *, most_pag
         raise NotFound(
             f"{inside}document: there is no stored document '{document[:64]}'", param=param_of(f"{inside}document")
         ) from error
-    return _document([page_of(page) for page in stored[:most_pages] if page.keys() >= {"words", "width"}])
+    whole = [page for page in stored[:most_pages] if page.keys() >= {"words", "width"}]
+    kept = await services_of(request).text_work.run_long(lambda: [page_of(page) for page in whole], _rough_chars(whole))
+    return _document(kept)
 
 
 def _document(pages: Sequence[Page]) -> Document:
     return Document("pages", tuple(pages), len(pages), "")
 
 
-def _wire_pages(pages: Sequence[Any], place: str, most_pages: int) -> list[Page]:
+def _rough_chars(pages: Sequence[Any]) -> int:
+    """Ten characters a word."""
+    words = (page.get("words") for page in pages if isinstance(page, dict))
+    return 10 * sum(len(each) for each in words if isinstance(each, list))
+
+
+def _wire_pages(pages: Sequence[Any], place: str, most_pages: int, most_chars: int) -> list[Page]:
     if not 1 <= len(pages) <= most_pages:
         raise TooLarge(
             place, len(pages), most_pages, "a fixed limit", advice="Send those that matter.", param=param_of(place)
         )
-    return [_wire_page(page, index, f"{place}[{index}]") for index, page in enumerate(pages)]
+    made: list[Page] = []
+    for index, page in enumerate(pages):
+        require_wanted()
+        made.append(_wire_page(page, index, f"{place}[{index}]"))
+    if (chars := sum(len(page.text) for page in made)) > most_chars:
+        raise TooLarge(f"{place} characters", chars, most_chars, "LIMIT_TEXT_CHARS", param=param_of(place))
+    return made
 
 
 def _wire_page(page: Any, index: int, place: str) -> Page:

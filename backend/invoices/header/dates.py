@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import zip_longest
 
 from rapidfuzz.distance import Levenshtein
@@ -14,6 +13,7 @@ from backend.files.pages import Word
 from backend.text.patterns.date_order import DateOrder
 from backend.text.patterns.dates import LONG_MONTHS, find_dates
 from backend.text.patterns.folding import fold
+from backend.word_cache import word_cache
 
 _SLIPS = str.maketrans("OoQDIl|!SZB", "00001111528")
 _NUMERIC = re.compile(r"\W{0,2}[\dOoQDIl|!SZB]{1,4}([/.-])[\dOoQDIl|!SZB]{1,2}\1[\dOoQDIl|!SZB]{2,4}\W{0,2}")
@@ -111,7 +111,7 @@ def _is_beside_number(texts: Sequence[str], index: int) -> bool:
     return len(texts[index]) >= _LONG_MONTH and any(text[:1].isdecimal() for text in near)
 
 
-@lru_cache(maxsize=1024)
+@word_cache(1024)
 def _month(text: str) -> str:
     """The month that a word must be, with one letter misread; else the word."""
     word = fold(text).text.lower().strip(".,")
