@@ -23,7 +23,7 @@ _YES = frozenset({"si", "yes", "sim", "oui", "true", "verdadero", "cierto", "x",
 _NO = frozenset({"no", "non", "nao", "false", "falso", "☐", "✗", "✘", "n", "none", "ninguno", "ninguna"})
 _BOX = re.compile(r"(?P<ticked>[☒☑✓✔■]|[\[(]\s?[xX✓✔]\s?[\])])|[☐□○]|[\[(]\s{0,3}[\])]")
 _PHONE = re.compile(r"(?<![\w.,])[+(]?\d(?:[ ()./\n-]{0,2}\d){6,14}(?!\w|[.,]\d)")
-_SEVERAL = re.compile(r"\s*(?:[;,\n•·|]+|(?<=\s)(?:y|e|and|et|&)(?=\s))\s*")
+_SEVERAL = re.compile(r"[;,\n•·|]+|(?<=\s)(?:y|e|and|et|&)(?=\s)")
 _ARTICLE = re.compile(
     r"(?:[Dd]on|[Dd]oña|D\.|D\.ª|Mr\.?|Mrs\.?|Ms\.?|Sr\.?|Sra\.?|señora?|el|la|los|las|un|una|unos|unas|the|an?|os?|uma?|le|les|une?|des)\s+"
 )
@@ -77,10 +77,13 @@ def places_of(label: OwnLabel, text: str, patterns: Sequence[Entity]) -> list[tu
         return [(one.start, one.end) for one in patterns if one.type in PATTERN_KINDS[label.kind]]
     if label.kind not in (NUMBER, INTEGER):
         return None
-    taken = [one for one in patterns if one.type in _NO_NUMBERS and len(one.value or "") != len("2026")]
+    taken = bytearray(len(text))
+    for one in patterns:
+        if one.type in _NO_NUMBERS and len(one.value or "") != len("2026"):
+            _take(taken, one.start, one.end)
     found = [match.span() for match in _NUMBER.finditer(text)]
     found += [(start, end) for language in sorted(LANGUAGES) for start, end, _ in cardinals(text, language)]
-    return [(start, end) for start, end in found if not any(one.start < end and start < one.end for one in taken)]
+    return [(start, end) for start, end in found if taken.find(1, start, end) < 0]
 
 
 def read_values(
@@ -88,13 +91,20 @@ def read_values(
 ) -> list[ReadValue]:
     """The values of a list in spans of the text, each taken apart at its commas, line breaks and "and"s."""
     values: list[ReadValue] = []
+    taken = bytearray(len(text))
     for start, end in spans:
         for first, last in _items(text, start, end):
             value = read_value(label, text, first, last, patterns)
             value = None if value is None else without_article(value, text)
-            if value is not None and not any(value.start < one.end and one.start < value.end for one in values):
+            if value is not None and taken.find(1, value.start, value.end) < 0:
                 values.append(value)
+                _take(taken, value.start, value.end)
     return values
+
+
+def _take(taken: bytearray, start: int, end: int) -> None:
+    """Mark the characters of a span."""
+    taken[start:end] = b"\x01" * (end - start)
 
 
 def without_article(value: ReadValue, text: str) -> ReadValue:

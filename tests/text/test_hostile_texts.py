@@ -25,7 +25,7 @@ import pytest
 import backend
 from backend.abandoned import Abandoned
 from backend.documents.chunks import printed_rows, text_chunks
-from backend.documents.formats.markdown import stream_markdown
+from backend.documents.formats.markdown import place_in_markdown, stream_markdown
 from backend.documents.own_examples import page_runs, read_run
 from backend.documents.printed_names import printed_names
 from backend.errors import CallerGone, FinanciaError
@@ -49,7 +49,7 @@ from backend.text.key_phrases import phrase_candidates
 from backend.text.key_sentences import SummaryLength, select_key_sentences, select_summary, summary_candidates
 from backend.text.language import detect
 from backend.text.own_labels import KINDS, OwnLabel
-from backend.text.own_values import read_value
+from backend.text.own_values import places_of, read_value, read_values
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from backend.text.patterns.folding import fold, letters_of
 from backend.text.sentences import sentence_spans
@@ -233,8 +233,21 @@ def _invoice(run: str, *, cell: str = "2") -> Document:
 
 
 def _own_values(text: str) -> list[object]:
-    found = find_patterns(text)
-    return [read_value(OwnLabel((kind,), kind, kind), text, 0, len(text), found) for kind in KINDS]
+    found, labels = find_patterns(text), [OwnLabel((kind,), kind, kind) for kind in KINDS]
+    return [read_value(label, text, 0, len(text), found) for label in labels] + [
+        places_of(label, text, found) for label in labels
+    ]
+
+
+def _own_lists(text: str) -> list[object]:
+    """As of a list whose values stand in two spans, the second within the first."""
+    found, spans = find_patterns(text), [(0, len(text)), (len(text) // 2, len(text))]
+    return [read_values(OwnLabel((kind,), kind, kind, many=True), text, spans, found) for kind in KINDS]
+
+
+def _words_in_markdown(text: str) -> list[object]:
+    """The text's words, and as many that it does not have."""
+    return [place_in_markdown(text, word, 0) for word in text.split() + [f"{word}#" for word in text.split()]]
 
 
 def _own_runs(text: str) -> list[object]:
@@ -269,6 +282,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "separated": delimiter_of,
     "marked_up": is_markdown,
     "own_values": _own_values,
+    "own_lists": _own_lists,
+    "places_in_markdown": _words_in_markdown,
     "own_runs": _own_runs,
     "words": partial(tokens_of, language="es"),
     "query": query_terms,
