@@ -19,6 +19,8 @@ from backend.invoices.label_match import LabelMatch, Vocabulary
 from backend.invoices.learned.read import PageReader
 from backend.invoices.money.labels import MONEY_LABELS, readings_of
 from backend.invoices.money.labels import Kind as MoneyKind
+from backend.invoices.parties.blocks import party_label
+from backend.invoices.parties.labels import CUSTOMER
 from backend.models.fields_network import KINDS
 from backend.reasons import because
 from backend.tables.numbers import numbers_in
@@ -156,6 +158,8 @@ _KINDS_OF_PAGE: Mapping[Kind, tuple[str, ...]] = {
     "credit_note": ("credit",),
 }
 _TITLED = 20.0  # times as likely is what titles and labels say; what they call a bill is no credit note
+_BUYER = 10.0  # and an invoice where they name who buys
+_SHORT = 3  # letters of "Sr", "An", "To": codes of taxes and words of sentences, too
 _SPOKEN_TITLE = 1.5  # points of a title that begins a sentence
 _PROSE_COST = 2.0  # points; not of a letter that gives an invoice's number, with a total below it
 _NUMBER = re.compile(r"(?!(?:19|20)\d\d\D?$)[#(]?[A-Z]{0,4}[-/]?\d[\dA-Z/-]*\d[.,)]?")  # no year
@@ -201,6 +205,7 @@ def document_kind(
     chances = {kind: sum(map(kinds.__getitem__, names)) for kind, names in _KINDS_OF_PAGE.items()}
     if said in ("invoice", "receipt"):
         del chances["credit_note"]
+    chances["invoice"] *= _BUYER if evidence.buyer else 1
     kind = max(chances, key=lambda kind: chances[kind] * (_TITLED if kind == said else 1))
     return ruled if kind == ruled.kind else DocumentKind(kind, because("looks_like_one", kind=kind.replace("_", " ")))
 
@@ -229,6 +234,7 @@ class Evidence(NamedTuple):
     kind: Kind | None  # of its title
     has_total: bool
     is_statement: bool
+    buyer: bool  # a label says who buys
     titled: bool  # such a title stands at its top
     other: str  # the title of another kind at its top; empty where none is
     prose: float  # share of words in cells of prose
@@ -241,6 +247,7 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     seen: set[str] = set()
     other = ""
     words = prose = 0
+    buyer = False
     for page, cell in cells:
         words += len(cell.words)
         if len(cell.words) > _PROSE_WORDS:
@@ -250,6 +257,8 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
                 titles.setdefault(spoken[0].label, _SPOKEN_TITLE)  # "Factura que emite Juan Pérez …"
             continue
         seen.update(name for match in _labels_in(cell) if (name := _name_of(match)))
+        party = party_label(cell)
+        buyer |= party is not None and party.label == CUSTOMER and len(party.phrase) > _SHORT
         if sum(len(word.text) > 1 for word in cell.words) > _TITLE_WORDS:  # letters alone are a spaced-out word
             pass
         elif others := [match.label for match in _OTHER_TITLES.find(cell) if not match.rest]:
@@ -264,12 +273,12 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     points += _PAIR * sum(pair <= seen for pair in _PAIRS)
     points += _STATEMENT if any(map(_heads_movements, pages[:2])) else 0.0
     is_statement = ("bank_statement" in titles and "account" in seen) or any(map(_heads_movements, pages[:2]))
-    kind = _kind(titles, seen, is_statement=is_statement)
+    kind = _kind(titles, seen, is_statement=is_statement, buyer=buyer)
     reasons = [f"title {kind.replace('_', ' ')}"] if kind and kind in titles else []
     reasons += [name for name in _POINTS if name in seen]
     titled = max(titles.values(), default=0.0) > 1
     share = prose / max(1, words)
-    return Evidence(points, kind, "total" in seen, is_statement, titled, other, share, tuple(reasons))
+    return Evidence(points, kind, "total" in seen, is_statement, buyer, titled, other, share, tuple(reasons))
 
 
 def _plain(page: PageRows) -> str:
@@ -335,12 +344,14 @@ def _amount_labels(page: PageRows, cell: Cell) -> set[str]:
     return found if beside or under else set()
 
 
-def _kind(titles: Mapping[str, float], seen: AbstractSet[str], *, is_statement: bool) -> Kind | None:
+def _kind(titles: Mapping[str, float], seen: AbstractSet[str], *, is_statement: bool, buyer: bool) -> Kind | None:
     if is_statement and not {"invoice", "credit_note"} & titles.keys():
         return "bank_statement"
     invoice = titles.get("invoice", 0.0)
     if titles.get("credit_note", 0.0) >= max(invoice, 1.0):
         return "credit_note"
+    if invoice and buyer:
+        return "invoice"
     is_paid_at_once = "paid" in seen and seen.isdisjoint({"due", "id", "account"})
     if is_paid_at_once or (titles.get("receipt", 0.0) >= max(invoice, 1.0) and "due" not in seen):
         return "receipt"

@@ -27,7 +27,7 @@ _DIGITS = r"(?:\d{1,3}(?:[.,' ]\d{3}){1,40}(?:[.,]\d{1,6})?|\d+(?:[.,]\d{1,6})?|
 # A minus behind a number is glued to it or ends the cell: "base 240,00 - tax 14,40" is two positive amounts.
 _NUMBER = re.compile(
     rf"(?:(?<![\w.,/-])|(?<=[^\W\d_]{{3}})(?=\d\d?\s?%))(?<!\d:)(?P<open>\()?(?P<sign>[-+])?\s?(?P<before>{_CODE})?\s?(?P<inner>[-+])?\s?(?P<digits>{_DIGITS})"
-    rf"\s?(?P<after>{_CODE}|%)?(?P<trailing>(?:(?<=\S)|(?=-\s?\)?$))-(?!\w))?(?P<close>\))?(?![\w/])(?![.,:]\d)(?!-\d)",
+    rf"\s?(?P<after>{_CODE}|%)?(?P<trailing>(?:(?<=\S)|(?=-\s?\)?$))-(?!\w))?(?P<close>\))?(?![\w/])(?![.,:]\d)(?!-(?!(?:{_CODE})\b)\w)",
     re.IGNORECASE,
 )
 

@@ -288,6 +288,15 @@ def test_nobody_bills_himself(options: dict[str, tuple[str, float]], expected: d
     assert expected == {name: field.value for name, field in arbitrated(rules, learned, "invoice").items()}
 
 
+def test_a_network_in_two_minds() -> None:
+    """Of several names that it is sure of it does not tell the seller's: the rules do."""
+    rules = {"VendorName": Field("VendorName", "Norte Energía, S.A.", "", 0.85, "text", "at the foot")}
+    options = [_guess("VendorName", "Redes del Sur, S.L.", 0.972), _guess("VendorName", "Norte Energía, S.A.", 0.967)]
+
+    assert arbitrated(rules, {"VendorName": options}, "invoice")["VendorName"].value == "Norte Energía, S.A."
+    assert arbitrated(rules, {"VendorName": options[:1]}, "invoice")["VendorName"].value == "Redes del Sur, S.L."
+
+
 def test_agreement_is_sure() -> None:
     """A value that both read alike keeps the rules' reason, and is as sure as such values are."""
     rules = {"VendorName": Field("VendorName", "Acme", "Acme", 0.7, "text", "the most prominent name")}

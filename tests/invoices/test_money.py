@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from backend.files.visual_rows import rows_of
+from backend.invoices.extract import extract_fields
 from backend.invoices.items.find import find_items
 from backend.invoices.money.find import Money, find_money
 from backend.tables.numbers import decimal_mark_of, numbers_in
@@ -1033,6 +1034,37 @@ def test_a_sum_that_is_carried_over_is_no_total():
     )
     assert money.validity.totals is True
     assert values_of(money)["InvoiceTotal"] == "1530.16"
+
+
+@pytest.mark.parametrize(
+    ("over", "again"),
+    [
+        ("A transportar", "Transporte"),
+        ("Te dragen", "Gedragen"),
+        ("Siirto", "Siirto"),
+        ("Suma y sigue", "Suma anterior"),
+    ],
+)
+def test_lines_are_told_once(over: str, again: str):
+    """Sums that are carried over a page are no lines, whatever they are called, nor is an annex that details one."""
+    head = "Ref    Designação           Qtd    Preço      Valor\n"
+    first = (
+        f"Fatura FT 2026/7\n{head}A1     Parafuso               2    10,00     20,00\n"
+        f"A2     Porca                  1    30,00     30,00\n\n{over}      50,00\n"
+    )
+    last = (
+        f"{head}{again}      50,00\nA3     Anilha                 3     5,00     15,00\n\n"
+        "Base     65,00\nIVA 23 %     14,95\nTotal    79,95\n"
+    )
+    annex = (
+        f"Anexo\n{head}B1     Mola                   1    12,00     12,00\n"
+        "B2     Eixo                   1     3,00      3,00\nSuma peças    15,00\n"
+    )
+    fields = {field.name: field for field in extract_fields(document_of_rows(first, last, annex)).fields}
+
+    amounts = [field.value for row in fields["Items"].rows for field in row.fields if field.name == "Amount"]
+    assert amounts == ["20.00", "30.00", "15.00"]
+    assert fields["InvoiceTotal"].value == "79.95"
 
 
 def test_a_dash_between_amounts_takes_nothing_off():

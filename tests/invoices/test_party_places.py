@@ -57,6 +57,7 @@ Total a pagar                                   30,25 €
         "Cable Charro, S.L.\nC/ Toro 20, 37002 Salamanca\nCIF B37123459",
         "Factura emitida por Cable Charro, S.L., con domicilio en C/ Toro 20, 37002 Salamanca y CIF B37123459.",
         "Servicio prestado por Cable Charro, S.L., C/ Toro 20, 37002 Salamanca. CIF B37123459.",
+        "Teléfonos: averías 923 555 300\nCable Charro, S.L., C/ Toro 20, 37002 Salamanca. CIF B37123459.",
         "Puedes reclamar en el 1470. Cable Charro, S.L., C/ Toro 20, 37002 Salamanca. CIF B37123459.",
     ],
 )
@@ -70,3 +71,24 @@ def test_a_company_in_a_sentence_at_the_foot_bills_the_person_above(foot: str) -
         "CustomerAddress": "Plaza Mayor 3, 2º, 37001 Salamanca",
         "CustomerTaxId": "12345678Z",
     }
+
+
+@pytest.mark.parametrize(
+    ("heading", "vat"),
+    [
+        pytest.param("LIEFERANT DER WARE (VENDEDOR)", "N.I.F.", id="role-in-brackets"),
+        pytest.param("Letrada", "P. IVA e C.F.", id="profession"),
+        pytest.param("Rechtsanwalt", "C.F. e P. IVA", id="profession-de"),
+    ],
+)
+def test_a_heading_says_who_sells(heading: str, vat: str) -> None:
+    """The last words of a heading, or what the seller is, above the name."""
+    found = values(
+        f"Destinatario                          {heading}\n"
+        "Conservas Goikoa, S.A.                Leire Montoya Gil\n"
+        "Muelle Erroxape, 3                    Alameda de Recalde, 61\n"
+        "48370 Bermeo                          48010 Bilbao\n"
+        f"                                      {vat} 02645053378\n\n{_GOODS}"
+    )
+    assert (found["VendorName"], found["VendorTaxId"]) == ("Leire Montoya Gil", "02645053378")
+    assert found["CustomerName"] == "Conservas Goikoa, S.A."

@@ -83,6 +83,8 @@ def arbitrated(rules: Mapping[str, Field], learned: Learned, kind: str) -> dict[
             sure = _NUMBERED
         # of two sure numbers the one with right check digits: the other is of another register
         guess = next((option for option in options if option.valid is True and option.score >= sure), options[0])
+        if field is not None and _in_two_minds(options, sure):
+            guess = next((option for option in options if option.value == field.value), guess._replace(score=0.0))
         if name in AMOUNTS or (kind == "receipt" and is_party and _is_known(name, field)):
             continue
         if field is not None and field.value == guess.value:
@@ -126,6 +128,11 @@ def _swaps(rules: Mapping[str, Field], learned: Learned) -> bool:
         for own, other in (_PARTIES, _PARTIES[::-1])
         if own + part in learned and other + part in rules
     )
+
+
+def _in_two_minds(options: Sequence[Guess], sure: float) -> bool:
+    """Whether it is sure of several names: a department's and a grid's beside the seller's."""
+    return options[0].name.endswith("Name") and len({letters_of(g.value) for g in options if g.score >= sure}) > 1
 
 
 def _is_known(name: str, field: Field | None) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from backend.invoices.items.lines import Line, Value, piece_value, settled, with
 from backend.invoices.items.pieces import Piece, PieceRow, make_piece, piece_of
 from backend.invoices.learned.read import ReadPage
 from backend.invoices.money.taxes import TaxRow, type_of
+from backend.invoices.records import FieldRow
 from backend.models.fields_network import LABELS
 from backend.reasons import because
 from backend.tables.numbers import Number, numbers_in
@@ -27,6 +29,7 @@ _TEXTS = ("ItemDescription", "ItemCode", "ItemUnit")
 _FIRST = LABELS.index("ItemCode")  # of a line's labels, which end the list
 _LEAST = 0.5  # probability that a word is of a line
 _CENTS = 2  # decimals of a printed sum
+_SUMMED = 2  # lines at least
 _TAXES = [LABELS.index(name) for name in ("TaxRate", "TaxBase", "TaxAmount", "SubTotal", "TotalTax")]
 
 
@@ -40,12 +43,11 @@ def settled_items(
         mark: the document's decimal separator.
     """
     lines = learned_lines(parts, mark)
-    if not lines or len({part.page.page.number for part in parts}) < len(pages):
-        return rules
+    if len({part.page.page.number for part in parts}) < len(pages):
+        lines = []
     tops = {number: top for number, (top, _) in rules.regions.items()} if rules is not None else {}
-    learned = item_lines(lines, tops, because("network"), because("network"))
-    if rules is None:
-        return learned
+    learned = item_lines(lines, tops, because("network"), because("network")) if lines else None
+    found = [items for items in (rules, learned) if items is not None]
     printed = Counter(
         abs(number.value)
         for page in pages
@@ -53,7 +55,31 @@ def settled_items(
         for number in numbers_in(cell, mark)
         if number.decimals == _CENTS and not number.percent
     )
-    return max(rules, learned, key=lambda items: _worth(items, printed))
+    found += [once for items in found if (once := _each_once(items)) is not items]
+    return max(found, key=lambda items: _worth(items, printed), default=None)
+
+
+def _each_once(items: ItemLines) -> ItemLines:
+    """The lines without sums of those before them, carried over pages too, and without an annex that details them."""
+    kept: list[FieldRow] = []
+    sums, group = [Decimal(0)], 0  # of the lines before each, and where those that the last sum is of end
+    for row in items.field.rows:
+        values = {field.name: field.value for field in row.fields}
+        amount = Decimal(values["Amount"])
+        is_whole = len(sums) > _SUMMED and amount == sums[-1]
+        is_group = len(sums) - group > _SUMMED and amount == sums[-1] - sums[group]
+        if "UnitPrice" not in values and (is_whole or is_group):
+            group = len(sums) - 1
+            continue
+        kept.append(row)
+        sums.append(sums[-1] + amount)
+    pages = [next((place.page for place in row.fields[-1].places), 0) for row in kept]
+    for first, (page, following) in enumerate(pairwise(pages), 1):
+        earlier, rest = set(sums[: first + 1]), sums[-1] - sums[first]
+        if page != following and not earlier.isdisjoint(before + rest for before in earlier):
+            del kept[first:]
+            break
+    return items if len(kept) == len(items.field.rows) else replace(items, field=replace(items.field, rows=tuple(kept)))
 
 
 def _worth(items: ItemLines, printed: Counter[Decimal]) -> tuple[bool, int, int, int]:

@@ -70,13 +70,16 @@ class Context(NamedTuple):
     taxable: tuple[int, ...]  # printed beside words that say "base", for all rates
     rate: Decimal | None  # the only rate without a base
     items: int | None  # sum of the lines
+    lines: frozenset[int]  # amount of each of several
 
 
-def settle(found: Candidates, rows: Sequence[TaxRow], withheld: Candidate | None, items: Decimal | None) -> Balance:
+def settle(
+    found: Candidates, rows: Sequence[TaxRow], withheld: Candidate | None, items: Sequence[Decimal] | None
+) -> Balance:
     """The best combination of candidates.
 
     Args:
-        items: sum of the lines, where they were found.
+        items: amounts of the lines, where they were found.
     """
     context = _context(found, rows, items)
     extras = _extras(found)
@@ -93,7 +96,7 @@ def settle(found: Candidates, rows: Sequence[TaxRow], withheld: Candidate | None
     return best
 
 
-def _context(found: Candidates, rows: Sequence[TaxRow], items: Decimal | None) -> Context:
+def _context(found: Candidates, rows: Sequence[TaxRow], items: Sequence[Decimal] | None) -> Context:
     due = {candidate.cents for candidate in found.of("due")}
     parts = part_sums(row.base for row in rows if not row.is_surcharge)
     own = [row for row in rows if not row.is_surcharge]
@@ -104,7 +107,8 @@ def _context(found: Candidates, rows: Sequence[TaxRow], items: Decimal | None) -
         tuple(c.cents for c in found.of("total") if c.page and c.score >= _STRONG_TOTAL and c.cents not in due),
         tuple(c.cents for c in found.of("base") if c.page and c.score >= _STRONG_BASE and c.cents not in parts),
         own[0].rate if len(own) == 1 and own[0].base is None else None,
-        None if items is None else _cents(items),
+        None if items is None else _cents(sum(items, Decimal(0))),
+        frozenset(map(_cents, items or ()) if len(items or ()) > 1 else ()),
     )
 
 
@@ -171,7 +175,7 @@ def _unused(
     """How many amounts with good labels have no place: a wrong total is still the total."""
     left = base.cents if base is not None else 0
     known = {part.cents for part in (base, tax, total) if part is not None}
-    known |= {left + (tax.cents if tax is not None else 0), context.items or 0, 0}
+    known |= {left + (tax.cents if tax is not None else 0), context.items or 0, 0, *context.lines}
     near = {abs(rounding.cents) for rounding in found.of("rounding")}
     totals = sum(
         cents not in known and (total is None or abs(total.cents - cents) not in near) for cents in context.totals

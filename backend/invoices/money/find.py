@@ -246,7 +246,7 @@ def find_money(
     withheld = withholding_of(lines)
     items_sum = None if items is None else items.total
     found = candidates(pages, lines, rows, items_sum, learned)
-    balance = settle(found, rows, _withheld_candidate(withheld), items_sum)
+    balance = settle(found, rows, _withheld_candidate(withheld), None if items is None else items.amounts)
     if balance.total is None or (balance.total.score < _ENOUGH and not balance.adds_up):
         return Money((), Validity())
     base, tax = _whole_base(balance), balance.tax

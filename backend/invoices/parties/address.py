@@ -51,7 +51,7 @@ _POSTCODE_TOWN = re.compile(
     rf"|\d{{4}}-\d{{3}} {_TOWN}|\d{{4}} ?[A-Z]{{2}} {_TOWN}|(?:A|B|L|CH|DK|AT|BE)-\d{{4}} {_TOWN}"
     rf"|{_TOWN}[.,]? \(?(?:{_STATES})\)?,? \d{{5}}(?:-\d{{4}})?(?![^\W_])"
     rf"|(?:{_STATES}),? \d{{4,5}}[A-Z]?(?:-\d{{4}})?$"
-    rf"|{_UK}(?![^\W_])|[A-Z]\d[\dW] ?[A-Z\d]{{4}}$|[A-Z]\d[A-Z] ?\d[A-Z]\d)"
+    rf"|{_UK}(?![^\W_])|[A-Z]\d[\dW] [A-Z\d]{{4}}(?![^\W_])|[A-Z]\d[A-Z] ?\d[A-Z]\d)"
 )
 _TOWN_POSTCODE = re.compile(
     rf"(?<![^\W\d_]){_TOWN}[ ,(-]{{1,3}}\d{{5}}\)?$|^(?:c\.? ?p\.?:? ?)?\d{{5}}$", re.IGNORECASE

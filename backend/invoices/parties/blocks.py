@@ -55,6 +55,8 @@ def party_label(cell: Cell) -> LabelMatch | None:
 
 def label_of(cell: Cell, vocabulary: Vocabulary) -> LabelMatch | None:
     """The label with which a cell begins: all of it, before a colon, or of several words."""
+    if vocabulary is PARTY_LABELS and (role := _in_brackets(cell)) is not None:
+        return role
     head = cell if len(cell.words) <= _LABEL_WORDS else replace(cell, words=cell.words[:_LABEL_WORDS])
     match = next(iter(vocabulary.find(head)), None)
     if match is None or not _is_certain(match):
@@ -76,6 +78,18 @@ def label_of(cell: Cell, vocabulary: Vocabulary) -> LabelMatch | None:
         return None
     begins = rest[0].text[:1]
     return match if begins.isupper() or (vocabulary is FORM_LABELS and begins.isdigit()) else None
+
+
+def _in_brackets(cell: Cell) -> LabelMatch | None:
+    """The role that ends a heading: "TITULAR DE LA EXPLOTACIÓN (PROVEEDOR)"."""
+    starts = [index for index, word in enumerate(cell.words[:_LABEL_WORDS]) if word.text.startswith("(")]
+    if not starts or not starts[-1] or not cell.words[-1].text.rstrip(":").endswith(")"):
+        return None
+    inside = replace(cell, words=cell.words[starts[-1] :])
+    match = next(iter(PARTY_LABELS.find(inside)), None)
+    if match is None or match.first or match.rest or match.label == OTHER or len(cell.words) > _LABEL_WORDS:
+        return None
+    return replace(match, cell=cell, first=0, last=len(cell.words))
 
 
 def without_colon(words: tuple[Word, ...]) -> tuple[Word, ...]:

@@ -36,7 +36,9 @@ PARTY_LABELS = Vocabulary({
         "vos coordonnees fournisseur", "rechnungsaussteller", "aussteller", "verkauferin", "rechnungsersteller",
         "glaubiger", "vermieterin", "opdrachtnemer", "verkoper", "vendedor emitente",
         "prestador servicos", "senhorio", "locador", "locatore", "prestatore", "dati fornitore", "emesso da",
-        "emessa da",
+        "emessa da", "letrado", "letrada", "abogado", "abogada", "procurador", "procuradora", "arquitecto",
+        "arquitecta", "profesional", "professional", "advocat", "advocada", "avocat", "avocate", "advogado", "advogada",
+        "rechtsanwalt", "rechtsanwaltin", "avvocato", "professionista", "solicitor",
     ),
     CUSTOMER: (
         "cliente", "datos del cliente", "datos cliente", "datos de cliente", "datos fiscales del cliente", "facturar a",

@@ -62,6 +62,8 @@ def read_parties(block: Block) -> list[Party]:
         if pieces and pieces[0].role is Role.HEADING:
             parts.append([])
             pieces = pieces[1:]
+        if _begins_imprint(pieces, parts[-1]):
+            parts.append([])
         parts[-1].append(pieces)
         if _is_sender_line(pieces):
             senders.add(len(parts) - 1)
@@ -74,6 +76,14 @@ def read_parties(block: Block) -> list[Party]:
             party = _read(pieces, block.label if index == 0 else "", cells)
             found.append(replace(party, is_sender=index in senders and party.label == ""))
     return found
+
+
+def _begins_imprint(pieces: Sequence[Piece], before: Sequence[Sequence[Piece]]) -> bool:
+    """Whether a company with its address in the line is told below lines that name nobody: notes, telephones."""
+    if not pieces or pieces[0].role is not Role.NAME or not has_legal_form(pieces[0].folded):
+        return False
+    named = any(piece.role is Role.NAME for line in before for piece in line)
+    return not named and any(_is_address(piece) and has_town(piece.folded) for piece in pieces)
 
 
 def _is_sender_line(pieces: Sequence[Piece]) -> bool:

@@ -34,7 +34,8 @@ _LABEL = re.compile(
     r"|(?:n\.?[º°o]\.? )?TVA intra\w*|CVR|Steuer(?:nummer|-?nr)|St\.? ?-?Nr)"
     rf"|(?P<es>[NC]\.? ?{_I}\. ?F\.?|[NC]{_I}[FE]|D\.? ?N\.? ?{_I}\.?|N\.? ?{_I}\.? ?E\.|NIF|CIE(?=[: ]+[A-Z]-?\d)"
     r"|identificaci[oó]n fiscal|documento|RFC|RUT|R\.U\.T\.?)"
-    rf")(?:[ ]?[/-] ?(?:[NCD]\.?{_I}\.?[FE]\.?|DN{_I}|N{_I}E|VAT|IVA|NIPC|CUIT))*(?![^\W\d_])",
+    rf")(?:[ ]?[/-] ?(?:[NCD]\.?{_I}\.?[FE]\.?|DN{_I}|N{_I}E|VAT|IVA|NIPC|CUIT)"
+    rf"| e (?:C\.? ?F\.?|cod(?:ice|\.) fiscale|P(?:art)?\.? ?{_I}\.?V\.?A\.?|partita iva))*(?![^\W\d_])",
     re.IGNORECASE,
 )
 _AFTER_LABEL = re.compile(
