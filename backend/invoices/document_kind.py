@@ -189,7 +189,7 @@ def document_kind(
         return DocumentKind(None, because("says_no_invoice"))
     evidence = evidence_of(pages)
     ruled = _ruled(evidence, document_type)
-    if reader is None:
+    if reader is None or not pages:
         return ruled
     kinds = reader.kinds(pages[0])
     if not kinds:

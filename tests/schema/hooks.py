@@ -121,6 +121,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "summary_min_tokens", "is more than"),
         ("invalid_field", "input", "blanks alone"),
         ("invalid_field", "input", "needs one of input, pages and document"),
+        ("invalid_field", "document", "needs document_url"),
         ("invalid_field", "input", "image is no base64"),
         ("invalid_field", None, "is for texts; an image model"),
         ("invalid_field", "file", "only blanks or tags"),
