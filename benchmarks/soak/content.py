@@ -17,7 +17,7 @@ from benchmarks.peers import ROOT
 from benchmarks.texts import distinct_texts
 
 _RECORDING = ROOT / "tests" / "clients" / "data" / "jfk.ogg"
-TAUGHT = "soak-taught"  # the classifier that every replica reads from STATE_DIR when it starts
+TAUGHT = "soak-taught"  # the classifier that all replicas share: the first that starts brings it from STATE_DIR
 LABELS = ("factura", "contrato", "extracto bancario", "reclamación")
 _EXAMPLES = {
     "payment": ["The invoice is due in March.", "La factura vence en marzo.", "Pay 30 EUR.", "Se abonará el importe."],

@@ -25,7 +25,7 @@ from benchmarks.soak.job_client import Known
 from benchmarks.soak.ledger import GRACE_S, Ledger
 from benchmarks.soak.replica import LANE_DEATH
 from benchmarks.soak.schedule import FAULTS, PlannedFault
-from benchmarks.soak.traffic import Traffic
+from benchmarks.soak.traffic import Traffic, teach
 
 _OVERLOAD = 10.0
 _AT_ONCE = Patience(5.0, 5.0)
@@ -122,7 +122,8 @@ class FaultInjector:
         await self._cluster.start_redis()
         return ""
 
-    async def _empty_redis(self, _replica: Replica, hold_s: float) -> str:
+    async def _empty_redis(self, replica: Replica, hold_s: float) -> str:
+        """What it forgets is its callers' to bring again: jobs, and what was taught."""
         running = await self._running_jobs()
         await self._cluster.kill_redis()
         logs = "".join(each.log.read_text(encoding="utf-8", errors="replace") for each in self._cluster.running)
@@ -131,6 +132,7 @@ class FaultInjector:
         self._cluster.forget_redis()
         await asyncio.sleep(hold_s)
         await self._cluster.start_redis()
+        await teach(replica.port)
         return ""
 
     async def _running_jobs(self) -> list[Known]:

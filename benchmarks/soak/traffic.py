@@ -181,13 +181,16 @@ class Traffic:
     async def _ask(self, question: Question, due_s: float, patience: Patience) -> Any:
         """Send, check, enter into the ledger; the essence of a right answer."""
         made = await send(self.client, question, patience)
-        outcome, detail, got = self._judge(question, made)
+        outcome, detail, got = self._judge(question, made, due_s)
         self._enter(question.kind, outcome, due_s, made, detail=detail)
         return got if outcome == "right" else None
 
-    def _judge(self, question: Question, made: Call) -> tuple[Outcome, str, Any]:
+    def _judge(self, question: Question, made: Call, due_s: float) -> tuple[Outcome, str, Any]:
         if made.answer is None:
             return "lost", f"{len(made.failures)} attempts; last: {made.failures[-1]}", None
+        faults = self.ledger.kinds(due_s, asyncio.get_running_loop().time())
+        if question.kind == "classify" and made.answer.status == 404 and "redis_emptied" in faults:
+            return "refused", "", None  # until it is taught again (docs/reliability.md)
         if made.answer.status != 200:
             return "wrong", f"{made.answer.status} {made.answer.body[:300]!r}", None
         fault, got = judged(question.kind, made.answer.body, self.expected.get(question.answer_key))
