@@ -310,7 +310,8 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
     catalog, telemetry = found.catalog, found.telemetry
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities, neutral = EntityService(catalog, inference, telemetry), NeutralVectors(embeddings)
-    own = await asyncio.to_thread(read_classifiers, settings, catalog)
+    is_shared = found.replicas.records is not None
+    own = await asyncio.to_thread(read_classifiers, settings, catalog, is_shared=is_shared)
     store = found.replicas.classifier_store(own, found.supervisor)
     classification = _classification(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)

@@ -89,6 +89,7 @@ class _PageNames:
 
     page: Page
     prose: str  # of `_prose`
+    prose_surplus: int  # how many words stand in sentences more than elsewhere
     patterns: Sequence[Entity]
     spelt: Sequence[_Told]  # names that are spelt as labels
     others: Sequence[PrintedName]  # in which names of the other labels are looked for by their meaning
@@ -260,20 +261,18 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
             for place in name.beside[:1]
         )
     ]
-    is_prose = 2 * len(prose.split()) > len(page.text.split())
-    if is_prose or sum(name.with_colon for name in printed) >= _MANY:  # the page's way to print a name
+    surplus = 2 * len(prose.split()) - len(page.text.split())
+    if surplus > 0 or sum(name.with_colon for name in printed) >= _MANY:  # the page's way to print a name
         others = [name for name in others if name.with_colon]
     spelt = [_Told(-rank[2], name, _BY_SPELLING * rank[0] / 100) for rank, name in best.values()]
-    return _PageNames(page, prose, find_patterns(page.text), spelt, others[:_MOST_NAMES])
+    return _PageNames(page, prose, surplus, find_patterns(page.text), spelt, others[:_MOST_NAMES])
 
 
 def _places(
     names: _PageNames, labels: Sequence[OwnLabel]
 ) -> tuple[str, list[tuple[OwnLabel, list[tuple[int, int]] | None]]]:
     """What of a page is asked, and where it has values of each label's kind; labels without any are left out."""
-    text = names.page.text
-    if 2 * len(names.prose.split()) < len(text.split()):  # a form with a sentence or two
-        text = names.prose
+    text = names.prose if names.prose_surplus < 0 else names.page.text  # of a form with a sentence or two these alone
     pairs = []
     for label in labels:
         places = places_of(label, names.page.text, names.patterns)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from backend.abandoned import require_wanted
 from backend.files.pages import Page, Word
-from backend.text.own_values import plain_of
+from backend.text.own_values import BOXES, plain_of
 from backend.word_cache import word_cache
 
 NAME_WORDS = 7  # of a printed name, at most
@@ -26,7 +26,6 @@ _NEXT_LINE, _MOST_LINES = 2.2, 50  # heights between the tops of lines of a list
 _ABBREVIATED = 3  # letters before a point: "S.A.", "Avda."
 _MOST_COLUMNS = 60  # each is compared with those of the next rows: 5,000 would take hours
 _OF = frozenset({"de", "del", "of"})
-BOXES = frozenset("☒☑✓✔■☐□○")  # that are ticked or not
 _LEADER = re.compile(r"[.…_·\-]{3,}")  # "Total ........ 12"
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _EMPTY = frozenset(
@@ -92,17 +91,21 @@ def printed_names(page: Page) -> list[PrintedName]:
     rows = [row for row in _rows(page.words) if len(row) <= _MOST_COLUMNS]
     names: list[PrintedName] = []
     for row, segments in enumerate(rows):
+        is_heading = _is_heading(rows, row)
         for column, segment in enumerate(segments):
             require_wanted()
-            most = min(NAME_WORDS, len(segment.words))
-            names += filter(None, (_name(rows, row, column, count + 1) for count in range(most)))
+            counts = range(1, min(NAME_WORDS, len(segment.words)) + 1)
+            found = (_name(rows, row, column, count, is_heading=is_heading) for count in counts)
+            names += filter(None, found)
     return names
 
 
-def _name(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int) -> PrintedName | None:
+def _name(
+    rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int, *, is_heading: bool
+) -> PrintedName | None:
     segment = rows[row][column]
     text = " ".join(word.text for word in segment.words[:count]).strip(EDGES)
-    beside = tuple(_beside(rows, row, column, count)) if _LETTER.search(text) else ()
+    beside = tuple(_beside(rows, row, column, count, is_heading=is_heading)) if _LETTER.search(text) else ()
     if not beside:
         return None
     following = segment.words[count].text if count < len(segment.words) else ""
@@ -111,7 +114,7 @@ def _name(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int)
     is_alone = len(rows[row]) == 1 and len(segment.words) <= _PROSE and following[:1].isupper()
     if not (is_apart or is_alone):  # "Letrada Ana Ruiz", but neither "avería comunicada" nor a sentence
         return None
-    is_first = with_colon or column % 2 == 0 or _is_heading(rows, row)  # names and values take turns on a row
+    is_first = with_colon or column % 2 == 0 or is_heading  # names and values take turns on a row
     return PrintedName(text, (row, column), beside, is_apart and is_first and not _DIGIT.search(text), with_colon)
 
 
@@ -119,7 +122,9 @@ def _begins_value(word: str) -> bool:
     return word == ":" or any(map(str.isdigit, word)) or word[0] in BOXES or _LEADER.fullmatch(word) is not None
 
 
-def _beside(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int) -> Iterator[Beside]:
+def _beside(
+    rows: Sequence[Sequence[_Segment]], row: int, column: int, count: int, *, is_heading: bool
+) -> Iterator[Beside]:
     if rest := _spoken(rows[row][column].words[count:]):
         yield Beside("after", (row, column), rest, _wrapped(rows, row, column))
         return
@@ -134,7 +139,7 @@ def _beside(rows: Sequence[Sequence[_Segment]], row: int, column: int, count: in
     )
     below = _below(rows, row, column)
     places = [right, below]
-    if _is_heading(rows, row):
+    if is_heading:
         places.reverse()
     yield from (place for place in places if place is not None)
 
@@ -243,16 +248,13 @@ def _pairs(words: Sequence[Word]) -> Iterator[_Segment]:
     """Cuts "Fecha: 12/03/2026 Lugar de entrega: Soria" before the second name, which begins with a capital."""
     begin = 0
     for index, word in enumerate(words):
+        if not word.text.endswith(":") or word.text == ":":
+            continue
         first = next((at for at in range(index, max(begin, index - 5), -1) if _begins_sentence(words, at)), None)
-        if first is not None and word.text.endswith(":") and word.text != ":":  # "It was so decided. Budget: 12,800"
+        if first is not None:  # "It was so decided. Budget: 12,800"
             yield _Segment(tuple(words[begin:first]))
             begin = first
-        elif (
-            index
-            and word.text.endswith(":")
-            and word.text != ":"
-            and any(":" in one.text for one in words[begin:index])
-        ):
+        elif index and any(":" in one.text for one in words[begin:index]):
             capital = next((at for at in range(index, max(begin, index - 4), -1) if words[at].text[0].isupper()), index)
             while capital - 2 > begin and words[capital - 1].text in _OF:
                 capital -= 2

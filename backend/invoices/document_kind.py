@@ -194,11 +194,10 @@ def document_kind(
     kinds = reader.kinds(pages[0])
     if not kinds:
         return ruled
-    likeliest = max(KINDS, key=kinds.__getitem__)
     if kinds["fields"] <= 1 - _CERTAIN and ruled.kind is not None:
         if ruled.kind == "bank_statement" and kinds["bank"] > 1 - _CERTAIN:
             return ruled
-        return DocumentKind(None, because("looks_like_other", type=likeliest))
+        return DocumentKind(None, because("looks_like_other", type=max(KINDS, key=kinds.__getitem__)))
     if ruled.kind == "bank_statement" or (ruled.kind is None and (kinds["fields"] < _LIKELY or evidence.other)):
         return ruled
     said = ruled.kind or evidence.kind

@@ -27,11 +27,12 @@ from backend.models.tokenizer import TokenArrays
 from backend.models.windows import Window, cut
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.answers import TASK, Span, best_span, best_span_within
-from backend.speech.written_numbers import NUMBER_WORDS
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService, EmbedOptions
 from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from backend.text.own_values import plain_of
+from backend.text.sentences import trimmed
+from backend.text.written_numbers import NUMBER_WORDS
 
 MOST_QUESTIONS, MOST_QUESTION_CHARS = 50, 1_000
 _MOST_QUESTION_TOKENS = 128
@@ -292,7 +293,7 @@ def _answers(
             continue
         margin, first, last = best[index]
         score = float(sigmoid(np.array(slope * margin + offset)))
-        start, end = _trimmed(read.text, int(read.tokens.offsets[first, 0]), int(read.tokens.offsets[last, 1]))
+        start, end = _whole_words(read.text, int(read.tokens.offsets[first, 0]), int(read.tokens.offsets[last, 1]))
         if _ASKS_NUMBER.search(plain_of(question)) and not _says_number(read.text[start:end]):
             score *= _WITHOUT_NUMBER
         is_there = score >= min_score and start < end
@@ -311,12 +312,10 @@ def _tokens_of(tokens: TokenArrays, places: Sequence[tuple[int, int]]) -> list[t
     return [(first, last) for first, last in zip(firsts, lasts, strict=True) if first < last]
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
     """Whole words, without blanks and commas at the edges, which tokens have along with words."""
     while 0 < start < end and text[start - 1].isalnum() and text[start].isalnum():
         start -= 1
     while start < end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
         end += 1
-    span = text[start:end]
-    inner = span.lstrip(_EDGES)
-    return end - len(inner), end - len(inner) + len(inner.rstrip(_EDGES))
+    return trimmed(text, start, end, _EDGES)

@@ -11,17 +11,20 @@ from datetime import date
 from decimal import Decimal
 
 from backend.abandoned import require_wanted
-from backend.speech.written_numbers import LANGUAGES, cardinals
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import BOOLEAN, INTEGER, NUMBER, PATTERN_KINDS, OwnLabel
 from backend.text.patterns.numbers import NUMBER as DIGITS
 from backend.text.patterns.numbers import NUMBER_OF_CODE, parse_number
+from backend.text.sentences import trimmed
+from backend.text.written_numbers import LANGUAGES, cardinals
 
 Value = str | float | int | bool
 _NUMBER = re.compile(rf"-?(?:{DIGITS}|{NUMBER_OF_CODE})")
 _YES = frozenset({"si", "yes", "sim", "oui", "true", "verdadero", "cierto", "x", "☒", "☑", "✓", "✔", "y", "s"})
 _NO = frozenset({"no", "non", "nao", "false", "falso", "☐", "✗", "✘", "n", "none", "ninguno", "ninguna"})
-_BOX = re.compile(r"(?P<ticked>[☒☑✓✔■]|[\[(]\s?[xX✓✔]\s?[\])])|[☐□○]|[\[(]\s{0,3}[\])]")
+_TICKED, _UNTICKED = "☒☑✓✔■", "☐□○"
+BOXES = frozenset(_TICKED + _UNTICKED)
+_BOX = re.compile(rf"(?P<ticked>[{_TICKED}]|[\[(]\s?[xX✓✔]\s?[\])])|[{_UNTICKED}]|[\[(]\s{{0,3}}[\])]")
 _PHONE = re.compile(r"(?<![\w.,])[+(]?\d(?:[ ()./\n-]{0,2}\d){6,14}(?!\w|[.,]\d)")
 _SEVERAL = re.compile(r"[;,\n•·|]+|(?<=\s)(?:y|e|and|et|&)(?=\s)")
 _ARTICLE = re.compile(
@@ -51,8 +54,7 @@ def read_value(label: OwnLabel, text: str, start: int, end: int, patterns: Seque
     if label.kind in (NUMBER, INTEGER):
         return _number(text, start, end, whole=label.kind == INTEGER)
     ticked = _ticked(text, start, end)
-    start += len(text[start:end]) - len(text[start:end].lstrip(_EDGES))
-    end = max(start, end - (len(text[start:end]) - len(text[start:end].rstrip(_EDGES))))
+    start, end = trimmed(text, start, end, _EDGES)
     words = " ".join(text[start:end].split())
     if not words:
         return None
@@ -168,9 +170,8 @@ def _ticked(text: str, start: int, end: int) -> tuple[int, int] | None:
     trail = [(borders[at], borders[at + 1]) for at in range(0, len(borders) - 2, 2)]
     options = lead if text[slice(*lead[-1])].strip() else trail
     first, last = options[next(index for index, box in enumerate(boxes) if box["ticked"])]
-    words = text[first:last]
-    first += len(words) - len(words.lstrip(_EDGES))
-    return (first, first + len(words.strip(_EDGES))) if words.strip(_EDGES) else None
+    first, last = trimmed(text, first, last, _EDGES)
+    return (first, last) if first < last else None
 
 
 def _items(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -118,11 +118,11 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
     """Trimmed span of each line; an empty span for a blank line."""
     start = 0
     for end in _LINE_END.finditer(text):
-        yield _trimmed(text, start, end.start())
+        yield trimmed(text, start, end.start())
         if end[0] in _PARAGRAPH_ENDS:
             yield end.start(), end.start()
         start = end.end()
-    yield _trimmed(text, start, len(text))
+    yield trimmed(text, start, len(text))
 
 
 def _blocks(lines: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
@@ -219,7 +219,7 @@ def _limit_length(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]
         cut = start + MAX_CHARACTERS
         if not text[cut].isspace():
             cut = _last_blank(text, start, cut) or _grapheme_boundary(text, cut)
-        yield _trimmed(text, start, cut)
+        yield trimmed(text, start, cut)
         start = _skip_blanks(text, cut)
     yield start, stop
 
@@ -244,12 +244,11 @@ def _skip_blanks(text: str, index: int) -> int:
     return index
 
 
-def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
-    if start == stop:
-        return start, stop
+def trimmed(text: str, start: int, stop: int, edges: str | None = None) -> tuple[int, int]:
+    """A span without blanks, or the characters of ``edges``, at both ends; of these alone an empty one at its end."""
     piece = text[start:stop]
-    start += len(piece) - len(piece.lstrip())
-    return start, max(start, start + len(piece.strip()))
+    start += len(piece) - len(piece.lstrip(edges))
+    return start, start + len(piece.strip(edges))
 
 
 def _cut_between_tokens(token_starts: Sequence[int], start: int, end: int, most_tokens: int) -> list[tuple[int, int]]:

@@ -42,7 +42,6 @@ from backend.models.features import gram_places
 from backend.models.words import word_places, word_spellings
 from backend.search.document_chunks import cut_chunks
 from backend.search.keywords import matched_spans, query_terms, tokens_of, word_coverage
-from backend.speech.written_numbers import LANGUAGES, rewritings
 from backend.tables.aligned_layout import names_columns
 from backend.text.entity_merge import MODEL, Entity, merge
 from backend.text.key_phrases import phrase_candidates
@@ -53,6 +52,7 @@ from backend.text.own_values import places_of, read_value, read_values
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from backend.text.patterns.folding import fold, letters_of
 from backend.text.sentences import sentence_spans
+from backend.text.written_numbers import LANGUAGES, rewritings
 from tests.tiny_models import tokenizer_of
 
 UNITS = (

@@ -54,7 +54,7 @@ from backend.speech.records import (
 )
 from backend.speech.subtitles import srt, webvtt
 from backend.speech.transcription import TranscriptionService
-from backend.speech.written_numbers import with_written_numbers
+from backend.text.written_numbers import with_written_numbers
 
 _speech_of: Handle[TranscriptionService] = Handle("speech")
 _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from backend.speech.written_numbers import LANGUAGES, NUMBER_WORDS, cardinals
 from backend.text.patterns.numbers import (
     NUMBER,
     NUMBER_OF_CODE,
@@ -19,6 +18,7 @@ from backend.text.patterns.numbers import (
     parse_scaled,
 )
 from backend.text.patterns.pattern import CLEAR, LIKELY, WEAK, Pattern, PatternMatch, has_before, matches
+from backend.text.written_numbers import LANGUAGES, NUMBER_WORDS, cardinals
 
 # Spelling -> ISO 4217 code; "" where the word is used for several currencies ("pesos"). The first match counts.
 _CURRENCIES: tuple[tuple[str, str], ...] = (

@@ -14,7 +14,6 @@ from calendar import monthrange
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from backend.speech.written_numbers import cardinals
 from backend.text.patterns.date_order import DateOrder, Points, country_points
 from backend.text.patterns.pattern import (
     AFTER_START,
@@ -28,6 +27,7 @@ from backend.text.patterns.pattern import (
     has_before,
     matches,
 )
+from backend.text.written_numbers import cardinals
 
 _NUMERIC = re.compile(
     r"\d(?<!\w.)(?:\d{3}(?P<iso>[-/.])\d\d?(?P=iso)\d\d?"

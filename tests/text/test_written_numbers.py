@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.files.speech_records import Segment, SpokenWord
-from backend.speech.written_numbers import with_written_numbers
+from backend.text.written_numbers import with_written_numbers
 
 
 def said(text: str, language: str | None = "es") -> Segment:
