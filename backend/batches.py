@@ -24,11 +24,11 @@ from backend.search.records import FileRecord, ListPage
 BATCHES = ".batches"  # behind the owner of what is known of batches, which lists of files do not show
 KEPT_S = 2_592_000.0  # a batch is known for 30 days
 WINDOW_S = 86_400.0  # OpenAI's only completion window
-MOST_REQUESTS = 50_000  # OpenAI's limit
+MAX_REQUESTS = 50_000  # OpenAI's limit
 KIND = "batch"  # of the jobs; and the purpose of the records that are listed
 _OUTCOME = "outcome"  # the purpose of those that are not
 _PREFIX = "batch_"
-_MOST_ERRORS = 100  # of a file that is told
+_MAX_ERRORS = 100  # of a file that is told
 _AT_ONCE, _AT_ONCE_BYTES = 64, 2**18  # requests that are computed at the same time
 Status = Literal["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelled"]
 
@@ -332,8 +332,8 @@ def read_lines(content: bytes, endpoint: str) -> tuple[list[Line], list[BatchErr
     rows = [(number, row) for number, row in enumerate(content.split(b"\n"), 1) if row.strip()]
     if not rows:
         return [], [BatchError("empty_file", "the file holds no requests; write one a line, as JSON")]
-    if len(rows) > MOST_REQUESTS:
-        message = f"the file holds {len(rows)} requests, and a batch {MOST_REQUESTS} at most; send several batches"
+    if len(rows) > MAX_REQUESTS:
+        message = f"the file holds {len(rows)} requests, and a batch {MAX_REQUESTS} at most; send several batches"
         return [], [BatchError("too_many_requests", message)]
     for number, row in rows:
         read = _read_line(number, row, endpoint, custom_ids)
@@ -342,9 +342,9 @@ def read_lines(content: bytes, endpoint: str) -> tuple[list[Line], list[BatchErr
         else:
             custom_ids.add(read.custom_id)
             lines.append(read)
-    if len(errors) > _MOST_ERRORS:
-        message = f"{len(errors) - _MOST_ERRORS} more lines are wrong, and are not listed"
-        errors[_MOST_ERRORS:] = [BatchError("more_errors", message)]
+    if len(errors) > _MAX_ERRORS:
+        message = f"{len(errors) - _MAX_ERRORS} more lines are wrong, and are not listed"
+        errors[_MAX_ERRORS:] = [BatchError("more_errors", message)]
     return lines, errors
 
 

@@ -21,7 +21,7 @@ from backend.errors import BadSettings
 
 PREFIX = "financia_"  # so that scanners of repositories can tell one
 _KEY_BYTES = 32  # 256 random bits, which is why SHA-256 is enough (services/callers.key_digest)
-_LEAST_CHARS = 20  # of a key from elsewhere; a shorter one could be guessed from its hash
+_MIN_CHARS = 20  # of a key from elsewhere; a shorter one could be guessed from its hash
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,9 +53,9 @@ def _new(options: argparse.Namespace) -> int:
 
 def _hash(_options: argparse.Namespace) -> int:
     key = (getpass.getpass("key: ") if sys.stdin.isatty() else sys.stdin.readline()).strip()
-    if len(key) < _LEAST_CHARS:
+    if len(key) < _MIN_CHARS:
         sys.stderr.write(
-            f"the key has {len(key)} characters, at least {_LEAST_CHARS} are needed: a shorter one can be guessed from "
+            f"the key has {len(key)} characters, at least {_MIN_CHARS} are needed: a shorter one can be guessed from "
             "its hash; make one with python -m backend.keys new NAME\n"
         )
         return 2

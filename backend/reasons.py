@@ -229,7 +229,7 @@ def because(code: str, **params: Any) -> str:
 
 def reasons_in(why: str) -> list[ReasonAnswer]:
     """The reasons that a sentence is made of, in its order. Do not change them: equal sentences share them."""
-    return list((_reasons if len(why) <= _MOST_CHARS else _reasons.__wrapped__)(why))
+    return list((_reasons if len(why) <= _MAX_CHARS else _reasons.__wrapped__)(why))
 
 
 @lru_cache(maxsize=4096)
@@ -239,13 +239,13 @@ def _reasons(why: str) -> tuple[ReasonAnswer, ...]:
 
 _SEE_DOCUMENTS = " (`documents`)"
 _BETWEEN = re.compile(r"; (?![^“]*”)|, (?=but RapidOCR )")  # not within a label
-_MOST_CHARS = 1000  # of one reason: longer ones quote an error
+_MAX_CHARS = 1000  # of one reason: longer ones quote an error
 
 
 def _read(sentence: str) -> ReasonAnswer:
     if (code := _PLAIN.get(sentence)) is not None:
         return {"code": code, "params": {}}
-    for code, pattern, readers in _PATTERNS if len(sentence) <= _MOST_CHARS else ():
+    for code, pattern, readers in _PATTERNS if len(sentence) <= _MAX_CHARS else ():
         if (match := pattern.fullmatch(sentence)) is not None:
             return {"code": code, "params": {name: readers[name](text) for name, text in match.groupdict().items()}}
     return {"code": "other", "params": {"text": sentence}}

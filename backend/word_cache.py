@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
 
-_MOST_CHARS = 200  # of a word that is kept: 20,000 of them are 4 MB
+_MAX_CHARS = 200  # of a word that is kept: 20,000 of them are 4 MB
 _Reader = TypeVar("_Reader", bound=Callable[..., Any])
 
 
@@ -18,7 +18,7 @@ def word_cache(entries: int) -> Callable[[_Reader], _Reader]:
 
         @wraps(function)
         def of(word: str, *others: Any) -> Any:
-            return (kept if len(word) <= _MOST_CHARS else function)(word, *others)
+            return (kept if len(word) <= _MAX_CHARS else function)(word, *others)
 
         return cast("_Reader", of)
 

@@ -13,7 +13,7 @@ from rapidfuzz import fuzz
 
 from benchmarks.fields_scores import Count
 
-_LEAST_LIKENESS = 88  # of 100, of cells with letters; figures must be the same
+_MIN_LIKENESS = 88  # of 100, of cells with letters; figures must be the same
 _DASHES = re.compile(r"[\u2010-\u2015\u2212]")
 _FIGURES = re.compile(r"[\d\s.,%€$£()+\-*:/]+")
 
@@ -119,7 +119,7 @@ def is_near(first: str, second: str) -> bool:
         return True
     if re.sub(r"\D", "", first) != re.sub(r"\D", "", second) or min(len(first), len(second)) < 4:
         return False
-    return fuzz.ratio(first.replace(" ", ""), second.replace(" ", "")) >= _LEAST_LIKENESS
+    return fuzz.ratio(first.replace(" ", ""), second.replace(" ", "")) >= _MIN_LIKENESS
 
 
 def _are_near(first: Relation, second: Relation) -> bool:

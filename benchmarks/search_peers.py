@@ -23,8 +23,8 @@ OURS = "ours"
 VENV = ROOT / ".venv-search"
 REQUIREMENTS = ("torch==2.13.0", "txtai==9.14.0", "chromadb==1.5.9", "qdrant-client==1.20.0")
 _STEP_TIMEOUT_S = 3600.0
-_LEAST_ACKNOWLEDGED, _MOST_ACKNOWLEDGED = 3, 12  # batches before the process is killed
-_MOST_LATE_S = 0.05  # after the last of them: it is killed in the middle of the next
+_MIN_ACKNOWLEDGED, _MAX_ACKNOWLEDGED = 3, 12  # batches before the process is killed
+_MAX_LATE_S = 0.05  # after the last of them: it is killed in the middle of the next
 
 
 class StepFailed(Exception):
@@ -104,8 +104,8 @@ def crash(contestant: Contestant, corpus: Corpus, folder: Path, *, trials: int, 
     for _ in range(trials):
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        most = min(_MOST_ACKNOWLEDGED, corpus.count // CRASH_BATCH - 1)
-        batches, late_s = rng.randint(min(_LEAST_ACKNOWLEDGED, most), most), rng.uniform(0.0, _MOST_LATE_S)
+        most = min(_MAX_ACKNOWLEDGED, corpus.count // CRASH_BATCH - 1)
+        batches, late_s = rng.randint(min(_MIN_ACKNOWLEDGED, most), most), rng.uniform(0.0, _MAX_LATE_S)
         acknowledged = _killed(contestant.argv("add-until-killed", corpus, folder), contestant.env, batches, late_s)
         summary["acknowledged"] += acknowledged
         try:

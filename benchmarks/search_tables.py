@@ -15,10 +15,10 @@ _NAMES = {
 }
 _MODES = ("vector", "keyword", "hybrid")
 _KEPT = ", 1 % kept"
-_MOST_P50_S, _GOAL_CHUNKS = 0.015, 100_000
-_LEAST_RECALL = 0.98
-_MOST_BYTES_A_CHUNK = 2 * 2**30 / 1_000_000
-_LEAST_SHARE = 0.8
+_MAX_P50_S, _GOAL_CHUNKS = 0.015, 100_000
+_MIN_RECALL = 0.98
+_MAX_BYTES_A_CHUNK = 2 * 2**30 / 1_000_000
+_MIN_SHARE = 0.8
 _EMPTY = "-"
 
 
@@ -58,18 +58,18 @@ def _goals(result: Result) -> Iterator[tuple[str, bool]]:
     for size, row in result.get("sizes", {}).items():
         chunks = int(size)
         yield (
-            f"recall {_LEAST_RECALL} at {chunks:,} chunks",
-            min(row["recall"], row["recall_filtered"]) >= _LEAST_RECALL,
+            f"recall {_MIN_RECALL} at {chunks:,} chunks",
+            min(row["recall"], row["recall_filtered"]) >= _MIN_RECALL,
         )
         if chunks == _GOAL_CHUNKS:
             p50_s = row["searches"]["hybrid"]["p50_s"]["median"]
-            yield f"hybrid p50 {_MOST_P50_S * 1000:.0f} ms at {chunks:,} chunks", p50_s <= _MOST_P50_S
+            yield f"hybrid p50 {_MAX_P50_S * 1000:.0f} ms at {chunks:,} chunks", p50_s <= _MAX_P50_S
         if chunks > _GOAL_CHUNKS:
-            most = max(_MOST_BYTES_A_CHUNK * chunks, 2**30)
+            most = max(_MAX_BYTES_A_CHUNK * chunks, 2**30)
             yield f"{_gib(most)} resident at {chunks:,} chunks", row["memory"]["peak_bytes"] <= most
     for way, row in result.get("adding", {}).items():
         if way != "texts":
-            yield f"{_LEAST_SHARE:.0%} of bare embedding, {way}", row["share"]["median"] >= _LEAST_SHARE
+            yield f"{_MIN_SHARE:.0%} of bare embedding, {way}", row["share"]["median"] >= _MIN_SHARE
 
 
 def _size_rows(sizes: Mapping[str, Any]) -> list[list[str]]:
@@ -107,10 +107,10 @@ def _adding_rows(adding: Mapping[str, Any]) -> list[list[str]]:
         if way == "texts":
             continue
         share = row["share"]
-        reached = "" if share["median"] >= _LEAST_SHARE else ", missed"
+        reached = "" if share["median"] >= _MIN_SHARE else ", missed"
         cells = [f"{row['index_s']['median']:.1f} s", f"{row['chunks_per_s']['median']:,.0f}/s"]
         cells += [f"{row['embed_s']['median']:.1f} s"]
-        cells += [f"{share['median']:.0%} ({share['min']:.0%}-{share['max']:.0%}; goal {_LEAST_SHARE:.0%}{reached})"]
+        cells += [f"{share['median']:.0%} ({share['min']:.0%}-{share['max']:.0%}; goal {_MIN_SHARE:.0%}{reached})"]
         cells += [f"{row['entities_s']['median']:.1f} s", f"{row['models_share']['median']:.0%}"]
         rows.append([way, f"{row['chunks']['median']:,.0f}", *cells, f"{row['upload_s']['median']:.1f} s"])
     return rows

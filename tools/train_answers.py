@@ -34,15 +34,15 @@ from transformers import AutoModelForTokenClassification
 from backend.device.facts.host import cpu
 from backend.models.model_files import BUNDLED_FULL, resolve
 from backend.models.numpy_layers import sigmoid
-from backend.serving.engines.answers import LABELS, MOST_TOKENS, best_span
+from backend.serving.engines.answers import LABELS, MAX_TOKENS, best_span
 from backend.training.lora import add_lora, save_adapter
 
 RANK, FIRST_LAYER = 16, 4
-RATE, WARM_STEPS, LEAST_RATE = 1e-3, 60, 0.03
+RATE, WARM_STEPS, MIN_RATE = 1e-3, 60, 0.03
 BATCH_TOKENS = 2600
 SIZES = (64, 80, 96, 96, 112, 128, 190)  # tokens of a part
 ELSEWHERE, WITHOUT = 1 / 6, 1 / 12  # shares of questions that are made unanswerable
-_MOST_QUESTION_TOKENS, _LEAST_TOKENS = 64, 30
+_MAX_QUESTION_TOKENS, _MIN_TOKENS = 64, 30
 _SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+|\n+")
 _SORTED_PAIRS = 800  # by length among each other, so that a batch pads little
 _IGNORED = -1e4
@@ -92,7 +92,7 @@ def _first_after(tokens: Encoding, position: int) -> int | None:
 
 def _questions(paragraph: dict[str, Any], number: int, tokens: Encoding, tokenizer: Tokenizer) -> Iterator[Question]:
     for asked in paragraph["qas"]:
-        ids = tokenizer.encode(asked["question"].strip(), add_special_tokens=False).ids[:_MOST_QUESTION_TOKENS]
+        ids = tokenizer.encode(asked["question"].strip(), add_special_tokens=False).ids[:_MAX_QUESTION_TOKENS]
         if asked.get("is_impossible") or not asked["answers"]:
             yield Question(number, ids)
             continue
@@ -101,7 +101,7 @@ def _questions(paragraph: dict[str, Any], number: int, tokens: Encoding, tokeniz
         inside = [
             index for index, (left, right) in enumerate(tokens.offsets) if right > start and left < start + len(text)
         ]
-        if paragraph["context"].startswith(text, start) and 0 < len(inside) <= MOST_TOKENS:
+        if paragraph["context"].startswith(text, start) and 0 < len(inside) <= MAX_TOKENS:
             yield Question(number, ids, inside[0], inside[-1])
 
 
@@ -129,7 +129,7 @@ def _pair(
         begin = max((start for start in paragraph.starts if start <= question.first), default=0)
         end = min((start for start in paragraph.starts if start > question.last), default=len(paragraph.ids))
         rest = max(paragraph.ids[:begin], paragraph.ids[end:], key=len)
-        if len(rest) >= _LEAST_TOKENS:
+        if len(rest) >= _MIN_TOKENS:
             return (question.ids, rest[:size], -1, -1)
     lowest = max(0, question.last + 1 - size)
     begins = [start for start in paragraph.starts if lowest <= start <= question.first] or [question.first]
@@ -188,7 +188,7 @@ def teach(
                 return step
             step += 1
             for group in optimizer.param_groups:
-                group["lr"] = RATE * min(1.0, step / WARM_STEPS) * max(LEAST_RATE, 1 - spent)
+                group["lr"] = RATE * min(1.0, step / WARM_STEPS) * max(MIN_RATE, 1 - spent)
             margin, targets = margins(model, batch)
             loss = cross_entropy(margin.transpose(1, 2).reshape(len(batch), 2, -1).flatten(0, 1), targets.flatten())
             optimizer.zero_grad()

@@ -41,7 +41,7 @@ from tools.papers.sheet import MadeWord
 WIDTH, LAYERS, HEADS, VECTOR, SMALL, UP = 256, 7, 8, 384, 48, 3
 PIECES, LONGEST = 8, 40  # sub-words of a word, and its characters
 ENCODER = INSTALLED / FULL.folder_name
-_MOST_WORDS = 700
+_MAX_WORDS = 700
 _INDEX = {label: index for index, label in enumerate(LABELS)}
 _KEPT = 0.999  # of the averaged weights, a step
 Batch = dict[str, Tensor]
@@ -83,7 +83,7 @@ class Papers(IterableDataset[Batch]):
             pool: list[dict[str, Any]] = []
             while sum(len(page["labels"]) for page in pool) < self.budget * 4:
                 pages = [rng.choice(self.own)] if self.own and rng.random() < self.share else make_paper(rng)
-                pool += [_arrays(page, tokenizer) for page in pages if 4 < len(page.words) <= _MOST_WORDS]
+                pool += [_arrays(page, tokenizer) for page in pages if 4 < len(page.words) <= _MAX_WORDS]
             pool.sort(key=lambda page: len(page["labels"]))
             chunks: list[list[dict[str, Any]]] = [[]]
             for page in pool:

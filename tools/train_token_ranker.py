@@ -28,10 +28,10 @@ from backend.device.facts.host import cpu
 from backend.models.model_files import BUNDLED_FULL, resolve
 from backend.text.late_interaction import weights_of
 
-RATE, WARM_STEPS, LEAST_RATE = 1e-4, 20, 0.05
+RATE, WARM_STEPS, MIN_RATE = 1e-4, 20, 0.05
 STAY = 0.02  # what the squared distance from the identity costs
 SCALE = 25  # of scores in the loss; cosines are near to each other
-BATCH, MOST_TOKENS, TEXTS_AT_ONCE = 8, 400, 16
+BATCH, MAX_TOKENS, TEXTS_AT_ONCE = 8, 400, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def tokens_of(texts: Sequence[str], prompt: str, tokenizer: Tokenizer, encoder: 
     """Ids and vectors of length 1 of each text's own tokens, the prompt's left out."""
     before = len(tokenizer.encode(prompt.strip()).ids) - 1
     for first in range(0, len(texts), TEXTS_AT_ONCE):
-        some = [tokenizer.encode(prompt + text).ids[:MOST_TOKENS] for text in texts[first : first + TEXTS_AT_ONCE]]
+        some = [tokenizer.encode(prompt + text).ids[:MAX_TOKENS] for text in texts[first : first + TEXTS_AT_ONCE]]
         ids = pad_sequence([torch.tensor(one) for one in some], batch_first=True, padding_value=1)
         with torch.autocast("cpu", torch.bfloat16, enabled="avx512_bf16" in cpu()[1]):
             hidden = encoder(input_ids=ids, attention_mask=(ids != 1).long()).last_hidden_state
@@ -89,7 +89,7 @@ def teach(rows: list[Row], *, epochs: int, rng: random.Random) -> dict[str, Tens
     order = [row for _ in range(epochs) for row in rng.sample(rows, len(rows))]
     steps = len(order) // BATCH
     optimizer = torch.optim.Adam(layer.parameters(), lr=RATE)
-    rates = [min(1.0, (step + 1) / WARM_STEPS) * max(LEAST_RATE, 1 - step / steps) for step in range(steps + 1)]
+    rates = [min(1.0, (step + 1) / WARM_STEPS) * max(MIN_RATE, 1 - step / steps) for step in range(steps + 1)]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rates.__getitem__)
     for first in range(0, steps * BATCH, BATCH):
         scaled = [(SCALE * scores(row, layer), row.right) for row in order[first : first + BATCH]]

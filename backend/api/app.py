@@ -73,7 +73,7 @@ from backend.callers.callers import LiveKeys, read_key_ring
 from backend.lanes.cache.keys import entry
 
 TITLE = "FinancIA Inference"
-_MOST_PATH = 100  # letters of a path that are compared with those of routes
+_MAX_PATH = 100  # letters of a path that are compared with those of routes
 # Why routes of other services are not here: by the last part of the path.
 _ABSENT = {
     **dict.fromkeys(
@@ -210,7 +210,7 @@ def _meant_path(path: str, method: str) -> str | None:
             return candidate
     if (word := _MEANT.get(bare.rpartition("/")[2])) and method == "POST":
         return word
-    near = difflib.get_close_matches(bare[:_MOST_PATH], [route.path for route in routes], 1, 0.85)
+    near = difflib.get_close_matches(bare[:_MAX_PATH], [route.path for route in routes], 1, 0.85)
     return near[0] if near else None
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from websockets.server import ServerProtocol
 
 EVENTS = f"{MEDIA_TYPE}; charset=utf-8".encode()  # as `sse.EventStream` sends them
-_MOST_BYTES = 1024  # of a message from the client, which has nothing to say but "again"
-_MOST_UNREAD_BYTES = 64 * 1024  # that wait for a client which goes on sending: answers to its pings, and events
+_MAX_BYTES = 1024  # of a message from the client, which has nothing to say but "again"
+_MAX_UNREAD_BYTES = 64 * 1024  # that wait for a client which goes on sending: answers to its pings, and events
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # the library tells of each connection
 
@@ -53,7 +53,7 @@ class EventSocket:
 
         name = host.decode("latin-1")
         origins: list[Any] = [None, f"http://{name}", f"https://{name}"]
-        connection = ServerProtocol(origins=origins, max_size=_MOST_BYTES, logger=_log)
+        connection = ServerProtocol(origins=origins, max_size=_MAX_BYTES, logger=_log)
         connection.receive_data(head)
         for request in connection.events_received():
             handshake = connection.accept(request)  # type: ignore[arg-type]  # the first event is the request
@@ -85,7 +85,7 @@ class EventSocket:
         """Take bytes of the client: any text asks for the last message again."""
         if self._transport.is_closing():
             return  # it says goodbye in turn
-        if not self._is_open or self._transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+        if not self._is_open or self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
             self._transport.abort()
             return
         self._connection.receive_data(data)

@@ -37,9 +37,9 @@ _EMPTY = ("too_short", "string_too_short")
 _SHOWN_CHARS = 60  # of a faulty value in a message
 # The parser makes every value at once, on the event loop, and holds Python's lock: no thread would help. A million
 # numbers take it 0.15 s and more than LIMIT_QUEUE_TOKENS admits; 50,000 lists take 0.08 s; 5 million took 30 s.
-_MOST_VALUES = 1_000_000
+_MAX_VALUES = 1_000_000
 _MOST = (
-    ("values", _MOST_VALUES),
+    ("values", _MAX_VALUES),
     ("lists and objects", 50_000),
     ("keys of objects", 100_000),  # 900,000 of them took 1.4 s
 )
@@ -169,7 +169,7 @@ def _count_marks(body: bytes) -> tuple[int, int, int]:
 def _count_values(body: bytes) -> tuple[int, int, int]:
     """How many values of a JSON body follow a comma, how many of all are lists or objects, and how many keys it has."""
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
-    if texts > _MOST_VALUES:
+    if texts > _MAX_VALUES:
         return texts, 0, 0
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     between_texts: list[bytes] = []

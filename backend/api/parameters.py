@@ -48,7 +48,7 @@ def id_parameter(example: str, name: str = "id") -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "example": example}
 
 
-_MOST_FILES, _MOST = 10_000, 100
+_MAX_FILES, _MOST = 10_000, 100
 _PURPOSE = "^[A-Za-z0-9_-]{0,100}$"
 Cursor = Annotated[str | None, BeforeValidator(none_if_empty)]
 
@@ -71,7 +71,7 @@ class ListQuery(BaseModel):
 class FileListQuery(ListQuery):
     """`GET /v1/files`, which OpenAI's clients expect to be answered whole."""
 
-    limit: int = Field(_MOST_FILES, ge=1, le=_MOST_FILES)
+    limit: int = Field(_MAX_FILES, ge=1, le=_MAX_FILES)
     purpose: Annotated[str | None, BeforeValidator(none_if_empty)] = Field(None, pattern=_PURPOSE)
 
 
@@ -101,7 +101,7 @@ def _list_parameters(most: int, usual: int) -> tuple[dict[str, Any], ...]:
 
 LIST_PARAMETERS = _list_parameters(_MOST, 20)
 FILE_LIST_PARAMETERS = (
-    *_list_parameters(_MOST_FILES, _MOST_FILES),
+    *_list_parameters(_MAX_FILES, _MAX_FILES),
     _query("purpose", {"type": "string", "pattern": _PURPOSE}, "Only files of this purpose."),
 )
 STORE_FILE_LIST_PARAMETERS = (

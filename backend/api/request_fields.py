@@ -34,7 +34,7 @@ from rapidfuzz.distance import OSA
 from backend.api.dependencies import ApiLimits
 from backend.errors import BadInput, InvalidField, TooLarge
 from backend.models.tokenizer import Truncate
-from backend.text.own_labels import KINDS, MOST_CHARS, MOST_LABELS
+from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS
 
 Texts = list[str]
 TokenIds = list[list[int]]
@@ -201,25 +201,25 @@ _URL_SAFE = str.maketrans("-_", "+/", " \r\n\t")
 LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # pattern: not blank
 
 
-OWN_NAME = {"type": "string", "pattern": r"\S", "maxLength": MOST_CHARS}
+OWN_NAME = {"type": "string", "pattern": r"\S", "maxLength": MAX_CHARS}
 _OWN_LABEL = {
     "type": "object",
     "properties": {
         "type": {"enum": [*KINDS, "list"]},
-        "description": {"type": "string", "maxLength": MOST_CHARS},
+        "description": {"type": "string", "maxLength": MAX_CHARS},
         "enum": {"type": "array", "items": {"type": "string"}},
     },
 }
 # Names, names with descriptions, or a JSON Schema of an object, as `own_labels` reads them.
 OWN_LABELS = {
     "anyOf": [
-        {"type": "array", "minItems": 1, "maxItems": MOST_LABELS, "uniqueItems": True, "items": OWN_NAME},
+        {"type": "array", "minItems": 1, "maxItems": MAX_LABELS, "uniqueItems": True, "items": OWN_NAME},
         {
             "type": "object",
             "minProperties": 1,
-            "maxProperties": MOST_LABELS,
+            "maxProperties": MAX_LABELS,
             "propertyNames": OWN_NAME,
-            "additionalProperties": {"anyOf": [{"type": "string", "maxLength": MOST_CHARS}, _OWN_LABEL]},
+            "additionalProperties": {"anyOf": [{"type": "string", "maxLength": MAX_CHARS}, _OWN_LABEL]},
         },
         {
             "type": "object",
@@ -259,7 +259,7 @@ UpTo100 = Annotated[int, Field(ge=1, le=100), WHOLE]
 
 
 _SHORT_NAME = 8  # letters, below which one of them may be wrong, and two from there on
-_MOST_UNKNOWN = 20  # that are looked at
+_MAX_UNKNOWN = 20  # that are looked at
 # What clients of one service write for the fields of another: one of these that is missing was meant by another.
 _WORDS = (
     ("input", "inputs", "texts", "text", "documents", "sentences", "prompt", "content"),
@@ -285,14 +285,14 @@ def misspelt(name: str, known: Collection[str]) -> str | None:
 
 def meant_by_missing(missing: str, sent: Iterable[str], known: Collection[str]) -> str | None:
     """The unknown field of a request that stands for one that is missing: a typo, or another service's word."""
-    unknown = [name for name in sent if name not in known][:_MOST_UNKNOWN]
+    unknown = [name for name in sent if name not in known][:_MAX_UNKNOWN]
     words = next((words for words in _WORDS if missing in words), ())
     return next((name for name in unknown if misspelt(name, (missing,)) or name in words), None)
 
 
 def refuse_misspelt(sent: Iterable[str], known: Collection[str]) -> None:
     """Raise InvalidField (422) for a field that is no known one, and almost is."""
-    for name in [name for name in sent if name not in known][:_MOST_UNKNOWN]:
+    for name in [name for name in sent if name not in known][:_MAX_UNKNOWN]:
         if (meant := misspelt(name, known)) is not None:
             raise InvalidField(f"{name}: is no field of this request; did you mean '{meant}'?", param=name)
 

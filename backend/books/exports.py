@@ -49,8 +49,8 @@ MEDIA_TYPES: Mapping[ExportFormat, str] = {
     "csv": "text/csv; charset=utf-8",
     "json": "application/json",
 }
-MOST_ROWS = 1_048_575  # of a sheet, below its header
-_MOST_CHARS = 32_767  # of a cell
+MAX_ROWS = 1_048_575  # of a sheet, below its header
+_MAX_CHARS = 32_767  # of a cell
 _EXACT_DIGITS = 15  # of a number in a spreadsheet
 _CREATED = datetime(1980, 1, 1, tzinfo=UTC)  # the same documents give the same bytes
 _FIRST_YEAR = 1900  # of a spreadsheet's calendar, which has a 29 February in it
@@ -71,7 +71,7 @@ def harmless(text: str) -> str:
 
 def write_text(sheet: Worksheet, row: int, column: int, text: str, style: Format | None = None) -> None:
     """Text in a cell of a workbook, where it is never a formula, nor the markup of XlsxWriter's rich strings."""
-    text = text[:_MOST_CHARS]
+    text = text[:_MAX_CHARS]
     sheet.write_string(row, column, f"{text} " if text.startswith("<r>") and text.endswith("</r>") else text, style)
 
 
@@ -171,9 +171,9 @@ class _Workbook:
             self.begin(view)
         self._rows[view.name] += 1
         at = self._rows[view.name]
-        if at > MOST_ROWS:
+        if at > MAX_ROWS:
             advice = "Choose fewer documents, or format=csv"
-            raise TooLarge(f"rows of {view.name}", at, MOST_ROWS, "what a sheet of Excel holds", advice=advice)
+            raise TooLarge(f"rows of {view.name}", at, MAX_ROWS, "what a sheet of Excel holds", advice=advice)
         for column, ((_, kind), cell) in enumerate(zip(view.columns, row, strict=True)):
             if cell is not None:
                 self._write_cell(self._sheets[view.name], at, column, kind, cell)

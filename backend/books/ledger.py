@@ -23,8 +23,8 @@ _DECIMAL = re.compile(r"-?\d{1,15}(?:\.\d{1,10})?")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 # Between two numbers of one series there are at most so many others: more is another year's or another shop's.
 _WIDEST_GAP = 20
-_LEAST_NUMBERS = 3  # that show that a supplier counts for us alone
-_MOST_DIGITS = 18  # of a counter
+_MIN_NUMBERS = 3  # that show that a supplier counts for us alone
+_MAX_DIGITS = 18  # of a counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def _counter(number: str) -> tuple[str, str, str] | None:
     counts = groups[-1]
     if len(groups) > 1 and _YEAR.fullmatch(counts.group()):
         counts = groups[-2]
-    if len(counts.group()) > _MOST_DIGITS:
+    if len(counts.group()) > _MAX_DIGITS:
         return None
     return number[: counts.start()], counts.group(), number[counts.end() :]
 
@@ -273,7 +273,7 @@ def _gaps(numbers: Mapping[int, LedgerRow]) -> Iterator[MissingNumbers]:
 
 def _gaps_of_run(run: Sequence[int], rows: Mapping[int, LedgerRow]) -> Iterator[MissingNumbers]:
     absent = run[-1] - run[0] + 1 - len(run)
-    if len(run) < _LEAST_NUMBERS or not 0 < absent < len(run):
+    if len(run) < _MIN_NUMBERS or not 0 < absent < len(run):
         return
     first, last = rows[run[0]], rows[run[-1]]
     prefix, digits, suffix = _counter(first.number or "") or ("", "", "")

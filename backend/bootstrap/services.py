@@ -91,7 +91,7 @@ from backend.text.scoring import ScoringService
 from backend.text.similarity import SimilarityService
 
 TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANSWERS, ANALYSIS, SUMMARIES)
-_LEAST_IDLE_S = 60.0  # of a model that leaves when memory is short
+_MIN_IDLE_S = 60.0  # of a model that leaves when memory is short
 _TOKENIZER_THREADS, _CORES_BESIDE = 2, 2  # at least; cores left to the event loop and to what feeds the card
 _DEVICE_COUNTERS = (
     "oom_recoveries_total",
@@ -573,7 +573,7 @@ def _memory_keeper(
             "engines_at_rest": idle_trim.now,
             "cached_vectors": shrink_cache,
             "searched_stores": forget_stores,
-            "idle_models": partial(unloader.unload_idle, _LEAST_IDLE_S),
+            "idle_models": partial(unloader.unload_idle, _MIN_IDLE_S),
         },
         {
             "cached_vectors": lambda: cache.status().memory_bytes,

@@ -32,11 +32,11 @@ from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 
 SUFFIX = ".toml"
-MOST_BYTES = 16 * 2**20  # 10,000 tenants take 2 MiB
-MOST_TENANTS = 10_000
+MAX_BYTES = 16 * 2**20  # 10,000 tenants take 2 MiB
+MAX_TENANTS = 10_000
 QUOTAS = ("requests_per_minute", "tokens_per_minute", "pages_per_minute", "jobs", "stored_bytes")
 _MOST = 2**53  # of a quota: whole numbers that every program reads alike
-_MOST_FAULTS = 20  # that are told; the others are counted
+_MAX_FAULTS = 20  # that are told; the others are counted
 _ROLES: Mapping[str, int] = {"read": 0, "user": 1, "admin": 2}  # by what they may
 _TENANT_FIELDS = ("role", "quota", "keys", "expires", "note")
 _KEY_FIELDS = ("sha256", "role", "expires", "note")
@@ -44,7 +44,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASHED = "as python -m backend.keys new or hash prints it"
 EVERY_S = 1.0  # a look at the file's times; Kubernetes takes up to a minute to mount a changed Secret
 _SETTLED_NS = 2_000_000_000  # a file changed so lately may change once more, also within one tick of its times
-_MOST_NAMES = 20  # of tenants that left, in the log
+_MAX_NAMES = 20  # of tenants that left, in the log
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +63,7 @@ def read_key_file(path: Path, others: KeyRing, quotas: Quotas) -> KeyRing:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise BadSettings([f"API_KEYS: the keys file {path} cannot be read: {reason}"]) from error
@@ -72,8 +72,8 @@ def read_key_file(path: Path, others: KeyRing, quotas: Quotas) -> KeyRing:
 
 def parse_key_file(content: bytes, name: str, others: KeyRing, quotas: Quotas) -> KeyRing:
     """The same of a file's bytes; ``name`` is what messages call it. Raises: BadSettings."""
-    if len(content) > MOST_BYTES:
-        raise BadSettings([f"{name}: over {MOST_BYTES} bytes; this is no keys file"])
+    if len(content) > MAX_BYTES:
+        raise BadSettings([f"{name}: over {MAX_BYTES} bytes; this is no keys file"])
     try:
         document = tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -83,8 +83,8 @@ def parse_key_file(content: bytes, name: str, others: KeyRing, quotas: Quotas) -
     reading = _Reading(quotas, {caller.name for caller in others.callers}, dict.fromkeys(others.digests, "ADMIN_KEYS"))
     reading.read(document)
     if reading.faults:
-        more = len(reading.faults) - _MOST_FAULTS
-        told = [f"{name}: {fault}" for fault in reading.faults[:_MOST_FAULTS]]
+        more = len(reading.faults) - _MAX_FAULTS
+        told = [f"{name}: {fault}" for fault in reading.faults[:_MAX_FAULTS]]
         raise BadSettings([*told, *([f"{name}: and {more} more faults"] if more > 0 else [])])
     return KeyRing({**reading.callers, **others.digests})
 
@@ -114,8 +114,8 @@ class _Reading:
         if not isinstance(tenants, dict):
             self.faults.append("tenants: must be tables, as [tenants.NAME]")
             return
-        if len(tenants) > MOST_TENANTS:
-            self.faults.append(f"tenants: {len(tenants)} are over the limit of {MOST_TENANTS} (fixed)")
+        if len(tenants) > MAX_TENANTS:
+            self.faults.append(f"tenants: {len(tenants)} are over the limit of {MAX_TENANTS} (fixed)")
             return
         for name, tenant in tenants.items():
             self._read_tenant(name, tenant)
@@ -355,8 +355,8 @@ def _gone(before: Sequence[Caller], now: Sequence[Caller]) -> str:
     """The names of those that no longer stand in the file, as many as a line of the log takes; empty for none."""
     owners = {caller.owner for caller in now}
     names = [caller.name for caller in before if caller.owner not in owners]
-    more = len(names) - _MOST_NAMES
-    return ", ".join([*names[:_MOST_NAMES], *([f"and {more} more"] if more > 0 else [])])
+    more = len(names) - _MAX_NAMES
+    return ", ".join([*names[:_MAX_NAMES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _time(unix_s: float) -> str:

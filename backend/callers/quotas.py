@@ -22,7 +22,7 @@ Rated = Literal["requests", "tokens", "pages"]
 RATED: tuple[Rated, ...] = get_args(Rated)
 Used = Literal["requests", "tokens", "pages", "refused"]  # requests: those that were admitted
 WINDOW_S = 60.0
-MOST_LABELS = 200  # callers with a name of their own in the metrics: 11 series each
+MAX_LABELS = 200  # callers with a name of their own in the metrics: 11 series each
 OTHER_LABEL = "_other"  # no caller can have it as its name
 # Subtracted from what this process believes when it tells Redis: delays of a message must not add up to usage.
 _SLACK_S = 1.0
@@ -292,12 +292,12 @@ class Meters:
     def open(self, callers: Iterable[Caller]) -> None:
         """Begin to meter these callers; those that are metered already go on, with the quotas that they have now.
 
-        Of more than ``MOST_LABELS`` the later ones are one series in the metrics, `_other`: a series a caller would
+        Of more than ``MAX_LABELS`` the later ones are one series in the metrics, `_other`: a series a caller would
         cost Prometheus more than it tells. Which these are depends on nothing but the order of ``callers``, so that
         all processes of the service agree, whenever they started.
         """
         for place, caller in enumerate(callers):
-            label = caller.name if place < MOST_LABELS else OTHER_LABEL
+            label = caller.name if place < MAX_LABELS else OTHER_LABEL
             if (meter := self._meters.get(caller.owner)) is not None:
                 self._rename(meter, label)
                 meter.change(caller.quotas)

@@ -10,14 +10,14 @@ from backend.abandoned import require_wanted
 from backend.documents.printed_names import EDGES, NAME_WORDS, PrintedName, printed_names
 from backend.errors import InvalidField
 from backend.files.pages import Document, Page, Word
-from backend.files.visual_rows import MOST_ROW_WORDS, page_rows
+from backend.files.visual_rows import MAX_ROW_WORDS, page_rows
 from backend.invoices.taught.printed import Place, Printed, plain, printed_pages, shape_of
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import STRING, OwnLabel, Path
 from backend.text.own_values import ReadValue, Value, plain_of, read_value
 from backend.text.patterns import find_patterns
 
-MOST_EXAMPLES = 16
+MAX_EXAMPLES = 16
 _MARKS = EDGES + '\N{EN DASH}\N{EM DASH},;()[]«»“”"='
 _LINKS = frozenset({"es", "is", "son", "are", "era", "was", "el", "la", "the", "a", "al"})  # name to value
 _LEADS = frozenset({"the", "that", "que", "el", "la", "los", "las", "su", "your", "its", "un", "una", "this", "esta"})
@@ -25,8 +25,8 @@ _SHORT = 3  # words of a name that no sentence leads to
 PATTERNS = frozenset({"DATE", "MONEY", "PERCENT", "EMAIL", "URL", "PHONE", "IBAN"})
 WORDS, _DIGITS = "A", "0"
 _LEAD_WORDS = NAME_WORDS + 2  # before a value: its name, and what links them
-_MOST_SEEN = 16  # of a label
-_MOST_CHARS = 200  # of a name or a form that is kept
+_MAX_SEEN = 16  # of a label
+_MAX_CHARS = 200  # of a name or a form that is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def learn(labels: Sequence[OwnLabel], examples: Sequence[tuple[Document, Mapping
             " 8601 and numbers as JSON numbers where the schema says so",
             param="examples",
         )
-    return {path: seen[:_MOST_SEEN] for path, seen in lessons.items()}
+    return {path: seen[:_MAX_SEEN] for path, seen in lessons.items()}
 
 
 def page_runs(page: Page, after: Collection[str] | None = None) -> PageRuns:
@@ -121,7 +121,7 @@ def page_runs(page: Page, after: Collection[str] | None = None) -> PageRuns:
     def may_end(word: Word, behind: Word | None) -> bool:
         return after is None or _ends(word, behind) or (behind is not None and plain(behind.text) in after)
 
-    spans = printed_pages([page_rows(page, most_words=MOST_ROW_WORDS)]).spans(may_end)
+    spans = printed_pages([page_rows(page, most_words=MAX_ROW_WORDS)]).spans(may_end)
     runs = [
         _run(printed, words[max(0, first - _LEAD_WORDS) : first], words[last : last + 1], names, kinds)
         for printed, words, first, last in spans
@@ -226,6 +226,6 @@ def _shortest(runs: Sequence[Run]) -> list[Run]:
 def _seen(run: Run) -> Seen:
     names = sorted(run.names, key=lambda one: (not one.name.is_likely, one.rank, -len(one.name.text)))
     name, printed = trimmed(names[0].name.text if names else run.lead), run.printed
-    before, above = (tuple(word[:_MOST_CHARS] for word in words) for words in (printed.before, printed.above))
-    form, after = run.form[:_MOST_CHARS], printed.after[:_MOST_CHARS]
-    return Seen(form, run.kind, name[:_MOST_CHARS], before, above, after, printed.place)
+    before, above = (tuple(word[:_MAX_CHARS] for word in words) for words in (printed.before, printed.above))
+    form, after = run.form[:_MAX_CHARS], printed.after[:_MAX_CHARS]
+    return Seen(form, run.kind, name[:_MAX_CHARS], before, above, after, printed.place)

@@ -28,7 +28,7 @@ from backend.lanes.text_work import TextWork
 from backend.models.encoder import Vectors
 from backend.models.vectors import normalized
 from backend.reasons import because
-from backend.text.answers import MOST_QUESTIONS, Answer, AnswerService
+from backend.text.answers import MAX_QUESTIONS, Answer, AnswerService
 from backend.text.embeddings import EmbeddingService
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import BOOLEAN, STRING, OwnLabel, Path, read_labels, words_of
@@ -42,13 +42,13 @@ _SPELT = 86.0  # of 100: how like two spellings of one name are
 _MEANT = 0.25
 _BY_SPELLING = 0.97  # of such fields are right
 _MANY = 3  # names with colons
-_MOST_NAMES = 400  # of a page whose meaning is looked at
+_MAX_NAMES = 400  # of a page whose meaning is looked at
 # Least score of an answer, and how many of 1 are right where it is near 0; fitted on eight letters made for it.
 _BY_ANSWER = {STRING: (0.15, 0.4), BOOLEAN: (0.15, 0.7)}
 _BY_ANSWER_OF_ITS_KIND = 0.05, 0.7  # of numbers, dates, amounts, addresses
 _SENTENCE_WORDS, _STOPS = 6, ".!?\N{HORIZONTAL ELLIPSIS}"  # at least, and at its end
-_MOST_ASKED_CHARS = 20_000  # of a document whose sentences are asked: ten labels over more would take minutes
-_MOST_PROMPT_CHARS = 300  # of a label that is asked for: questions take 128 tokens
+_MAX_ASKED_CHARS = 20_000  # of a document whose sentences are asked: ten labels over more would take minutes
+_MAX_PROMPT_CHARS = 300  # of a label that is asked for: questions take 128 tokens
 _ASKED = {
     "money": "How much is the {}?",
     "date": "When is the {}?",
@@ -140,7 +140,7 @@ class OwnFields:
                     if _fits(value, lessons.get(path)) and not any(_overlap(value, one) for one in taken)
                 ]
                 found.setdefault(path, []).extend(fitting)
-        is_short = document.characters <= _MOST_ASKED_CHARS
+        is_short = document.characters <= _MAX_ASKED_CHARS
         missing = [label for label in rest if is_short and not found.get(label.path)]
         taken = [value for values in found.values() for value in values]
         for names, first in seen if missing else ():
@@ -160,7 +160,7 @@ class OwnFields:
         self, document: Document, names: _PageNames, first: int, labels: Sequence[OwnLabel], urgency: Urgency
     ) -> tuple[list[tuple[Path, OwnValue]], int]:
         """What a page's sentences answer to labels, the surest of those that overlap; and the tokens that were read."""
-        asked = [label for label in labels if len(label.prompt) <= _MOST_PROMPT_CHARS][:MOST_QUESTIONS]
+        asked = [label for label in labels if len(label.prompt) <= _MAX_PROMPT_CHARS][:MAX_QUESTIONS]
         if self.answers is None or not self.answers.is_loaded or not asked or not names.prose.strip():
             return [], 0
         priority, deadline_s = urgency
@@ -201,7 +201,7 @@ class OwnFields:
         printed = dict.fromkeys(
             beside.name.text for run in on_page.runs for beside in run.names if beside.name.is_likely
         )
-        names = list(printed)[:_MOST_NAMES]
+        names = list(printed)[:_MAX_NAMES]
         known = [list(dict.fromkeys(seen.name for seen in lessons[label.path] if seen.name)) for label in labels]
         own = [text for label in labels for text in (words_of(label.path[-1]), label.prompt)]
         texts = [*_COMMON, *names, *own, *(name for one in known for name in one)]
@@ -265,7 +265,7 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
     if surplus > 0 or sum(name.with_colon for name in printed) >= _MANY:  # the page's way to print a name
         others = [name for name in others if name.with_colon]
     spelt = [_Told(-rank[2], name, _BY_SPELLING * rank[0] / 100) for rank, name in best.values()]
-    return _PageNames(page, prose, surplus, find_patterns(page.text), spelt, others[:_MOST_NAMES])
+    return _PageNames(page, prose, surplus, find_patterns(page.text), spelt, others[:_MAX_NAMES])
 
 
 def _places(

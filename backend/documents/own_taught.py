@@ -27,8 +27,8 @@ _SURE = 0.3  # of `spelling_of`: 86 of 100
 _UNKNOWN = 0.5
 _SPELT, _CONTEXT, _PLACE, _FORM, _KIND, _COLUMNS = 1, 12, 14, 15, 16, 24  # of `_evidence`
 # Its form alone makes no value: its name by spelling or meaning, the words around or the place must speak for it, too.
-_LEAST_SUPPORT = np.full(_COLUMNS, np.inf)
-_LEAST_SUPPORT[[_SPELT, _SPELT + 1, _CONTEXT, _PLACE]] = 0.1, _MEANT, 0.3, 0.3
+_MIN_SUPPORT = np.full(_COLUMNS, np.inf)
+_MIN_SUPPORT[[_SPELT, _SPELT + 1, _CONTEXT, _PLACE]] = 0.1, _MEANT, 0.3, 0.3
 # Of a logistic regression on made papers (docs/own-words.md), in the order of `_evidence` and `_probabilities`.
 _WEIGHTS = np.array([
     -8.28, -0.47, -0.28, -0.13, -0.33, 2.76, 3.42, 0.15, 0.43, -1.31, -0.36, -2.95, -1.33, 2.57, -0.11, 1.07, 1.03,
@@ -68,7 +68,7 @@ def choose(runs: Sequence[Run], labels: Sequence[Taught], is_value: Callable[[in
     rows = [_evidence(of_label, label, known, where) for of_label, label in zip(own, labels, strict=True)]
     options = []
     for index, (of_label, likely) in enumerate(zip(own, _probabilities(rows), strict=True)):
-        supported = (rows[index] > _LEAST_SUPPORT).any(axis=1)
+        supported = (rows[index] > _MIN_SUPPORT).any(axis=1)
         for run, score in zip(of_label, np.where(supported, likely, 0.0), strict=True):
             if score > _LEAST:
                 options.append(Chosen(index, run, float(score), _why(run, labels[index])))

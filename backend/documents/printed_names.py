@@ -22,9 +22,9 @@ _TIGHT = 0.8  # of the gap over a name, at most, is the gap between it and a val
 _GAP = 0.9  # of a word's height: a wider one parts columns
 _PROSE = 8  # words: a longer segment is a sentence, and begins with a name only where a mark says so
 _BELOW = 2.6  # heights between the tops of a name and of what stands below it
-_NEXT_LINE, _MOST_LINES = 2.2, 50  # heights between the tops of lines of a list, and of its lines
+_NEXT_LINE, _MAX_LINES = 2.2, 50  # heights between the tops of lines of a list, and of its lines
 _ABBREVIATED = 3  # letters before a point: "S.A.", "Avda."
-_MOST_COLUMNS = 60  # each is compared with those of the next rows: 5,000 would take hours
+_MAX_COLUMNS = 60  # each is compared with those of the next rows: 5,000 would take hours
 _OF = frozenset({"de", "del", "of"})
 _LEADER = re.compile(r"[.…_·\-]{3,}")  # "Total ........ 12"
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
@@ -88,7 +88,7 @@ def content_of(name: str) -> str:
 
 def printed_names(page: Page) -> list[PrintedName]:
     """Every beginning of every segment of the page that could be a name with a value, row by row."""
-    rows = [row for row in _rows(page.words) if len(row) <= _MOST_COLUMNS]
+    rows = [row for row in _rows(page.words) if len(row) <= _MAX_COLUMNS]
     names: list[PrintedName] = []
     for row, segments in enumerate(rows):
         is_heading = _is_heading(rows, row)
@@ -157,7 +157,7 @@ def _below(rows: Sequence[Sequence[_Segment]], row: int, column: int) -> Beside 
 def _lines(rows: Sequence[Sequence[_Segment]], row: int, column: int, name: int) -> tuple[tuple[Word, ...], ...]:
     """What stands below a segment, as close and as far right as it, where the name's column has nothing."""
     above, found = rows[row][column], list[tuple[Word, ...]]()
-    for under in rows[row + 1 : row + 1 + _MOST_LINES]:
+    for under in rows[row + 1 : row + 1 + _MAX_LINES]:
         next_one = next((one for one in under if abs(one.left - above.left) < above.height), None)
         is_other = name != column and any(one.left < above.left - above.height for one in under)
         if next_one is None or is_other or next_one.top - above.top > _NEXT_LINE * above.height:
@@ -173,7 +173,7 @@ def _wrapped(rows: Sequence[Sequence[_Segment]], row: int, column: int) -> tuple
     """The lines on which an enumeration goes on whose line ends with a comma."""
     found, last = list[tuple[Word, ...]](), rows[row][column]
     for under in rows[row + 1 :]:
-        if not last.words[-1].text.endswith((",", ";")) or len(found) == _MOST_LINES:
+        if not last.words[-1].text.endswith((",", ";")) or len(found) == _MAX_LINES:
             break
         last = under[min(column, len(under) - 1)]
         found.append(_spoken(last.words))

@@ -16,7 +16,7 @@ from backend.files.limits import FileLimits
 from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.files.text_files import document_of_text, read_text_file
-from backend.invoices.structure import MOST_PAGE_WORDS, fields_of
+from backend.invoices.structure import MAX_PAGE_WORDS, fields_of
 from backend.invoices.taught.examples import SupplierExample
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
@@ -54,7 +54,7 @@ async def find_text_fields(text_work: TextWork, text: str, examples: SupplierExa
     Raises: InferenceFailed for a fault of ours.
     """
     characters = len(text)
-    document = await text_work.run_long(partial(document_of_text, text, MOST_PAGE_WORDS + 1), characters)
+    document = await text_work.run_long(partial(document_of_text, text, MAX_PAGE_WORDS + 1), characters)
     known = await examples.of(owner, document)
     return await text_work.run_long(partial(_answer, text, document, known), characters)
 

@@ -48,10 +48,10 @@ _CODE_PAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 _SIGNS = frozenset("¿¡ºª«»“”„\u2018\u2019\u2013—…€£§©®°·•№\u00a0\u00b4²³½¼\u00d7±")
 _BETWEEN_LETTERS = frozenset("\u2019·\u2013—")
-_MOST_PLACES = 4_000  # that are looked at
+_MAX_PLACES = 4_000  # that are looked at
 _RARE, _FOREIGN, _WRONG = 0.3, 1.0, 3.0  # costs: of a rare letter, one of another language, what no language writes
 _MARGIN = 1.0  # that another page has to be better by than Windows-1252: one word may be of another language
-_MOST_COST = 0.5  # a character: dearer is no text of any of these
+_MAX_COST = 0.5  # a character: dearer is no text of any of these
 
 
 def likely_code_pages(content: bytes) -> Iterator[str]:
@@ -61,13 +61,13 @@ def likely_code_pages(content: bytes) -> Iterator[str]:
     """
     places = Counter(
         (content[at - 1 : at] or b" ") + content[at : at + 2]
-        for match in islice(re.finditer(rb"[\x80-\xff]", content), _MOST_PLACES)
+        for match in islice(re.finditer(rb"[\x80-\xff]", content), _MAX_PLACES)
         for at in (match.start(),)
     )
     total = sum(places.values())
     costs = {page: _cost(places, page, languages) for page, languages in _CODE_PAGES}
     costs["cp1252"] -= _MARGIN
-    yield from (page for page in sorted(costs, key=costs.__getitem__) if costs[page] <= _MOST_COST * total)
+    yield from (page for page in sorted(costs, key=costs.__getitem__) if costs[page] <= _MAX_COST * total)
     yield "cp1252"
 
 

@@ -89,7 +89,7 @@ class PageRows:
         return _level(box, self.slope)
 
 
-MOST_ROW_WORDS = 120  # no invoice and no form has more beside one another
+MAX_ROW_WORDS = 120  # no invoice and no form has more beside one another
 
 
 def rows_of(document: Document, most_words: int | None = None) -> tuple[PageRows, ...]:

@@ -19,7 +19,7 @@ from backend.invoices.records import TAX_IDS, Validity
 from backend.text.patterns.pattern import compact
 
 FieldType = Literal["date", "time", "number", "id", "currency", "text"]
-TEXT_CHARS, MOST_ROWS = 2_000, 1_000
+TEXT_CHARS, MAX_ROWS = 2_000, 1_000
 _ID_CHARS = 64
 
 # The columns of lists by name.

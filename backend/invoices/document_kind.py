@@ -145,7 +145,7 @@ _SAYS_NO_INVOICE = re.compile(  # "This is not a VAT invoice" stands on those of
 )
 _TITLE_WORDS = 5  # of a cell that is a title: more are a sentence
 _PROSE_WORDS = 12  # of a cell of prose
-_MOST_PROSE = 0.45  # share of words in such cells; invoices with long legal notes have a third
+_MAX_PROSE = 0.45  # share of words in such cells; invoices with long legal notes have a third
 _TOP = 0.4  # of the first page's height: where titles stand
 _ENOUGH = 3.0  # of 400 texts of other types contracts, quotes and tax forms have as much, seven in all
 _ENOUGH_WITH_TYPE = 1.0  # where the classifier takes it for such a document
@@ -166,7 +166,7 @@ _NUMBER = re.compile(r"(?!(?:19|20)\d\d\D?$)[#(]?[A-Z]{0,4}[-/]?\d[\dA-Z/-]*\d[.
 _SLIP = 1.9  # times its width: a till's paper is as high
 _LARGE = 1.25  # median heights of words: a heading
 _FIRST_ROWS = 3
-_MOST_CELLS = 4000  # that are looked at: the first pages say what it is
+_MAX_CELLS = 4000  # that are looked at: the first pages say what it is
 
 
 class DocumentKind(NamedTuple):
@@ -213,7 +213,7 @@ def _ruled(evidence: Evidence, document_type: str | None) -> DocumentKind:
     """The kind by titles, labels and the document type."""
     hinted = KIND_OF_TYPE.get(document_type or "")
     is_letter = evidence.has_total and (evidence.titled or "id" in evidence.reasons)
-    is_prose = evidence.prose > _MOST_PROSE and not is_letter
+    is_prose = evidence.prose > _MAX_PROSE and not is_letter
     points = evidence.points - (_PROSE_COST if is_prose else 0.0)
     if evidence.other and not evidence.titled and hinted is None:
         return DocumentKind(None, because("title_of_other", type=evidence.other))
@@ -241,7 +241,7 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(pages: Sequence[PageRows]) -> Evidence:
-    cells = [(page, cell) for page in pages for cell in page.cells][:_MOST_CELLS]
+    cells = [(page, cell) for page in pages for cell in page.cells][:_MAX_CELLS]
     titles: dict[str, float] = {}
     seen: set[str] = set()
     other = ""

@@ -13,7 +13,7 @@ from stdnum.eu import vat
 from backend.files.einvoice.records import EInvoice
 from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation
-from backend.files.visual_rows import MOST_ROW_WORDS, PageRows, rows_of
+from backend.files.visual_rows import MAX_ROW_WORDS, PageRows, rows_of
 from backend.invoices.document_kind import document_kind
 from backend.invoices.documents_in_file import documents_by, documents_of
 from backend.invoices.header.find import find_header
@@ -38,7 +38,7 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "CustomerTaxId": lambda number: bool(nif.is_valid(number) or vat.is_valid(number)),
     "IBAN": lambda number: bool(iban.is_valid(number)),
 }
-_MOST_NAMED = 3  # later documents of a file, in the first one's reason
+_MAX_NAMED = 3  # later documents of a file, in the first one's reason
 _PRINTED_FORM = ("InvoiceId", "RectifiedInvoiceId")  # series and number are data in parts; paper has them joined
 
 
@@ -138,7 +138,7 @@ def extract_fields(
         examples: confirmed documents of the suppliers that it names, the latest first.
         split: into documents, as of `split_ranges`.
     """
-    pages, invoice = rows_of(document, MOST_ROW_WORDS), document.einvoice
+    pages, invoice = rows_of(document, MAX_ROW_WORDS), document.einvoice
     whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
     reader = PageReader(bundled_network())
     parts = documents_by(pages, "none" if whole and split == "auto" else split, reader)
@@ -153,7 +153,7 @@ def extract_fields(
     if not others:
         return first
     told = [other for other in others if other.kind is not None]
-    names = [_begins(other) for other in told[:_MOST_NAMED]]
+    names = [_begins(other) for other in told[:_MAX_NAMED]]
     return replace(first, why="; ".join([first.why, *names]) + " (`documents`)", others=tuple(others))
 
 
@@ -161,7 +161,7 @@ def extract_parts(
     document: Document, parts: Sequence[Sequence[int]], examples: Sequence[SupplierExample] = ()
 ) -> ExtractedFields:
     """The same, cut into the documents that somebody else has told apart: the numbers of the pages of each."""
-    pages, reader = documents_of(rows_of(document, MOST_ROW_WORDS), parts), PageReader(bundled_network())
+    pages, reader = documents_of(rows_of(document, MAX_ROW_WORDS), parts), PageReader(bundled_network())
     first, *others = [_of_part(document, part, None, reader, examples) for part in pages]
     return replace(first, others=tuple(others))
 

@@ -21,7 +21,7 @@ _LONG_WORD = 5  # letters; a shorter word with a slip is another word
 _LONG = 6  # letters; OCR's slips are forgiven in phrases as long as that:
 _LETTERS_A_SLIP = 6  # one for so many of them
 _KEPT = 8192  # readings of words that are no phrase, a vocabulary
-_MOST_TOKENS = 14  # of a phrase as printed: letter-spaced words come in pieces
+_MAX_TOKENS = 14  # of a phrase as printed: letter-spaced words come in pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Vocabulary:
         found: list[LabelMatch] = []
         position = 0
         while position < len(pieces):
-            match = self._at([token for token, _ in pieces[position : position + _MOST_TOKENS]])
+            match = self._at([token for token, _ in pieces[position : position + _MAX_TOKENS]])
             if match is None:
                 position += 1
                 continue

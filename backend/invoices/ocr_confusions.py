@@ -30,7 +30,7 @@ _LETTERS_FOR = {
 _MARKS = {"|": "I", "!": "I", "º": "O", "°": "O", "§": "S", "$": "S", "€": "E", "£": "E"}
 _CAPITALS = str.maketrans(_MARKS | dict(zip(ascii_lowercase, ascii_uppercase, strict=True)))
 _MAX_VARIANTS = 256
-_LEAST_SCORE = 0.7
+_MIN_SCORE = 0.7
 _SURE_SCORE = 0.98  # where allowed characters were taken as read: two variants against a check of strength 97
 _CHARACTERS_PER_CHANGE = 4  # of nine characters two may change, of an IBAN's twenty-four six
 CHECKED = ("IBAN", "CCC", "NIF", "NIE", "CIF", "VAT")
@@ -87,7 +87,7 @@ def _repair_id(kind: str, raw: str) -> Repair | None:
     """Tries all variants; if those are too many, only of the characters that the format does not allow."""
     indexes, read = _letters_and_digits(raw)
     possible = [(form, options) for form in formats_of_length(kind, len(read)) if (options := _options(form, read))]
-    if _score(possible) < _LEAST_SCORE:
+    if _score(possible) < _MIN_SCORE:
         possible = [(form, _keep_allowed(options, read)) for form, options in possible]
         if _score(possible) < _SURE_SCORE:
             return None
@@ -185,7 +185,7 @@ _LABEL_CHARACTERS = 24
 _TOKEN = re.compile(r"[0-9A-Za-z|!º$€£]+")
 _GROUP_GAP = re.compile(r"[ .\-/]{0,2}")
 _LABELLED_LENGTHS = frozenset(range(8, 15))
-_MOST_GROUPS = 12  # an IBAN of the longest country in groups of four has nine
+_MAX_GROUPS = 12  # an IBAN of the longest country in groups of four has nine
 _DIGIT = "[0-9OQILZSBGoqilzsbg|!]"  # or what may have been misread for one
 _ALONE, _END = r"(?<![^\W_])", r"(?![^\W_])"
 _DATE = re.compile(rf"{_ALONE}{_DIGIT}{{1,2}}([/.-]){_DIGIT}{{1,2}}\1(?:{_DIGIT}{{2}}){{1,2}}{_END}")
@@ -252,7 +252,7 @@ def _groups(text: str) -> Iterator[tuple[int, list[tuple[int, int]]]]:
     spans = [token.span() for token in _TOKEN.finditer(text)]
     for index, (start, end) in enumerate(spans):
         ends = [(end, end - start)]
-        for left, right in spans[index + 1 : index + _MOST_GROUPS]:
+        for left, right in spans[index + 1 : index + _MAX_GROUPS]:
             last, length = ends[-1]
             if not _GROUP_GAP.fullmatch(text, last, left):
                 break

@@ -28,8 +28,8 @@ Found = TypeVar("Found")
 
 _log = logging.getLogger(__name__)
 # Words that are looked at: 0.2 ms each at worst, on one core. A dense page has 1,000, 200 pages of lines have 80,000.
-MOST_WORDS, MOST_PAGE_WORDS = 100_000, 20_000
-MOST_PAGE_CHARS = 10 * MOST_PAGE_WORDS  # with blanks; texts of pages are searched and folded as a whole
+MAX_WORDS, MAX_PAGE_WORDS = 100_000, 20_000
+MAX_PAGE_CHARS = 10 * MAX_PAGE_WORDS  # with blanks; texts of pages are searched and folded as a whole
 
 
 def fields_of(
@@ -110,9 +110,9 @@ def _guarded(what: str, find: Callable[[], Found]) -> Found:
 def _first_part(document: Document) -> Document:
     """The pages up to the first with which there is too much, which is cut; the document where there is not."""
     pages: list[Page] = []
-    left = MOST_WORDS
+    left = MAX_WORDS
     for page in document.pages:
-        most = min(left, MOST_PAGE_WORDS, bisect_right(page.words, MOST_PAGE_CHARS, key=_end))
+        most = min(left, MAX_PAGE_WORDS, bisect_right(page.words, MAX_PAGE_CHARS, key=_end))
         if len(page.words) > most:  # the last one: texts of later pages would begin elsewhere
             words = page.words[:most]
             pages.append(replace(page, words=words, text=page.text[: words[-1].end] if words else ""))

@@ -29,7 +29,7 @@ from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from backend.tracing.spans import traceparent
 
-_MOST_PASSWORDS = 10_000  # of the newest jobs; each is a few bytes
+_MAX_PASSWORDS = 10_000  # of the newest jobs; each is a few bytes
 
 
 class RenderPage(Protocol):
@@ -362,7 +362,7 @@ class JobService:
 
     def _keep_password(self, job_id: str, password: str) -> None:
         self._passwords[job_id] = password
-        if len(self._passwords) > _MOST_PASSWORDS:
+        if len(self._passwords) > _MAX_PASSWORDS:
             del self._passwords[next(iter(self._passwords))]
 
     def _store_hint(self) -> str:

@@ -18,7 +18,7 @@ from stdnum.eu import vat
 from backend.word_cache import word_cache
 
 SHAPES, ENDS = 2048, 4096  # rows of the tables of shapes, and of first and last letters
-_MOST_SUMMED = 60  # amounts of a page whose sums are looked for
+_MAX_SUMMED = 60  # amounts of a page whose sums are looked for
 _AMOUNT = re.compile(
     r"^[^\d\w]*(?:[A-Z]{0,3}|[€$£]|RM|R\$)?[-\u2212(]?\s?(\d{1,3}(?:[., '\u2019]\d{3})*|\d+)([.,]\d{1,2})?\)?-?\s?"
     r"(?:[€$£]|EUR|[A-Z]{3})?[^\d\w]*$"
@@ -163,7 +163,7 @@ def _sums(found: Sequence[_Text]) -> Array:
     counts = Counter(text.cents for text in found if text.cents)
     if not counts:
         return out
-    values = sorted(counts, reverse=True)[:_MOST_SUMMED]
+    values = sorted(counts, reverse=True)[:_MAX_SUMMED]
     known = set(values)
     sums: set[int] = set()
     parts: set[int] = set()

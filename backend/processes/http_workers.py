@@ -44,7 +44,7 @@ SAMPLES_S = 2.0  # for a worker to tell its metrics; its last ones count where i
 _BACKOFF_S = (0.1, 10.0)  # before a worker that died is started again; each pause is twice the one before
 _STABLE_S = 30.0  # a worker that lived so long starts again at once
 PING_S = 1.0  # between two questions to each worker whether its event loop runs
-_MOST_UNANSWERED = (
+_MAX_UNANSWERED = (
     10  # then it is killed; counted, not timed: a service that was stopped itself kills nobody when it goes on
 )
 _EXTRA_S = 5.0  # beyond LIMIT_DRAIN_S, until a worker that does not end is killed
@@ -263,7 +263,7 @@ class HttpWorkers:
         """Kill workers whose event loop does not run, or which never listen; their slots get new ones."""
         while not self._stop.is_set():
             for worker in self._living():
-                if worker.unanswered_pings >= _MOST_UNANSWERED or (not worker.is_ready and worker.lived_s() > START_S):
+                if worker.unanswered_pings >= _MAX_UNANSWERED or (not worker.is_ready and worker.lived_s() > START_S):
                     log_event(
                         _log, logging.ERROR, "an HTTP worker was killed", pid=worker.pid, reason="does not answer"
                     )

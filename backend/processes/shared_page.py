@@ -19,7 +19,7 @@ from backend.processes.channel import create_memory, map_memory
 _NUMBERS = 8  # of a slot: a cache line, so that two processes never write the same one
 _CHARACTERS = 0  # the slot's first number
 _BYTES = 8  # of a number
-MOST_OWNERS = (
+MAX_OWNERS = (
     100_000  # that a service knows in its life, those of tenants that left included; pages nobody wrote are free
 )
 
@@ -43,7 +43,7 @@ class SharedPage:
     @classmethod
     def create(cls, settings: Settings, owners: Sequence[str]) -> SharedPage:
         """A page of zeros for a service process, which has the first slot. Raises: SetupError."""
-        numbers = (settings.server_processes + 1) * _NUMBERS + MOST_OWNERS * len(RATED)
+        numbers = (settings.server_processes + 1) * _NUMBERS + MAX_OWNERS * len(RATED)
         return cls.open(create_memory("numbers", numbers * _BYTES), settings, 0, owners)
 
     @classmethod
@@ -66,7 +66,7 @@ class SharedPage:
         Those that are too many count in each process alone.
         """
         for owner in owners:
-            if len(self._owners) < MOST_OWNERS:
+            if len(self._owners) < MAX_OWNERS:
                 self._owners.setdefault(owner, len(self._owners))
 
     def clear(self, slot: int) -> None:

@@ -35,7 +35,7 @@ _NOT_IN_TEXTS = re.compile(f"[{TEXT_CONTROLS}{_SURROGATES}]")
 ID_ATTRIBUTES = frozenset({
     "nif", "vat_id", "vendor_tax_id", "customer_tax_id", "iban", "bic", "bank_account", "account_number",
 })  # fmt: skip
-_MOST_ID_CHARS = 64  # a text that is longer is no id
+_MAX_ID_CHARS = 64  # a text that is longer is no id
 _SEPARATORS = re.compile(r"[\s.\-/]+")
 _SPANISH = re.compile(r"(?:ES)?((?:\d{8}|[XYZKLM]\d{7})[A-Z]|[A-HJNP-SUVW]\d{7}[0-9A-J])")  # NIF, NIE or CIF
 
@@ -151,16 +151,16 @@ def with_id_forms(where: Filter) -> Filter:
 
 
 def _forms(value: Scalar) -> tuple[Scalar, ...]:
-    if not isinstance(value, str) or len(value) > _MOST_ID_CHARS:
+    if not isinstance(value, str) or len(value) > _MAX_ID_CHARS:
         return (value,)
     compact = compact_id(value)
     spanish = _SPANISH.fullmatch(compact)
     return (value, compact, spanish[1], f"ES{spanish[1]}") if spanish else (value, compact)
 
 
-MOST_VALUES = 50  # of one attribute: those that are there most often, then the first ones
-MOST_CHARS = 512  # of a value
-_LEAST_SCORE = 0.5  # of an entity
+MAX_VALUES = 50  # of one attribute: those that are there most often, then the first ones
+MAX_CHARS = 512  # of a value
+_MIN_SCORE = 0.5  # of an entity
 _NUMBERS = frozenset({
     "SubTotal", "TotalTax", "TotalDiscount", "InvoiceTotal", "AmountDue", "WithholdingRate", "WithholdingAmount",
     "EquivalenceSurcharge", "Total", "Tip", "OpeningBalance", "ClosingBalance",
@@ -203,14 +203,14 @@ def found_attributes(
     if pages is not None:
         found["pages"] = (float(pages),)
     if failed_pages:
-        found["failed_pages"] = tuple(float(number) for number in failed_pages[:MOST_VALUES])
+        found["failed_pages"] = tuple(float(number) for number in failed_pages[:MAX_VALUES])
     values: dict[str, Counter[Scalar]] = {}
     for name, value in _field_values(fields):
         values.setdefault(name, Counter())[value] += 1
     for name, value in _entity_values(entities):
         values.setdefault(name, Counter())[value] += 1
     for name, counts in values.items():  # Counter keeps the order of what is equally frequent
-        found[name] = tuple(value for value, _ in counts.most_common(MOST_VALUES))
+        found[name] = tuple(value for value, _ in counts.most_common(MAX_VALUES))
     return found
 
 
@@ -250,7 +250,7 @@ def _named(name: str, value: Scalar) -> Iterable[tuple[str, Scalar]]:
 def _entity_values(entities: Iterable[Entity]) -> Iterable[tuple[str, Scalar]]:
     for entity in entities:
         name = _ENTITIES.get(entity.type)
-        if name is None or entity.valid is False or entity.score < _LEAST_SCORE:
+        if name is None or entity.valid is False or entity.score < _MIN_SCORE:
             continue
         if name in _NAMES:
             yield name, _line(entity.text)
@@ -271,4 +271,4 @@ def _read_number(text: str) -> float | None:
 
 
 def _line(text: str) -> str:
-    return _BLANKS.sub(" ", text).strip()[:MOST_CHARS]
+    return _BLANKS.sub(" ", text).strip()[:MAX_CHARS]

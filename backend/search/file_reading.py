@@ -39,7 +39,7 @@ FACT_CHARS = 20_000  # of the start and the end of a text that are searched for 
 _HEAD_RATIO = 0.75  # of these: who signs stands at the end
 # Of a class, whatever less the classifier itself answers with: as an attribute it must be more likely than not. Guides
 # and forms of no class had 0.36 to 0.39, invoices and contracts 0.70 to 1.00.
-_LEAST_TYPE_SCORE = 0.5
+_MIN_TYPE_SCORE = 0.5
 _CLASSIFIED_CHARS = 2_000  # by a model of its own, which no vectors are at hand for
 
 
@@ -177,4 +177,4 @@ class FactFinder:
         except (BadInput, Unavailable):
             return None
         best = classes.rows[0]
-        return best.prediction if best.score >= _LEAST_TYPE_SCORE else None
+        return best.prediction if best.score >= _MIN_TYPE_SCORE else None

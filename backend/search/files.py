@@ -17,8 +17,8 @@ from backend.search.storage import SearchStorage, list_range
 
 PARTS = ".parts"  # behind the owner of what is not a whole file yet: `uploads`
 KEPT_S = 60.0
-MOST_FILES = 4
-MOST_BYTES = 64 * 2**20  # of all together; a larger file is read each time
+MAX_FILES = 4
+MAX_BYTES = 64 * 2**20  # of all together; a larger file is read each time
 
 
 class RecentContents:
@@ -55,7 +55,7 @@ class RecentContents:
 
     async def _fetched(self, file_id: str) -> StoredFile | None:
         content = await self._read(file_id)
-        if content is not None and content.size_bytes <= MOST_BYTES:
+        if content is not None and content.size_bytes <= MAX_BYTES:
             self._kept[file_id] = content
             self._expiry[file_id] = asyncio.get_running_loop().call_later(KEPT_S, self.forget, file_id)
             self._make_room()
@@ -67,11 +67,11 @@ class RecentContents:
             reading.exception()  # of which nobody is told where all callers have left
 
     def _make_room(self) -> None:
-        while len(self._kept) > MOST_FILES or sum(kept.size_bytes for kept in self._kept.values()) > MOST_BYTES:
+        while len(self._kept) > MAX_FILES or sum(kept.size_bytes for kept in self._kept.values()) > MAX_BYTES:
             self.forget(next(iter(self._kept)))
 
 
-LEAST_EXPIRY_S, MOST_EXPIRY_S = 3_600, 2_592_000  # an hour to 30 days, as OpenAI's; the API checks them
+MIN_EXPIRY_S, MAX_EXPIRY_S = 3_600, 2_592_000  # an hour to 30 days, as OpenAI's; the API checks them
 
 
 class RenderPage(Protocol):

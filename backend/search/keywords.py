@@ -58,7 +58,7 @@ _MAX_TERM_CHARS = 64  # what is longer is cut
 _MAX_QUERY_TERMS = 256  # a query longer than the model reads has no more distinct words
 _CACHED_WORDS = 65_536  # spellings; some 20 MB when full
 _MAX_QUERY_CHARS = 20_000  # of a query; what is behind them is not read
-_LEAST_PREFIX_CHARS = 4
+_MIN_PREFIX_CHARS = 4
 
 _CHARACTER = r"[^\W_\u00aa\u00ba]"  # the ordinal signs stand after numbers: "1º" is 1
 _UNSEEN = r"[\u0300-\u036f\u00ad\u200b-\u200f\u2060\ufeff]"  # combining accents, soft hyphens, joiners
@@ -75,7 +75,7 @@ _DIGIT = re.compile(r"\d")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 _GROUPED = ("IBAN", "CCC", "NIF", "NIE", "CIF", "VAT", "PHONE")  # types that are written with blanks between groups
-_LEAST_DATE_DIGITS = 6  # year and month
+_MIN_DATE_DIGITS = 6  # year and month
 _DAY = re.compile(r"(?:\d{4}|-)-(\d\d)-(\d\d)")  # a date with month and day in ISO 8601
 _DAY_TERM = re.compile(r"D\d{4}")
 _DAY_OR_MONTH = re.compile(r"\d{1,2}(?:st|nd|rd|th|er|o)?")  # that stands for itself in a query only outside of a date
@@ -89,8 +89,8 @@ _PARTED = re.compile(  # number plates, tax numbers; no amounts
 _COUNTRY = re.compile(r"es(?=(?:[a-z]\d{7}[a-z\d]|\d{8}[a-z])$)")  # before a Spanish tax number
 _VALUE = re.compile(r"\d+d\d+")  # the term of a number with decimals
 _INNER_DIGITS = re.compile(r"\d{6,}")
-_LEAST_IDENTIFIER_DIGITS = 3  # of a code with letters
-_LEAST_NUMBER_DIGITS = 5  # of a number among words: those with less are counts and years
+_MIN_IDENTIFIER_DIGITS = 3  # of a code with letters
+_MIN_NUMBER_DIGITS = 5  # of a number among words: those with less are counts and years
 _MAX_NAMING_CHARS = 1_000  # of a query that is looked through for identifiers
 _MAX_IDENTIFIERS = 8  # of a query; a text with more is no question for one of them
 _UNITS = frozenset(("euro", "euros", "eur", "usd", "gbp"))
@@ -339,7 +339,7 @@ def _dates(text: str) -> Iterator[Token]:
     for entity in find_patterns(capitalized, ("DATE",)):
         value = entity.value or ""
         digits, day = "".join(_DIGIT.findall(value)), _DAY.fullmatch(value)
-        terms = [digits] if len(digits) >= _LEAST_DATE_DIGITS else []
+        terms = [digits] if len(digits) >= _MIN_DATE_DIGITS else []
         if day:
             terms.append(f"D{day[1]}{day[2]}")
         if terms:
@@ -413,8 +413,8 @@ def _is_identifier(written: str, term: str) -> bool:
     if _DAY_TERM.fullmatch(term):
         return False
     if not term.isdigit():
-        return not _VALUE.fullmatch(term) and digits >= _LEAST_IDENTIFIER_DIGITS
-    return digits >= _LEAST_NUMBER_DIGITS and not re.search("[.,]", written)
+        return not _VALUE.fullmatch(term) and digits >= _MIN_IDENTIFIER_DIGITS
+    return digits >= _MIN_NUMBER_DIGITS and not re.search("[.,]", written)
 
 
 def _joined_groups(text: str) -> Iterator[str]:
@@ -426,13 +426,13 @@ def _joined_groups(text: str) -> Iterator[str]:
             if not _GROUP.fullmatch(group):
                 break
             joined += group
-            if joined != group and _DIGIT.search(joined) and len(joined) > _LEAST_PREFIX_CHARS:
+            if joined != group and _DIGIT.search(joined) and len(joined) > _MIN_PREFIX_CHARS:
                 yield joined
 
 
 def _begins_identifier(term: str) -> bool:
     """Whether longer identifiers may begin with a term; years and days stand for themselves in dates and codes."""
-    if len(term) < _LEAST_PREFIX_CHARS or _DAY_TERM.fullmatch(term):
+    if len(term) < _MIN_PREFIX_CHARS or _DAY_TERM.fullmatch(term):
         return False
     return _DIGIT.search(term) is not None and _YEAR.fullmatch(term) is None
 

@@ -15,7 +15,7 @@ from backend.errors import Conflict, InvalidField, NotFound, TooLarge
 from backend.files.limits import FileLimits
 from backend.files.page_ranges import select_pages
 from backend.files.stored_file import StoredFile
-from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, checked_value
+from backend.invoices.corrections import LIST_COLUMNS, MAX_ROWS, checked_value
 from backend.invoices.records import FIELD_NAMES
 from backend.search.corrected_answer import KIND, corrected_answer, iso_time, values_of
 from backend.search.document_sql import position_of
@@ -39,13 +39,13 @@ from backend.speech.pages import KIND as RECORDING
 
 PURPOSE = "documents"
 KINDS = ("invoice", "credit_note", "receipt", "bank_statement")
-_MOST_CHANGES = 2_000  # of one file
+_MAX_CHANGES = 2_000  # of one file
 _AT_ONCE = 100  # documents in memory while all are walked through
 # Vectors are those of vector stores; what is said of the file is that of its first document.
 _NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "fields_reasons", "valid", *DOCUMENT_CONTENT)
 _TRIES = 5  # of a confirmation beside changes of others
 _LOOK_S = 2.0  # until a watched document is looked at again: what this process did not change wakes nobody
-_MOST_SPLITS = 100  # of one file: each keeps what it read anew
+_MAX_SPLITS = 100  # of one file: each keeps what it read anew
 
 Pages = tuple[int, ...]  # numbers of the pages of a document
 
@@ -319,9 +319,9 @@ class StoredDocuments:
                     f"document: this file holds {count}, so it must be 0 to {count - 1}, got {document}",
                     param="document",
                 )
-            if len(stored.changes) >= _MOST_CHANGES:
+            if len(stored.changes) >= _MAX_CHANGES:
                 advice = "Send the fields of a document together; delete it and send the file again to begin anew."
-                raise TooLarge("changes of this document", len(stored.changes), _MOST_CHANGES, "fixed", advice=advice)
+                raise TooLarge("changes of this document", len(stored.changes), _MAX_CHANGES, "fixed", advice=advice)
             made = tuple(
                 DocumentChange(stored.revision + 1, action, index, at_s, by, fields or {})
                 for index in _changed_by(action, document, count)
@@ -425,9 +425,9 @@ def _require_divisible(stored: StoredDocument, anew: Sequence[Pages]) -> None:
             "documents: the electronic invoice in the file is of the whole file, which stays one document",
             param="documents",
         )
-    if sum(change.action == "split" for change in stored.changes) >= _MOST_SPLITS:
+    if sum(change.action == "split" for change in stored.changes) >= _MAX_SPLITS:
         advice = "Delete it and send the file again to begin anew."
-        raise TooLarge("times that this file was cut", _MOST_SPLITS, _MOST_SPLITS, "fixed", advice=advice)
+        raise TooLarge("times that this file was cut", _MAX_SPLITS, _MAX_SPLITS, "fixed", advice=advice)
 
 
 def _checked_document(stored: StoredDocument) -> CheckedDocument:
@@ -481,8 +481,8 @@ def _checked(name: str, value: Any) -> Any:
 def _checked_rows(name: str, rows: Any, place: str) -> list[dict[str, Any]]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InvalidField(f"{place}: must be a list of objects of {', '.join(LIST_COLUMNS[name])}", param=place)
-    if len(rows) > MOST_ROWS:
-        raise TooLarge(f"{place} (rows)", len(rows), MOST_ROWS, "fixed", param=place)
+    if len(rows) > MAX_ROWS:
+        raise TooLarge(f"{place} (rows)", len(rows), MAX_ROWS, "fixed", param=place)
     checked = []
     for index, row in enumerate(rows):
         if unknown := row.keys() - set(LIST_COLUMNS[name]):
@@ -498,8 +498,8 @@ def _checked_rows(name: str, rows: Any, place: str) -> list[dict[str, Any]]:
 
 
 _PLACE_KEYS = ("page", "boxes", "start", "end")
-_MOST_BOXES = 100
-_MOST_UNITS = 1e6  # of a page, and characters of a document in hundreds
+_MAX_BOXES = 100
+_MAX_UNITS = 1e6  # of a page, and characters of a document in hundreds
 
 
 def _checked_cell(name: str, value: Any, place: str) -> dict[str, Any]:
@@ -520,10 +520,10 @@ def _checked_cell(name: str, value: Any, place: str) -> dict[str, Any]:
 
 def _checked_place(key: str, value: Any, place: str) -> Any:
     if key == "boxes":
-        if isinstance(value, list) and len(value) <= _MOST_BOXES and all(map(_is_box, value)):
+        if isinstance(value, list) and len(value) <= _MAX_BOXES and all(map(_is_box, value)):
             return value
-        raise InvalidField(f"{place}: must be at most {_MOST_BOXES} boxes of four numbers in page units", param=place)
-    if type(value) in (int, float) and 0 <= value <= _MOST_UNITS * 100 and value == int(value):
+        raise InvalidField(f"{place}: must be at most {_MAX_BOXES} boxes of four numbers in page units", param=place)
+    if type(value) in (int, float) and 0 <= value <= _MAX_UNITS * 100 and value == int(value):
         return int(value)
     raise InvalidField(f"{place}: must be a whole number from 0, got {value!r:.60}", param=place)
 
@@ -532,5 +532,5 @@ def _is_box(box: Any) -> bool:
     return (
         isinstance(box, list)
         and len(box) == 4
-        and all(type(side) in (int, float) and abs(side) <= _MOST_UNITS for side in box)
+        and all(type(side) in (int, float) and abs(side) <= _MAX_UNITS for side in box)
     )

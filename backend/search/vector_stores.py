@@ -34,7 +34,7 @@ from backend.serving.catalog import Catalog
 _BATCH_ID = re.compile(r"vsfb_([0-9a-f]{8})[0-9a-f]{16}")
 _NAMES = ("person", "organization", "location", "vendor_name", "customer_name")  # attributes found in files
 _NAMED_FILES, _NAME_CHARS = 100, 60
-MOST_DAYS = 365  # of no activity; as OpenAI's
+MAX_DAYS = 365  # of no activity; as OpenAI's
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +337,8 @@ def _batch_status(counts: Mapping[FileStatus, int]) -> FileStatus:
 
 def checked_days(days: int) -> int:
     """After how many days a store is deleted. Raises: InvalidField."""
-    if not 1 <= days <= MOST_DAYS:
-        raise InvalidField(f"expires_after.days: must be 1 to {MOST_DAYS}, got {days!s:.20}", param="expires_after")
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidField(f"expires_after.days: must be 1 to {MAX_DAYS}, got {days!s:.20}", param="expires_after")
     return days
 
 

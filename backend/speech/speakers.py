@@ -22,14 +22,14 @@ from backend.speech.activity import SamplesEngine
 from backend.speech.records import activity_cost
 
 TASK = "speaker_voices"  # the engine's name, and a label of its metrics
-_LONGEST_S, _LEAST_S = 10.0, 0.25  # of a segment that is listened to, from its middle; in less no voice is told
+_LONGEST_S, _MIN_S = 10.0, 0.25  # of a segment that is listened to, from its middle; in less no voice is told
 _FEATURES, _WINDOW, _HOP, _FFT = 80, 400, 160, 512
 _LOWEST_HZ = 20.0
 _COST = 30  # times what looking for speech in the same audio costs
 # Cosine from which a segment is a speaker's, and two speakers are one: what recipes of WeSpeaker and 3D-Speaker take.
 _SAME = 0.5
 _SETTLING_S = 1.0  # of speech in a segment that may be the first of a new speaker
-MOST_SPEAKERS = 20
+MAX_SPEAKERS = 20
 
 Voice = NDArray[np.float32]  # (width) of unit length
 
@@ -125,7 +125,7 @@ def listened(samples: NDArray[np.int16], start_s: float, end_s: float) -> NDArra
     first, last = round(start_s * SAMPLE_RATE), round(end_s * SAMPLE_RATE)
     spare = max(0, last - first - round(_LONGEST_S * SAMPLE_RATE)) // 2
     part = samples[max(0, first + spare) : max(0, last - spare)]
-    return part.copy() if len(part) >= _LEAST_S * SAMPLE_RATE else None
+    return part.copy() if len(part) >= _MIN_S * SAMPLE_RATE else None
 
 
 def voice_cost(samples: NDArray[np.int16]) -> int:
@@ -150,7 +150,7 @@ def tell_apart(voices: Sequence[Voice | None], seconds: Sequence[float]) -> list
             continue
         scores = [float(voice @ each) / max(1e-9, float(np.linalg.norm(each))) for each in sums]
         best = int(np.argmax(scores)) if scores else -1
-        may_begin = not sums or (seconds[index] >= _SETTLING_S and len(sums) < MOST_SPEAKERS)
+        may_begin = not sums or (seconds[index] >= _SETTLING_S and len(sums) < MAX_SPEAKERS)
         if (best < 0 or scores[best] < _SAME) and may_begin:
             sums.append(voice * seconds[index])
         else:

@@ -28,7 +28,7 @@ _LONGEST_S = 1.4  # of a word at the end of a sentence: attention wanders off in
 # of them wrong. Of the clips as they are, half of them unseen by the fit (mean of 20 halves): AUC .89 and ECE .03, and
 # .86 by the mean probability of a word's tokens; with each of 22 sources left out .89.
 _INTERCEPT, _OWN, _NEIGHBOURS, _SEGMENT = -4.94, 2.60, 0.54, 1.88
-_MOST_NATS = 8.0
+_MAX_NATS = 8.0
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ def _words(whisper: LoadedWhisper, parts: Sequence[list[int]], alignment: Any, l
 
 def _set_confidences(segments: Sequence[Sequence[_Word]]) -> None:
     """Tell of each word of a piece how likely it is right."""
-    nats = [np.minimum([word.nats for word in words], _MOST_NATS) for words in segments if words]
+    nats = [np.minimum([word.nats for word in words], _MAX_NATS) for words in segments if words]
     if not nats:
         return
     own = np.sqrt(np.concatenate([np.zeros(1), *nats, np.zeros(1)]))

@@ -21,8 +21,8 @@ from backend.summaries.writing import Reading, Written
 from backend.text.language import Language
 from backend.tracing.spans import client_span, traceparent
 
-_MOST_READ_TOKENS = 6000  # of the embedding model: a prompt that models with windows of 8,192 tokens take
-_MOST_ANSWER_BYTES = 1 << 20
+_MAX_READ_TOKENS = 6000  # of the embedding model: a prompt that models with windows of 8,192 tokens take
+_MAX_ANSWER_BYTES = 1 << 20
 _CONNECT_S = 5.0
 _NOT_PASSING = frozenset({400, 401, 403, 404, 405, 413, 422})  # the same request fails again
 _SPANISH = (
@@ -61,7 +61,7 @@ class ChatWriter:
     """
 
     method: Method = "api"
-    most_read_tokens = _MOST_READ_TOKENS
+    most_read_tokens = _MAX_READ_TOKENS
 
     def __init__(
         self, api: ChatApi, catalog: Catalog, usage: UsageCounter, *, clock: Callable[[], float] = time.monotonic
@@ -126,9 +126,9 @@ class ChatWriter:
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk
-                if len(content) > _MOST_ANSWER_BYTES:
+                if len(content) > _MAX_ANSWER_BYTES:
                     raise UpstreamFailed(
-                        f"SUMMARY_URL answered more than {_MOST_ANSWER_BYTES} bytes; is it a chat completions API?"
+                        f"SUMMARY_URL answered more than {_MAX_ANSWER_BYTES} bytes; is it a chat completions API?"
                     )
             return response.status_code, bytes(content)
 

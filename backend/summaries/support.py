@@ -17,7 +17,7 @@ from backend.text.embeddings import EmbeddingService, EmbedOptions
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.sentences import sentence_spans
 
-_MOST_SOURCES = 3
+_MAX_SOURCES = 3
 # Of 0 to 1, the likeness that people would give two sentences; below it one does not tell the other. Of the thresholds
 # in benchmarks/results/summary_support.json, 0.35 and 0.4 tell best, and 0.4 finds more of what is not in the text.
 NEAR = 0.4
@@ -59,7 +59,7 @@ def supported(text: str, cosines: np.ndarray, reading: Reading, unrelated: float
         least: likeness from which on a sentence is near.
     """
     alike = likeness(cosines, unrelated)
-    order = np.argsort(-alike, kind="stable")[:_MOST_SOURCES]
+    order = np.argsort(-alike, kind="stable")[:_MAX_SOURCES]
     candidates = [int(index) for index in order if alike[index] >= least]
     near = [index for index in candidates if alike[index] >= alike[candidates[0]] - _BESIDE_BEST]
     told = {number for index in near for number in _numbers(reading.sentences[index])}

@@ -14,7 +14,7 @@ from backend.text.analysis import KeySentence
 from backend.text.language import Language
 from backend.text.sentences import sentence_spans
 
-_MOST_CHARS_A_TOKEN = 12  # a text with more characters than this a token is not tried whole
+_MAX_CHARS_A_TOKEN = 12  # a text with more characters than this a token is not tried whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ async def reading_of(text: str, extract: Sequence[KeySentence], writer: Writer) 
 def _reading(text: str, extract: Sequence[KeySentence], writer: Writer) -> Reading:
     limit = writer.most_read_tokens
     spans = [(int(start), int(end)) for start, end in sentence_spans(text)]
-    if len(text) <= limit * _MOST_CHARS_A_TOKEN and sum(writer.count_tokens([text])) <= limit:
+    if len(text) <= limit * _MAX_CHARS_A_TOKEN and sum(writer.count_tokens([text])) <= limit:
         return _of_places(text, spans)
     if not extract:
         extract = [KeySentence(text[start:end], start, end, -start) for start, end in spans[:limit]]

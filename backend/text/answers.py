@@ -34,12 +34,12 @@ from backend.text.own_values import plain_of
 from backend.text.sentences import trimmed
 from backend.text.written_numbers import NUMBER_WORDS
 
-MOST_QUESTIONS, MOST_QUESTION_CHARS = 50, 1_000
-_MOST_QUESTION_TOKENS = 128
+MAX_QUESTIONS, MAX_QUESTION_CHARS = 50, 1_000
+_MAX_QUESTION_TOKENS = 128
 _WINDOW_TOKENS, _OVERLAP = 192, 64  # question and special tokens included; scores fall beyond what was taught
 # Of a text with more windows so many are read with each question, around the passages nearest to it by their vectors.
 # Over 27 windows F1 is .56 so, with 16 of them too, and .51 with all (48 questions, docs/answers.md).
-_MOST_WINDOWS, _PASSAGE_TOKENS = 8, 96
+_MAX_WINDOWS, _PASSAGE_TOKENS = 8, 96
 _EDGES = " \t\r\n\f\v,;:.\N{NO-BREAK SPACE}"  # around an answer, of the tokens that punctuation shares with words
 # How many, how much, which year; but not how long or how often, which words answer that are no numbers.
 _ASKS_NUMBER = re.compile(
@@ -143,7 +143,7 @@ class AnswerService:
     ) -> AnswerResult:
         """The answer to each question in a text of any length, which is read in overlapping windows.
 
-        Of a text with more than ``_MOST_WINDOWS`` windows those most like the question are read.
+        Of a text with more than ``_MAX_WINDOWS`` windows those most like the question are read.
 
         Args:
             min_score: below it there is no answer.
@@ -179,7 +179,7 @@ class AnswerService:
     ) -> tuple[list[list[tuple[int, int]]], int]:
         """First and past-last token of the parts of the text to read with each question; tokens that choosing cost."""
         everywhere = {room: _everywhere(len(tokens.ids), room) for room in {one.room for one in asked}}
-        if max(map(len, everywhere.values())) <= _MOST_WINDOWS:
+        if max(map(len, everywhere.values())) <= _MAX_WINDOWS:
             return [everywhere[one.room] for one in asked], 0
         size = min(_PASSAGE_TOKENS, loaded.tokenizer.max_tokens // 2)
         starts = range(0, len(tokens.ids), size)
@@ -193,7 +193,7 @@ class AnswerService:
         cosines = of_questions.vectors @ of_text.vectors.T
         chosen = [
             _around(row, starts, size, len(tokens.ids), one.room)
-            if len(everywhere[one.room]) > _MOST_WINDOWS
+            if len(everywhere[one.room]) > _MAX_WINDOWS
             else everywhere[one.room]
             for row, one in zip(cosines, asked, strict=True)
         ]
@@ -223,8 +223,8 @@ def _asked(
     asked = []
     for index, question in enumerate(read):
         name, room = f"questions[{index}] tokens", size - len(question.ids) - joiner.specials
-        if len(question.ids) > _MOST_QUESTION_TOKENS:
-            limit, advice = _MOST_QUESTION_TOKENS, "Ask shorter questions."
+        if len(question.ids) > _MAX_QUESTION_TOKENS:
+            limit, advice = _MAX_QUESTION_TOKENS, "Ask shorter questions."
             raise TooLarge(name, len(question.ids), limit, "a fixed limit", advice=advice, param="questions")
         if room < 1:
             raise TooLarge(name, size - room + 1, size, "the model's length", param="questions")
@@ -240,7 +240,7 @@ def _everywhere(tokens: int, room: int) -> list[tuple[int, int]]:
 def _around(cosines: Vectors, starts: range, size: int, tokens: int, room: int) -> list[tuple[int, int]]:
     """Parts around the passages nearest to a question, in the order of the text."""
     spare, firsts = room - size, set[int]()
-    for index in np.argsort(-cosines, kind="stable")[:_MOST_WINDOWS]:
+    for index in np.argsort(-cosines, kind="stable")[:_MAX_WINDOWS]:
         # Beside a question of more than half a window there is no room for a passage: it is read in two parts.
         firsts |= {starts[index] - spare // 2} if spare >= 0 else {starts[index], starts[index] - spare}
     within = {min(max(0, first), tokens - room) for first in firsts}

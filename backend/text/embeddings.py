@@ -30,7 +30,7 @@ from backend.telemetry import Telemetry
 _PIPELINES_KEPT = 512  # distinct options seen lately
 _LONG_CHARS_PER_TOKEN = 2  # a longer text is cut into windows first; a shorter one is embedded first, it mostly fits
 _WINDOWS_AT_ONCE = 64  # a text of 1 MB has a thousand
-MOST_TOKEN_VECTORS = 32_768  # of a request: 50 MB at width 384, 350 MB as JSON
+MAX_TOKEN_VECTORS = 32_768  # of a request: 50 MB at width 384, 350 MB as JSON
 Input = str | Sequence[int]
 Inputs = Sequence[str] | Sequence[Sequence[int]]  # one kind a request
 _WindowIds = tuple[NDArray[np.int32], int]  # the ids of a window, and how many of its tokens no other window covers
@@ -321,7 +321,7 @@ class EmbeddingService:
             inputs, model, deadline_s: as for ``embed``.
             options: how texts are read; vectors are neither cut nor normalised.
 
-        Raises: as ``embed``; TooLarge for more than MOST_TOKEN_VECTORS together.
+        Raises: as ``embed``; TooLarge for more than MAX_TOKEN_VECTORS together.
         """
         loaded = self._picked(model, inputs)
         read = await self.token_vectors_with_model(loaded, inputs, options, Urgency(deadline_s=deadline_s))
@@ -428,7 +428,7 @@ def _each_token(count: int) -> NDArray[np.int64]:
 
 
 def _vectors_budget() -> TokenBudget:
-    return TokenBudget(MOST_TOKEN_VECTORS, "token vectors of the answer", "fixed", "Send fewer or shorter texts.")
+    return TokenBudget(MAX_TOKEN_VECTORS, "token vectors of the answer", "fixed", "Send fewer or shorter texts.")
 
 
 def _resolve(model: LoadedModel, options: EmbedOptions) -> _EmbeddingPipeline:

@@ -84,7 +84,7 @@ sitio solicitud statement study summary survey tesis thesis trabajo tratado trea
 _DEMONSTRATIVES = frozenset(["este", "esta", "estos", "estas", "this", "these"])
 _REFERRING_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")  # with what follows an apostrophe: "it's"
 _LONGEST_OPENER = 4  # words
-_MOST_BEFORE_A_PRONOUN = 4  # words: "como consecuencia de ello" has three
+_MAX_BEFORE_A_PRONOUN = 4  # words: "como consecuencia de ello" has three
 _READ_CHARS = 80  # of a sentence's beginning
 
 
@@ -123,7 +123,7 @@ def opens_with_reference(sentence: str, language: str | None) -> bool:
 
 def _has_pronoun_first(words: list[str], language: str | None) -> bool:
     """Whether nothing but prepositions and the like stands before the first pronoun: "Según él", "Most of them"."""
-    for place, word in enumerate(words[: _MOST_BEFORE_A_PRONOUN + 1]):
+    for place, word in enumerate(words[: _MAX_BEFORE_A_PRONOUN + 1]):
         if place and ((word,) in _POINTING[language] or tuple(words[place : place + 2]) in _POINTING[language]):
             return not (word in _DEMONSTRATIVES and words[place + 1 : place + 2] and words[place + 1] in _DOCUMENTS)
         if word not in _LEADING[language]:
@@ -131,8 +131,8 @@ def _has_pronoun_first(words: list[str], language: str | None) -> bool:
     return False
 
 
-_LEAST_COPIES = 3  # anywhere; twice may be a point that is made again
-_LEAST_COPIES_AT_ENDS = 2  # at the beginning or the end of different pages
+_MIN_COPIES = 3  # anywhere; twice may be a point that is made again
+_MIN_COPIES_AT_ENDS = 2  # at the beginning or the end of different pages
 _AT_ENDS = 3  # sentences and lines, counted from each
 _OVERLAP = 0.9  # of the words; the numbers are the same: "sales of March" is no copy of "sales of May"
 _COMPARED = 16  # sentences that begin, or end, alike; bounds the time
@@ -168,8 +168,8 @@ def repeated_sentences(texts: Sequence[str], pages: Sequence[int] = ()) -> froze
     return frozenset(
         index
         for indexes in copies
-        if len(indexes) >= _LEAST_COPIES
-        or (indexes <= ends and len({pages[index] for index in indexes}) >= _LEAST_COPIES_AT_ENDS)
+        if len(indexes) >= _MIN_COPIES
+        or (indexes <= ends and len({pages[index] for index in indexes}) >= _MIN_COPIES_AT_ENDS)
         for index in indexes
     )
 
@@ -212,18 +212,18 @@ def _at_page_ends(pages: Sequence[int]) -> frozenset[int]:
 # Length of a sentence that can stand alone: shorter ones are headings and fields, longer ones lists.
 _MIN_CHARACTERS = 30
 _MAX_CHARACTERS = 600
-_LEAST_WORDS = 5  # distinct ones, numbers counted as one, in a sentence that ends with a full stop
-_LEAST_WORDS_OF_A_LINE = 8  # in one without; most of those are headings, addresses and rows
+_MIN_WORDS = 5  # distinct ones, numbers counted as one, in a sentence that ends with a full stop
+_MIN_WORDS_OF_A_LINE = 8  # in one without; most of those are headings, addresses and rows
 _ENDS = tuple(STOPS + FOREIGN_STOPS)
-_LEAST_LETTERS = 0.6  # of the non-blank characters; rows of figures have fewer
+_MIN_LETTERS = 0.6  # of the non-blank characters; rows of figures have fewer
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FIGURE = re.compile(r"\d")
 _WORD_OR_NUMBER = re.compile(r"\w+")
 # Share of common words and numbers of two sentences that say the same. Not the cosine of their vectors: with
 # multilingual-e5-small different sentences of one text have 0.99, as much as a repeated one.
 _DUPLICATE_OVERLAP = 0.9
-_MOST_CAPITALS = 0.7  # of the letters; headings have more
-_MOST_CANDIDATES = 8192  # a book's; bounds the memory: 384 numbers each, 25 MB in float64
+_MAX_CAPITALS = 0.7  # of the letters; headings have more
+_MAX_CANDIDATES = 8192  # a book's; bounds the memory: 384 numbers each, 25 MB in float64
 _POSITION_SHARE = 0.25  # advantage of the first sentence over the last; the second has 0.7 of it, the tenth 0.3
 _CENTRALITY_SHARE = 0.35  # of similarity to the other sentences, against similarity to the text
 
@@ -301,9 +301,9 @@ def summary_candidates(texts: Sequence[str], language: str | None, *, pages: Seq
             before[index] = 0
         elif index - 1 in before:
             before[index] = before[index - 1] + 1
-    if len(before) > _MOST_CANDIDATES:
+    if len(before) > _MAX_CANDIDATES:
         first = [index for index, count in before.items() if count == 0]
-        before = dict.fromkeys(first[:: 1 + (len(first) - 1) // _MOST_CANDIDATES], 0)
+        before = dict.fromkeys(first[:: 1 + (len(first) - 1) // _MAX_CANDIDATES], 0)
     return SummaryCandidates(np.array(list(before), np.int64), np.array(list(before.values()), np.int64))
 
 
@@ -377,7 +377,7 @@ def _is_whole(text: str) -> bool:
     letters = [letter for letter in text if letter.isalpha()]
     capitals = sum(map(str.isupper, letters))
     return (
-        not letters[0].islower() and capitals <= _MOST_CAPITALS * len(letters) and text.rstrip(CLOSERS).endswith(_ENDS)
+        not letters[0].islower() and capitals <= _MAX_CAPITALS * len(letters) and text.rstrip(CLOSERS).endswith(_ENDS)
     )
 
 
@@ -387,9 +387,9 @@ def _stands_alone(text: str) -> bool:
         return False
     words = {word.lower() for word in _WORD.findall(text)}
     if text.rstrip(CLOSERS).endswith(_ENDS):
-        if len(words) + (_FIGURE.search(text) is not None) < _LEAST_WORDS:
+        if len(words) + (_FIGURE.search(text) is not None) < _MIN_WORDS:
             return False
-    elif len(words) < _LEAST_WORDS_OF_A_LINE:
+    elif len(words) < _MIN_WORDS_OF_A_LINE:
         return False
     letters, blanks = sum(map(str.isalpha, text)), sum(map(str.isspace, text))
-    return letters >= _LEAST_LETTERS * (len(text) - blanks) and not text.endswith(":")
+    return letters >= _MIN_LETTERS * (len(text) - blanks) and not text.endswith(":")

@@ -20,7 +20,7 @@ LANGUAGES = frozenset(_CODES.split())
 # sentences unchanged.
 _PRIORS = {"en": 2.0, "es": 2.0}
 # Below this score two answers in three are wrong (SIB-200 cut at 15 characters, nine languages, 2,700 texts).
-_LEAST_SCORE = 0.2
+_MIN_SCORE = 0.2
 _SAMPLE_CHARACTERS = 6_000  # some 6 ms
 _SAMPLES = 3  # head, middle and tail: a letterhead may be in another language
 
@@ -58,7 +58,7 @@ def detect(text: str) -> Language | None:
     if not any(character.isalpha() for character in words):
         return None
     code, score = _IDENTIFIER.get().classify(words)
-    return Language(code, min(1.0, score)) if score >= _LEAST_SCORE else None
+    return Language(code, min(1.0, score)) if score >= _MIN_SCORE else None
 
 
 def _sample(text: str) -> str:

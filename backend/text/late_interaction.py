@@ -27,8 +27,8 @@ from backend.text.embeddings import EmbeddingService, EmbedOptions, TokenVectors
 # Vocabularies are in the order of frequency, so the logarithm of an id is what its token tells, but for a constant:
 # of XLM-R's the first twenty are marks. Over equal weights it gives .015 of MRR@10 in TAT-QA, .004 in XQuAD.
 _MARKS = 20
-_LEAST_WEIGHT = 0.3
-_LONGEST_TOKENS = 1_024  # of a text that the model reads; a score of longer ones would be over MOST_TOKEN_VECTORS
+_MIN_WEIGHT = 0.3
+_LONGEST_TOKENS = 1_024  # of a text that the model reads; a score of longer ones would be over MAX_TOKEN_VECTORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def relevance_of(scores: Vectors, unrelated: float, model: LoadedModel) -> Array
 
 def weights_of(ids: NDArray[np.int64]) -> Vectors:
     """How much each token of a query counts, float32; their sum is 1."""
-    weights: Vectors = np.maximum(np.log(np.maximum(ids, 1) / _MARKS), _LEAST_WEIGHT).astype(np.float32)
+    weights: Vectors = np.maximum(np.log(np.maximum(ids, 1) / _MARKS), _MIN_WEIGHT).astype(np.float32)
     weights /= weights.sum()
     return weights
 

@@ -14,10 +14,10 @@ import orjson
 
 from backend.errors import InvalidField, TooLarge
 
-MOST_LABELS, MOST_CHARS, MOST_LEVELS = 200, 1000, 4
-MOST_CHOICES = 1000  # of one enum
-_MOST_PROPERTIES = 1000  # met on all ways through a schema: 100 kB of references that fan out would be met for hours
-_MOST_STEPS = 32  # references and choices on the way to a property, one within the other
+MAX_LABELS, MAX_CHARS, MAX_LEVELS = 200, 1000, 4
+MAX_CHOICES = 1000  # of one enum
+_MAX_PROPERTIES = 1000  # met on all ways through a schema: 100 kB of references that fan out would be met for hours
+_MAX_STEPS = 32  # references and choices on the way to a property, one within the other
 STRING, NUMBER, INTEGER, BOOLEAN = "string", "number", "integer", "boolean"
 # Kinds of values beside these, and the entities of patterns that they are read as.
 PATTERN_KINDS: Mapping[str, tuple[str, ...]] = {
@@ -139,7 +139,7 @@ class _Reader:
         self.require_few(len(labels))
         return tuple(labels)
 
-    def require_few(self, count: int, most: int = MOST_LABELS) -> None:
+    def require_few(self, count: int, most: int = MAX_LABELS) -> None:
         if count > most:
             advice = "Ask for them in several requests."
             raise TooLarge(self.param, count, most, "a fixed limit", advice=advice, param=self.param)
@@ -149,10 +149,10 @@ class _Reader:
         place = self.place(path)
         if not isinstance(node.get("properties"), dict):
             raise self.wrong(place, "an object with properties", node.get("properties"))
-        if len(path) >= MOST_LEVELS:
+        if len(path) >= MAX_LEVELS:
             advice = "give its values names of their own further up"
             raise InvalidField(
-                f"{place}: objects are nested at most {MOST_LEVELS} deep, this is level {len(path) + 1}; {advice}",
+                f"{place}: objects are nested at most {MAX_LEVELS} deep, this is level {len(path) + 1}; {advice}",
                 param=self.param,
             )
         required = node.get("required")
@@ -161,7 +161,7 @@ class _Reader:
         for name, raw in node["properties"].items():
             own = (*path, name)
             self.met.add(own)
-            self.require_few(len(self.met), _MOST_PROPERTIES)
+            self.require_few(len(self.met), _MAX_PROPERTIES)
             if name in wanted:
                 self.required.add(own)
             said, references = self.resolved(raw, own, seen)
@@ -197,9 +197,9 @@ class _Reader:
     def _joined(
         self, raw: Mapping[str, Any], key: str, other: Any, path: Path, seen: Path
     ) -> tuple[Mapping[str, Any], Path]:
-        if len(seen) > _MOST_STEPS:
+        if len(seen) > _MAX_STEPS:
             raise InvalidField(
-                f"{self.place(path)}: is behind more than {_MOST_STEPS} references and choices, one within the other; "
+                f"{self.place(path)}: is behind more than {_MAX_STEPS} references and choices, one within the other; "
                 "say what it is where it stands",
                 param=self.param,
             )
@@ -224,9 +224,9 @@ class _Reader:
         if not isinstance(description, str):
             raise self.wrong(f"{place}.description", "a text", description)
         for what, text in (("name", path[-1]), ("description", description)):
-            if len(text) > MOST_CHARS:
+            if len(text) > MAX_CHARS:
                 told = f"{what}: {text[:40]}… characters"
-                raise TooLarge(told, len(text), MOST_CHARS, "a fixed limit", advice="Say it shorter.", param=self.param)
+                raise TooLarge(told, len(text), MAX_CHARS, "a fixed limit", advice="Say it shorter.", param=self.param)
         if not path[-1].strip():
             raise InvalidField(f"{place}: a name must not be empty", param=self.param)
         prompt = " ".join(words_of(name) for name in path)
@@ -234,9 +234,9 @@ class _Reader:
         choices = value.get("enum") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(one, str) for one in choices):
             raise self.wrong(f"{place}.enum", "a list of texts", choices)
-        if len(choices) > MOST_CHOICES:
+        if len(choices) > MAX_CHOICES:
             told, advice = f"{place}.enum", "Ask for a text, and look it up in the answer."
-            raise TooLarge(told, len(choices), MOST_CHOICES, "a fixed limit", advice=advice, param=self.param)
+            raise TooLarge(told, len(choices), MAX_CHOICES, "a fixed limit", advice=advice, param=self.param)
         kind = self.kind(value, place)
         if choices and kind != STRING:
             raise InvalidField(f"{place}: a {kind} has no enum of texts; leave one of them out", param=self.param)

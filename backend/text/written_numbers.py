@@ -23,7 +23,7 @@ _LONE = 10  # from which a number without a unit is written in digits
 _GROUPED_DIGITS = 5  # from which a number that is no amount gets separators: years have none
 _SHORTEST_RUN = 4  # digits one after the other that are a number; counting aloud is none up to
 _COUNTING = 6
-_MOST_PARTS = 5  # after slashes and dashes
+_MAX_PARTS = 5  # after slashes and dashes
 _LONGEST_RUN = 30  # which an account number has 24 of
 _PHONE_DIGITS, _PHONE_STARTS = 9, "6789"  # of Spain
 _NIF = "TRWAGMYFPDXBNJZSQVHLCKE"
@@ -640,7 +640,7 @@ class _Reader:
     def _slashed(self, end: int, text: str) -> _Found | None:
         """Numbers with a slash or a dash that is said between them."""
         whole = text
-        for _ in range(_MOST_PARTS):
+        for _ in range(_MAX_PARTS):
             sign = self.language.slashes.get(self._next(end), "")
             part = self.cardinal(end + 1) if sign and self._next(end + 1) else None
             if part is None or part.decimals:

@@ -27,7 +27,7 @@ from benchmarks.gpu_check.parts import GROUPS, PARTS, Part, chosen_parts
 from benchmarks.machine import ROOT, facts
 
 NO_CARD_EXIT = 3
-_LEAST_S = 10.0  # less is left than any part needs
+_MIN_S = 10.0  # less is left than any part needs
 _SLOWER_CPU = 5.0  # a part may take so many times its limit on a CPU, where only that it runs is of interest
 _NAME = "import sys, torch; print(torch.cuda.get_device_name(sys.argv[1]) if torch.cuda.is_available() else '')"
 
@@ -50,7 +50,7 @@ def run(
     for part in parts:
         allowed_s = part.limit_s * (_SLOWER_CPU if device == "cpu" else 1.0)
         left_s = min(allowed_s, ends_s - time.monotonic())
-        if left_s < _LEAST_S:
+        if left_s < _MIN_S:
             record = PartRecord(NOT_RUN, f"--limit-s {limit_s:.0f} was used up")
         else:
             _say(f"{part.name}: {part.title}, at most {left_s:.0f} s")

@@ -25,7 +25,7 @@ from benchmarks.soak.ledger import Attempt, Ledger, Outcome, Request
 from benchmarks.soak.traffic import Streams
 
 _FILES_A_SECOND, _SEARCHES_A_SECOND, _JOBS_A_SECOND = 0.2, 0.5, 0.05
-_MOST_FILES = 20  # then the oldest is deleted
+_MAX_FILES = 20  # then the oldest is deleted
 _INDEXED_S = 120.0  # after which a file that is not indexed counts as stuck
 _HITS = 5
 _POLL_S = 0.5
@@ -109,7 +109,7 @@ class Alone:
     async def _index(self, due_s: float) -> None:
         words = f"{self._rng.choice(self._texts)} Expediente {self._rng.getrandbits(40)}."
         await self._enter("index", due_s, partial(self._add, words))
-        if len(self._files) > _MOST_FILES:
+        if len(self._files) > _MAX_FILES:
             await self._enter("delete", asyncio.get_running_loop().time(), self._delete_oldest)
 
     async def _search(self, due_s: float) -> None:

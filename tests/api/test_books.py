@@ -153,7 +153,7 @@ async def test_bad_queries(client: httpx.AsyncClient, services: Any, path: str, 
 
 async def test_too_many_documents(client: httpx.AsyncClient, services: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused with how to ask for fewer."""
-    monkeypatch.setattr(books, "MOST_DOCUMENTS", 2)
+    monkeypatch.setattr(books, "MAX_DOCUMENTS", 2)
     await keep(services, invoice("1"), invoice("2"), invoice("3"))
 
     for path in ("ledger", "export"):

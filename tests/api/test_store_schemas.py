@@ -14,7 +14,7 @@ from backend.errors import BadInput
 from backend.search.attributes import checked_attributes, checked_metadata
 from backend.search.vector_stores import checked_days
 
-MOST_DAYS = 365  # OpenAI's
+MAX_DAYS = 365  # OpenAI's
 
 PAIRS = [
     pytest.param({"k" * 64: "v" * 512}, True, id="longest"),
@@ -53,10 +53,10 @@ def test_how_many(count: int) -> None:
     assert [count <= 16] * 2 == [_fits_schema(CreateStoreRequest, metadata), _is_read(CreateStoreRequest, metadata)]
 
 
-@pytest.mark.parametrize("days", [0, 1, MOST_DAYS, MOST_DAYS + 1])
+@pytest.mark.parametrize("days", [0, 1, MAX_DAYS, MAX_DAYS + 1])
 def test_days(days: int) -> None:
     body = {"expires_after": {"anchor": "last_active_at", "days": days}}
-    is_good = 1 <= days <= MOST_DAYS
+    is_good = 1 <= days <= MAX_DAYS
 
     assert [is_good] * 2 == [_fits_schema(CreateStoreRequest, body), _is_read(CreateStoreRequest, body)]
     assert is_good == _is_taken(checked_days, days)

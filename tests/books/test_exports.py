@@ -231,7 +231,7 @@ def test_a_text_longer_than_a_cell() -> None:
 
 def test_more_lines_than_a_sheet_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused with what to do: Excel would open a sheet that ends in the middle."""
-    monkeypatch.setattr(exports, "MOST_ROWS", 3)
+    monkeypatch.setattr(exports, "MAX_ROWS", 3)
 
     with pytest.raises(TooLarge, match=r"rows of lines: 4 is over the limit of 3 .*fewer documents, or format=csv"):
         _export(*[booked(invoice())] * 2)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.callers.callers import KeyRing, Quotas, key_digest, owner_digest, read_key_ring
-from backend.callers.key_file import MOST_TENANTS, is_key_file, parse_key_file
+from backend.callers.key_file import MAX_TENANTS, is_key_file, parse_key_file
 from backend.errors import BadSettings
 
 DEFAULTS = Quotas(requests_per_minute=10, jobs=2)
@@ -140,7 +140,7 @@ def test_many_faults_are_counted():
 def test_too_many_tenants():
     """The limit is told."""
     with pytest.raises(BadSettings, match="10001 are over the limit of 10000"):
-        parsed("\n".join(f"[tenants.t{number}]" for number in range(MOST_TENANTS + 1)))
+        parsed("\n".join(f"[tenants.t{number}]" for number in range(MAX_TENANTS + 1)))
 
 
 @pytest.mark.parametrize(

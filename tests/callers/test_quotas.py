@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.callers.callers import Caller, Quotas
-from backend.callers.quotas import MOST_LABELS, NO_METER, Bucket, Meter, Meters
+from backend.callers.quotas import MAX_LABELS, NO_METER, Bucket, Meter, Meters
 from backend.errors import QuotaExceeded
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
@@ -150,25 +150,25 @@ def test_labels_are_bounded():
     """
     telemetry = Telemetry()
     meters = Meters(telemetry, clock=ManualClock())
-    callers = [Caller(f"t{n}", f"o{n}", quotas=Quotas(requests_per_minute=1)) for n in range(MOST_LABELS + 50)]
+    callers = [Caller(f"t{n}", f"o{n}", quotas=Quotas(requests_per_minute=1)) for n in range(MAX_LABELS + 50)]
     meters.open(callers)
     for caller in callers:
         meters.of(caller.owner).admit()
         meters.of(caller.owner).charge("pages", 1)
 
-    assert MOST_LABELS + 1 == len(labels_of(telemetry))
+    assert MAX_LABELS + 1 == len(labels_of(telemetry))
     assert 50 == counted(telemetry, "key_pages_total", key="_other")
     meters.replace(callers[1:])
-    meters.of(callers[MOST_LABELS].owner).charge("pages", 6)
+    meters.of(callers[MAX_LABELS].owner).charge("pages", 6)
     meters.replace([Caller("new", "new"), *callers[1:]])
     meters.of("new").charge("pages", 7)
-    meters.of(callers[MOST_LABELS].owner).charge("pages", 2)
+    meters.of(callers[MAX_LABELS].owner).charge("pages", 2)
     late = Telemetry()
     Meters(late, clock=ManualClock()).open([Caller("new", "new"), *callers[1:]])
 
     assert (7, 52) == tuple(counted(telemetry, "key_pages_total", key=name) for name in ("new", "_other"))
     assert labels_of(late) == labels_of(telemetry)
-    assert f"t{MOST_LABELS}" not in labels_of(telemetry)
+    assert f"t{MAX_LABELS}" not in labels_of(telemetry)
 
 
 def test_a_refusal_is_counted_once():

@@ -57,9 +57,9 @@ def test_the_electronic_invoice_outlives_a_fault(monkeypatch: pytest.MonkeyPatch
     ("limits", "looked_at"),
     [
         pytest.param({}, None, id="all"),
-        pytest.param({"MOST_PAGE_WORDS": 15}, 15, id="a-long-first-page"),
-        pytest.param({"MOST_WORDS": 20}, 20, id="many-pages"),
-        pytest.param({"MOST_PAGE_CHARS": 125}, 18, id="a-long-text"),
+        pytest.param({"MAX_PAGE_WORDS": 15}, 15, id="a-long-first-page"),
+        pytest.param({"MAX_WORDS": 20}, 20, id="many-pages"),
+        pytest.param({"MAX_PAGE_CHARS": 125}, 18, id="a-long-text"),
     ],
 )
 def test_only_so_many_words_are_looked_at(

@@ -16,17 +16,17 @@ from tests.fakes import ManualClock
 from tests.jobs.samples import CONTENT, LIMITS, NOW_S, job, moved, upload
 
 PAGE = PageRecord(1, b"packed", b'{"number":1}')
-MOST_JOBS = 3
+MAX_JOBS = 3
 
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
 async def store(request):
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "memory":
-            made = MemoryJobStore(MOST_JOBS, 10_000_000, LIMITS, ManualClock(NOW_S))
+            made = MemoryJobStore(MAX_JOBS, 10_000_000, LIMITS, ManualClock(NOW_S))
         else:
             url = request.getfixturevalue("redis_server").url
-            made = RedisJobStore(RedisJobOptions(url, limit_jobs=MOST_JOBS), LIMITS, monotonic=time.monotonic)
+            made = RedisJobStore(RedisJobOptions(url, limit_jobs=MAX_JOBS), LIMITS, monotonic=time.monotonic)
         stack.push_async_callback(made.close)
         await made.start()
         yield made
@@ -220,7 +220,7 @@ async def test_equal_requests_are_one_job(store):
 
 async def test_the_limit_of_live_jobs(store):
     """More are refused with numbers; the end of one makes space."""
-    jobs = [job(str(number)) for number in range(MOST_JOBS)]
+    jobs = [job(str(number)) for number in range(MAX_JOBS)]
     for record in jobs:
         await added(store, record)
 

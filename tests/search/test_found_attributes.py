@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.invoices.records import FIELD_NAMES, ExtractedFields, Field, FieldRow, Validity
-from backend.search.attributes import MOST_VALUES, attribute_name, found_attributes
+from backend.search.attributes import MAX_VALUES, attribute_name, found_attributes
 from backend.search.file_reading import FACT_CHARS, fact_parts
 from backend.text.entity_merge import MODEL, PATTERN, Entity
 
@@ -100,7 +100,7 @@ def test_values_are_bounded() -> None:
 
     attributes = found(entities=(*names, entity("ORG", "x" * 2000)), failed_pages=range(1, 500))
 
-    assert MOST_VALUES == len(attributes["person"]) == len(attributes["failed_pages"])
+    assert MAX_VALUES == len(attributes["person"]) == len(attributes["failed_pages"])
     assert 512 == len(attributes["organization"][0])
 
 

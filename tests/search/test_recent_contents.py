@@ -56,7 +56,7 @@ async def test_page_images_read_their_file_once(search: SearchStack) -> None:
         await search.files.page_image(OWNER, file_id, 1, 72)
 
 
-@pytest.mark.parametrize(("name", "most"), [("MOST_FILES", 2), ("MOST_BYTES", 3)])
+@pytest.mark.parametrize(("name", "most"), [("MAX_FILES", 2), ("MAX_BYTES", 3)])
 async def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
     monkeypatch.setattr(files, name, most)
     storage = _Storage()
@@ -69,7 +69,7 @@ async def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch, name: str, 
 
 
 async def test_a_large_file_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_BYTES", 3)
+    monkeypatch.setattr(files, "MAX_BYTES", 3)
     storage = _Storage()
     recent = RecentContents(storage.content)
 

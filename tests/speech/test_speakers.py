@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from backend.errors import ModelUnavailable
-from backend.speech.speakers import MOST_SPEAKERS, SpeakerNetwork, fbank, tell_apart
+from backend.speech.speakers import MAX_SPEAKERS, SpeakerNetwork, fbank, tell_apart
 from tests.fakes import GatedEngine
 from tests.speech.conftest import open_speech
 from tests.tiny_voices import voices
@@ -115,7 +115,7 @@ def test_speakers_are_bounded() -> None:
     """However unlike all voices are; of none at all there is one speaker."""
     heard = list(np.eye(500, dtype=np.float32))
 
-    assert MOST_SPEAKERS == len(set(tell_apart(heard, [2.0] * 500)))
+    assert MAX_SPEAKERS == len(set(tell_apart(heard, [2.0] * 500)))
     assert [0, 0] == tell_apart([None, None], [1.0, 1.0])
     assert [] == tell_apart([], [])
 

@@ -26,7 +26,7 @@ from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import ModelSpec
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer, tokenizer_of
-from backend.serving.engines.answers import LABELS, MOST_TOKENS, TASK, best_span, best_span_within
+from backend.serving.engines.answers import LABELS, MAX_TOKENS, TASK, best_span, best_span_within
 from backend.serving.engines.ner import TokenLabelsHead
 from backend.telemetry import Telemetry
 from backend.text.answers import Answer, AnswerService, NoAnswerModel
@@ -111,7 +111,7 @@ def slowly(probabilities: np.ndarray, start: int, stop: int) -> tuple[int, int, 
     margins = {
         (first, last): logits[start + first, 0] + logits[start + last, 1] - logits[0].sum()
         for first in range(stop - start)
-        for last in range(first, min(stop - start, first + MOST_TOKENS))
+        for last in range(first, min(stop - start, first + MAX_TOKENS))
     }
     (first, last), margin = max(margins.items(), key=lambda item: item[1])
     return first, last, float(margin)

@@ -473,7 +473,7 @@ async def test_token_vectors_are_the_encoders_own(build, tiny):
 
 async def test_token_vectors_stop_at_their_limit(build, tiny, monkeypatch):
     """What would be an answer of gigabytes is refused, also where equal inputs are read once."""
-    monkeypatch.setattr(embeddings, "MOST_TOKEN_VECTORS", 40)
+    monkeypatch.setattr(embeddings, "MAX_TOKEN_VECTORS", 40)
     stack = build(embedding_model(tiny.folder("bert", "mean")), clock=time.monotonic)
 
     for texts in (["de la " * 30], ["la factura"] * 20):

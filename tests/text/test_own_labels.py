@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.errors import BadInput, InvalidField, TooLarge
-from backend.text.own_labels import MOST_CHARS, MOST_CHOICES, MOST_LABELS, labels_json, read_labels
+from backend.text.own_labels import MAX_CHARS, MAX_CHOICES, MAX_LABELS, labels_json, read_labels
 
 ADDRESS = {"type": "object", "properties": {"calle": {"type": "string"}, "CP": {"type": "string"}}}
 
@@ -93,13 +93,13 @@ LOOP = {"properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"properties"
         pytest.param(LOOP, InvalidField, "contains itself", id="recursion"),
         pytest.param({"properties": {"a": {"$ref": "#/$defs/B"}}}, InvalidField, "not in", id="a-dead-reference"),
         pytest.param({"a": {"anyOf": [{"type": "string"}, {"type": "number"}]}}, InvalidField, "one type", id="or"),
-        pytest.param([str(name) for name in range(MOST_LABELS + 1)], TooLarge, "201 is over", id="too-many"),
+        pytest.param([str(name) for name in range(MAX_LABELS + 1)], TooLarge, "201 is over", id="too-many"),
         pytest.param(["a"] * 300, TooLarge, "300 is over", id="too-many-before-they-are-looked-at"),
         pytest.param(laughs(30), TooLarge, "1001 is over", id="references-that-fan-out"),
         pytest.param(CHAIN, InvalidField, "more than 32", id="a-chain-of-references"),
         pytest.param({"properties": {"a": {"$ref": []}}}, InvalidField, "not in", id="a-reference-that-is-a-list"),
-        pytest.param({"a": {"enum": ["x"] * (MOST_CHOICES + 1)}}, TooLarge, "1001 is over", id="too-many-choices"),
-        pytest.param({"a": "x" * (MOST_CHARS + 1)}, TooLarge, "1001 is over", id="too-long"),
+        pytest.param({"a": {"enum": ["x"] * (MAX_CHOICES + 1)}}, TooLarge, "1001 is over", id="too-many-choices"),
+        pytest.param({"a": "x" * (MAX_CHARS + 1)}, TooLarge, "1001 is over", id="too-long"),
     ],
 )
 def test_what_is_refused(asked: Any, error: type[BadInput], words: str) -> None:

@@ -20,7 +20,7 @@ const INTO = { into: "ledger-notices" };
 const LISTED = 5000; // rows that are loaded; exports have all
 const LOOKED_AT = 20; // rows at once for the next one to check
 const SHOWN = 100; // rows that are drawn at once; more as their end comes near
-const MOST_IDS = 50_000; // characters of an address
+const MAX_IDS = 50_000; // characters of an address
 const DOCUMENT = /^#document=([\w-]{1,80})(?::(\d{1,4}))?$/;
 
 let all = []; // rows as the service tells them
@@ -268,7 +268,7 @@ async function exportShown() {
   const meant = mine.length ? mine : shown;
   const query = { format: find("export-format").value, locale: language() };
   if (meant.length < all.length) query.ids = meant.map(keyOf).join();
-  if ((query.ids?.length ?? 0) > MOST_IDS) return showNotice("many", "export_too_many", { n: meant.length }, INTO);
+  if ((query.ids?.length ?? 0) > MAX_IDS) return showNotice("many", "export_too_many", { n: meant.length }, INTO);
   const { signal } = control;
   const { blob, name } = await persist(() => exportDocuments(query, signal), { ...waits, signal });
   const url = URL.createObjectURL(blob);

@@ -3,7 +3,7 @@
 const LINE_CHARS = 42;
 const CUE_LINES = 2;
 const CUE_MS = 7000;
-const LEAST_CUE_MS = 1000;
+const MIN_CUE_MS = 1000;
 const MS_PER_CHAR = 50; // 20 columns a second
 const JOINED_PAUSE_MS = 2000; // up to which two phrases may share a cue
 const SENTENCE_END = /[.?!…。？！]$/;
@@ -58,7 +58,7 @@ function mayJoin(words, after) {
 }
 
 const pause = (words, after) => startOf(after) - endOf(words);
-const needed = (words) => Math.max(LEAST_CUE_MS, MS_PER_CHAR * columns(words));
+const needed = (words) => Math.max(MIN_CUE_MS, MS_PER_CHAR * columns(words));
 const startOf = (words) => Math.round(words[0].start * 1000);
 const endOf = (words) => Math.round(words.at(-1).end * 1000);
 
@@ -112,7 +112,7 @@ function cut(words) {
   for (let first = 0; first < words.length; ) {
     const most = fitting(words, first);
     let end = most === words.length ? most : goodEnd(words, first, most);
-    if (end < words.length && endOf(words) - startOf(words.slice(end)) < LEAST_CUE_MS) end = middle(words, first, most);
+    if (end < words.length && endOf(words) - startOf(words.slice(end)) < MIN_CUE_MS) end = middle(words, first, most);
     runs.push(words.slice(first, end));
     first = end;
   }

@@ -22,11 +22,11 @@ from backend.api.routing import JSON, described, upload_route
 from backend.api.service_call import call_service_timed, call_within_limit
 from backend.api.upload import receive_upload
 from backend.files.pages import Document, locate
-from backend.text.answers import MOST_QUESTION_CHARS, MOST_QUESTIONS, Absence, Answer, AnswerResult, AnswerService
+from backend.text.answers import MAX_QUESTION_CHARS, MAX_QUESTIONS, Absence, Answer, AnswerResult, AnswerService
 
 _answers_of: Handle[AnswerService] = Handle("answers")
 
-_MOST_PAGES = 200
+_MAX_PAGES = 200
 MIN_SCORE = 0.25  # 9 of 10 questions about another paragraph of the article get no answer, in either language
 
 
@@ -35,8 +35,8 @@ def _require_words(questions: list[str]) -> list[str]:
     return questions
 
 
-_Question = Annotated[str, Field(max_length=MOST_QUESTION_CHARS, json_schema_extra={"pattern": r"\S"})]
-_Questions = Annotated[list[_Question], Field(min_length=1, max_length=MOST_QUESTIONS), AfterValidator(_require_words)]
+_Question = Annotated[str, Field(max_length=MAX_QUESTION_CHARS, json_schema_extra={"pattern": r"\S"})]
+_Questions = Annotated[list[_Question], Field(min_length=1, max_length=MAX_QUESTIONS), AfterValidator(_require_words)]
 _MinScore = Annotated[float, Field(ge=0.0, le=1.0, description="Least score of an answer; below it there is none.")]
 _ASKED = "What to ask, in Spanish or English; the document may be in the other."
 _MODEL = "A name that GET /v1/models lists; unset: the one loaded."
@@ -49,7 +49,7 @@ class AnswerRequest(WireRequest):
     input: Annotated[str | None, WithJsonSchema({"anyOf": [ANY_TEXT, {"type": "null"}]})] = Field(
         None, description="The text to look in."
     )
-    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MOST_PAGES))] = Field(
+    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MAX_PAGES))] = Field(
         None, description="In its place pages with words and boxes, as POST /v1/documents answers them."
     )
     document: str | None = Field(None, description="In its place the id of a stored document.")
@@ -146,7 +146,7 @@ async def answer_questions(request: Request) -> Response:
 
 async def _of_json(request: Request) -> Response:
     body = await read_json(request, AnswerRequest)
-    document = await call_within_limit(request, read_paper(request, body, "", most_pages=_MOST_PAGES))
+    document = await call_within_limit(request, read_paper(request, body, "", most_pages=_MAX_PAGES))
     return json_response(await _answered(request, body, document, is_paper=body.input is None))
 
 

@@ -72,7 +72,7 @@ _NOT_SERVED = {
 }
 _LANGUAGE = {"type": "string", "pattern": "^$|^ *(" + "|".join(LANGUAGES) + ") *$"}
 _LISTS = ("timestamp_granularities", "include", "languages", "keywords", "vector_store_ids")
-_MOST_KEYWORDS, _MOST_STORES = 1000, 4
+_MAX_KEYWORDS, _MAX_STORES = 1000, 4
 _NAMES_CHARS = 400  # of names from stores: about half of what the model reads of a prompt
 
 
@@ -101,7 +101,7 @@ def _list_of(names: Iterable[str]) -> WithJsonSchema:
 
 
 _STORE_IDS = WithJsonSchema(
-    {"type": "array", "maxItems": _MOST_STORES, "items": {"type": "string", "pattern": ID_PATTERN}}
+    {"type": "array", "maxItems": _MAX_STORES, "items": {"type": "string", "pattern": ID_PATTERN}}
 )
 
 
@@ -224,13 +224,13 @@ class TranscriptionForm(TranslationForm):
     )
     keywords: Annotated[list[str] | None, WithJsonSchema({"type": "array", "items": {"type": "string"}})] = Field(
         None,
-        max_length=_MOST_KEYWORDS,
+        max_length=_MAX_KEYWORDS,
         alias="keywords[]",
         description="Words to expect; they go before the prompt.",
     )
     vector_store_ids: Annotated[list[str] | None, _STORE_IDS] = Field(
         None,
-        max_length=_MOST_STORES,
+        max_length=_MAX_STORES,
         alias="vector_store_ids[]",
         description="Ours: vector stores whose names of people, companies and places are words to expect.",
     )

@@ -17,7 +17,7 @@ _TIME_DIGITS = 3
 _SCORE_DIGITS = 4
 _SEEK_PER_S = 100  # OpenAI's seek counts frames of 10 ms
 _TOKENS_PER_S = 50  # positions of Whisper's encoder
-_LEAST_CONFIDENCE = 1e-4  # so that every log-probability is finite
+_MIN_CONFIDENCE = 1e-4  # so that every log-probability is finite
 
 
 class DurationUsage(TypedDict):
@@ -249,7 +249,7 @@ def logprobs_answer(segments: Iterable[Segment]) -> list[LogprobAnswer]:
     before = ""
     for word in (word for segment in segments for word in segment.words):
         token = ("" if word.is_joined else gap(before, word.text)) + word.text
-        logprob = round(math.log(max(_LEAST_CONFIDENCE, word.confidence)), _SCORE_DIGITS)
+        logprob = round(math.log(max(_MIN_CONFIDENCE, word.confidence)), _SCORE_DIGITS)
         tokens.append({"token": token, "bytes": list(token.encode()), "logprob": logprob})
         before = word.text
     return tokens

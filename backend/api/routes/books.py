@@ -48,7 +48,7 @@ from backend.search.stored_documents import StoredDocuments
 
 _documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 
-MOST_DOCUMENTS = 20_000  # of one answer: their rows are in memory, a few kilobytes each
+MAX_DOCUMENTS = 20_000  # of one answer: their rows are in memory, a few kilobytes each
 _AT_ONCE = 50  # files that are booked on a thread before the loop reads on
 _PIECE_BYTES = 2**18
 _CHOSEN = re.compile(r"([A-Za-z0-9_-]{1,80})(?::([0-9]{1,4}))?")
@@ -117,8 +117,8 @@ class LedgerQuery(BookQuery):
 
     sort: SortName = Field("created_at", description="What is absent comes last, whatever the order.")
     order: Literal["asc", "desc"] = "desc"
-    limit: int = Field(1000, ge=1, le=MOST_DOCUMENTS, description="Rows to answer with; sums are of all.")
-    offset: int = Field(0, ge=0, le=MOST_DOCUMENTS, description="Rows to leave out before.")
+    limit: int = Field(1000, ge=1, le=MAX_DOCUMENTS, description="Rows to answer with; sums are of all.")
+    offset: int = Field(0, ge=0, le=MAX_DOCUMENTS, description="Rows to leave out before.")
 
 
 class ExportQuery(BookQuery):
@@ -247,9 +247,9 @@ async def _book_all(request: Request, query: BookQuery, take: Callable[[Sequence
         async for one in each:
             files.append(one)
             count += len(one.parts)
-            if count > MOST_DOCUMENTS:
+            if count > MAX_DOCUMENTS:
                 advice = "Ask for fewer: by state, date_from and date_to, supplier or ids."
-                raise TooLarge("documents", count, MOST_DOCUMENTS, "of one answer", advice=advice)
+                raise TooLarge("documents", count, MAX_DOCUMENTS, "of one answer", advice=advice)
             if len(files) == _AT_ONCE:
                 await asyncio.to_thread(book)
                 files.clear()

@@ -62,9 +62,9 @@ _NOT_SERVED = {"doctags": ": it has tokens for places that only docling's own mo
 _HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)  # docling writes a section_header of level 1 with two marks
 _HTML_HEAD = re.compile(r"\A<!doctype html>\n<html[^>]*>")
 _LAST_PAGE = 999_999  # page_range ends with 2^63 - 1 where it has no end
-_MOST_FILES = 64
+_MAX_FILES = 64
 _CHUNKERS = ("hybrid", "hierarchical")
-_LEAST_CHUNK_TOKENS = 16  # each chunk costs two tokens beside its own
+_MIN_CHUNK_TOKENS = 16  # each chunk costs two tokens beside its own
 _LATER = "/async"  # where an act is done in the background
 
 
@@ -170,7 +170,7 @@ class Source(WireRequest):
 class ConvertSourceRequest(WireRequest):
     """`POST /v1/convert/source`."""
 
-    sources: Annotated[list[Source], Field(min_length=1, max_length=_MOST_FILES)]
+    sources: Annotated[list[Source], Field(min_length=1, max_length=_MAX_FILES)]
     options: ConvertOptions = Field(default_factory=ConvertOptions)
     target: _Target = Field(default_factory=_Target)
 
@@ -184,14 +184,14 @@ class _ChunkingOptions(BaseModel):
 
     include_raw_text: Annotated[bool | None, BeforeValidator(none_if_empty)] = False
     max_tokens: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
-        None, ge=_LEAST_CHUNK_TOKENS, description="Of a hybrid chunk, up to the model's length; unset: 256."
+        None, ge=_MIN_CHUNK_TOKENS, description="Of a hybrid chunk, up to the model's length; unset: 256."
     )
 
 
 class ChunkSourceRequest(WireRequest):
     """`POST /v1/chunk/{chunker}/source`."""
 
-    sources: Annotated[list[Source], Field(min_length=1, max_length=_MOST_FILES)]
+    sources: Annotated[list[Source], Field(min_length=1, max_length=_MAX_FILES)]
     convert_options: ConvertOptions = Field(default_factory=ConvertOptions)
     chunking_options: _ChunkingOptions = Field(default_factory=_ChunkingOptions)
     include_converted_doc: bool | None = False
@@ -419,7 +419,7 @@ async def result(request: Request) -> Response:
 async def _task_of(request: Request) -> list[Job]:
     """The jobs of the task that the path names. Raises: NotFound, in the words that docling's client knows."""
     try:
-        ids = request.path_params["id"].split("-")[:_MOST_FILES]
+        ids = request.path_params["id"].split("-")[:_MAX_FILES]
         jobs = [await _jobs_of(request).find(one, owner_of(request)) for one in ids]
     except NotFound:
         jobs = []
@@ -640,7 +640,7 @@ class ChunkForm(BaseModel):
 
     include_converted_doc: bool = False
     chunking_include_raw_text: bool = False
-    chunking_max_tokens: int | None = Field(None, ge=_LEAST_CHUNK_TOKENS, description="Of a hybrid chunk; unset: 256.")
+    chunking_max_tokens: int | None = Field(None, ge=_MIN_CHUNK_TOKENS, description="Of a hybrid chunk; unset: 256.")
     target_type: Literal["inbody"] = "inbody"
 
 

@@ -81,9 +81,9 @@ _stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 _embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
 _answers_of: Handle[AnswerService] = Handle("answers")
 
-MOST_SENTENCES = 100
-LEAST_TOKENS, MOST_TOKENS = 8, 2048
-MOST_BEAMS = 8
+MAX_SENTENCES = 100
+MIN_TOKENS, MAX_TOKENS = 8, 2048
+MAX_BEAMS = 8
 
 
 def _whole_or_empty(least: int, most: int) -> WithJsonSchema:
@@ -92,14 +92,14 @@ def _whole_or_empty(least: int, most: int) -> WithJsonSchema:
 
 
 SentencesOrEmpty = Annotated[
-    Annotated[int, Field(ge=1, le=MOST_SENTENCES)] | None,
+    Annotated[int, Field(ge=1, le=MAX_SENTENCES)] | None,
     BeforeValidator(none_if_empty),
-    _whole_or_empty(1, MOST_SENTENCES),
+    _whole_or_empty(1, MAX_SENTENCES),
 ]
 MaxTokensOrEmpty = Annotated[
-    Annotated[int, Field(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None,
+    Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS)] | None,
     BeforeValidator(none_if_empty),
-    _whole_or_empty(LEAST_TOKENS, MOST_TOKENS),
+    _whole_or_empty(MIN_TOKENS, MAX_TOKENS),
 ]
 
 
@@ -244,8 +244,8 @@ class DocumentRequest(ReadRequest):
     ] = Field(None, description="Who makes the summary, as `method` of POST /v1/summarize.")
     summary_sentences: SentencesOrEmpty = Field(None, description="Most sentences of the summary; unset: 3 or any.")
     summary_tokens: MaxTokensOrEmpty = Field(None, description="Most tokens of the summary.")
-    summary_min_tokens: int = Field(0, ge=0, le=MOST_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
-    summary_beams: int = Field(1, ge=1, le=MOST_BEAMS, description="Beams of SUMMARY_MODEL; 1: greedy.")
+    summary_min_tokens: int = Field(0, ge=0, le=MAX_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
+    summary_beams: int = Field(1, ge=1, le=MAX_BEAMS, description="Beams of SUMMARY_MODEL; 1: greedy.")
     own_schema: Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "string"})] = Field(
         "",
         alias="schema",

@@ -19,7 +19,7 @@ from backend.api.dependencies import Handle, context_of, services_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
 from backend.api.request_fields import OWN_LABELS, TEXT, WireRequest
-from backend.api.routes.papers import MOST_WORDS, pages_schema, read_paper
+from backend.api.routes.papers import MAX_WORDS, pages_schema, read_paper
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
 from backend.api.service_call import call_service
 from backend.documents.extractors import (
@@ -30,7 +30,7 @@ from backend.documents.extractors import (
     check_name,
     found,
 )
-from backend.documents.own_examples import MOST_EXAMPLES, learn, lessons_from, lessons_json
+from backend.documents.own_examples import MAX_EXAMPLES, learn, lessons_from, lessons_json
 from backend.errors import InvalidField, TooLarge
 from backend.files.pages import Document
 from backend.text.own_labels import OwnLabel, Path, labels_json, read_labels
@@ -38,7 +38,7 @@ from backend.text.own_values import Value
 
 _extractors_of: Handle[ExtractorStore] = Handle("extractors")
 
-_MOST_PAGES = 20  # of one example
+_MAX_PAGES = 20  # of one example
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _SCALAR = (str, bool, int, float)
 
@@ -49,7 +49,7 @@ class OwnExample(WireRequest):
     input: Annotated[str | None, WithJsonSchema({"anyOf": [TEXT, {"type": "null"}]})] = Field(
         None, description="The text, its lines and columns as they are set on paper."
     )
-    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MOST_PAGES, least_words=1))] = Field(
+    pages: Annotated[list[Any] | None, WithJsonSchema(pages_schema(_MAX_PAGES, least_words=1))] = Field(
         None, description="Pages with words and boxes, as POST /v1/documents answers them."
     )
     document: str | None = Field(None, description="The id of a stored document.")
@@ -59,7 +59,7 @@ class OwnExample(WireRequest):
     )
 
 
-OwnExamples = Annotated[list[OwnExample], Field(min_length=1, max_length=MOST_EXAMPLES)]
+OwnExamples = Annotated[list[OwnExample], Field(min_length=1, max_length=MAX_EXAMPLES)]
 
 
 class _Examples(BaseModel):
@@ -102,13 +102,13 @@ async def own_words(
 
 async def _learnt(request: Request, schema: str, examples: Sequence[OwnExample]) -> tuple[str, str]:
     papers = [
-        await read_paper(request, example, f"examples[{index}]", most_pages=_MOST_PAGES)
+        await read_paper(request, example, f"examples[{index}]", most_pages=_MAX_PAGES)
         for index, example in enumerate(examples)
     ]
     words = sum(len(page.words) for paper in papers for page in paper.pages)
-    if words > MOST_WORDS:
+    if words > MAX_WORDS:
         advice = "Send shorter papers, or only the pages that have the values."
-        raise TooLarge("words of all examples", words, MOST_WORDS, "a fixed limit", advice=advice, param="examples")
+        raise TooLarge("words of all examples", words, MAX_WORDS, "a fixed limit", advice=advice, param="examples")
     return await services_of(request).text_work.run_long(
         partial(_lessons_of, schema, examples, papers), sum(paper.characters for paper in papers)
     )

@@ -36,7 +36,7 @@ from backend.api.service_call import call_within_limit
 from backend.api.upload import receive_upload
 from backend.errors import InvalidField
 from backend.files.stored_file import StoredFile
-from backend.search.files import LEAST_EXPIRY_S, MOST_EXPIRY_S, FileService
+from backend.search.files import MAX_EXPIRY_S, MIN_EXPIRY_S, FileService
 from backend.search.records import FileRecord
 
 _files_of: Handle[FileService] = Handle("files")
@@ -56,8 +56,8 @@ class ExpiryForm(BaseModel):
     seconds: Annotated[
         int | None,
         BeforeValidator(none_if_empty),
-        WithJsonSchema({"type": "integer", "minimum": LEAST_EXPIRY_S, "maximum": MOST_EXPIRY_S}),
-    ] = Field(None, alias=_SECONDS, ge=LEAST_EXPIRY_S, le=MOST_EXPIRY_S, description="After which the file is deleted.")
+        WithJsonSchema({"type": "integer", "minimum": MIN_EXPIRY_S, "maximum": MAX_EXPIRY_S}),
+    ] = Field(None, alias=_SECONDS, ge=MIN_EXPIRY_S, le=MAX_EXPIRY_S, description="After which the file is deleted.")
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

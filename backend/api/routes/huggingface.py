@@ -23,7 +23,7 @@ from backend.api.service_call import call_service_timed
 from backend.api.upload import decoded_upload, read_json_with_file, receive_upload
 from backend.summaries.records import SummaryOptions
 from backend.summaries.service import SummaryService
-from backend.text.answers import MOST_QUESTION_CHARS, AnswerService
+from backend.text.answers import MAX_QUESTION_CHARS, AnswerService
 from backend.text.classification import ClassificationService
 from backend.text.entities import EntityService
 from backend.text.entity_merge import Entity
@@ -61,7 +61,7 @@ class ZeroShotRequest(WireRequest):
 class _QuestionAndText(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    question: Annotated[Sentence, Field(max_length=MOST_QUESTION_CHARS)]
+    question: Annotated[Sentence, Field(max_length=MAX_QUESTION_CHARS)]
     context: Sentence
 
 

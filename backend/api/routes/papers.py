@@ -19,8 +19,8 @@ from backend.search.stored_documents import StoredDocuments
 
 _stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 
-MOST_WORDS = 50_000  # of all papers of a request
-_MOST_UNITS = 1e6  # of a page
+MAX_WORDS = 50_000  # of all papers of a request
+_MAX_UNITS = 1e6  # of a page
 _WORD = {
     "type": "object",
     "properties": {
@@ -115,7 +115,7 @@ def _wire_pages(pages: Sequence[Any], place: str, most_pages: int, most_chars: i
 
 def _wire_page(page: Any, index: int, place: str) -> Page:
     words = page.get("words") if isinstance(page, dict) else None
-    if not isinstance(words, list) or len(words) > MOST_WORDS:
+    if not isinstance(words, list) or len(words) > MAX_WORDS:
         raise InvalidField(f"{place}: must be an object with words, each {{text, box}}", param=param_of(place))
     lines: dict[tuple[Any, Any], list[RawWord]] = {}
     for number, word in enumerate(words):
@@ -147,9 +147,9 @@ def _is_box(box: Any) -> bool:
     return (
         isinstance(box, list)
         and len(box) == 4
-        and all(type(side) in (int, float) and abs(side) <= _MOST_UNITS for side in box)
+        and all(type(side) in (int, float) and abs(side) <= _MAX_UNITS for side in box)
     )
 
 
 def _is_length(side: Any) -> bool:
-    return type(side) in (int, float) and 0 < side <= _MOST_UNITS
+    return type(side) in (int, float) and 0 < side <= _MAX_UNITS

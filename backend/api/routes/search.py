@@ -51,7 +51,7 @@ _search_of: Handle[SearchService] = Handle("search")
 _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 _TYPO_LETTERS = 2  # wrong, missing or too many
-_MOST_CHECKED = 20  # of one object; the others are counted
+_MAX_CHECKED = 20  # of one object; the others are counted
 
 
 def unknown_members(names: Iterable[str], known: Sequence[str], place: str = "") -> tuple[str, ...]:
@@ -61,12 +61,12 @@ def unknown_members(names: Iterable[str], known: Sequence[str], place: str = "")
         place: of the object in the request, such as ``ranking_options``; empty for the body.
     """
     unknown = [name for name in names if name not in known]
-    for name in unknown[:_MOST_CHECKED]:
+    for name in unknown[:_MAX_CHECKED]:
         meant = _nearest(name, known)
         if meant is not None:
             at = _at(name, place)
             raise InvalidField(f"{at}: is not a member; did you mean '{meant}'?", param=param_of(at))
-    named = tuple(f"{_at(name, place):.80}: is not a member, and was ignored" for name in unknown[:_MOST_CHECKED])
+    named = tuple(f"{_at(name, place):.80}: is not a member, and was ignored" for name in unknown[:_MAX_CHECKED])
     left = len(unknown) - len(named)
     return (*named, f"{place or 'body'}: {left:,} more unknown members were ignored") if left else named
 
@@ -85,12 +85,12 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 _COMPOUNDS = ("and", "or")
 _ORDERS = ("gt", "gte", "lt", "lte")
 _LISTS = ("in", "nin")
-_MOST_COMPARISONS = SearchLimits().filters
-_MOST_LEVELS = 16  # nobody writes so many; storages recurse
-_MOST_VALUES = 1_000  # of one "in"
+_MAX_COMPARISONS = SearchLimits().filters
+_MAX_LEVELS = 16  # nobody writes so many; storages recurse
+_MAX_VALUES = 1_000  # of one "in"
 
 
-_VALUES = {"type": "array", "maxItems": _MOST_VALUES, "items": {"anyOf": SCALAR_SCHEMAS}}
+_VALUES = {"type": "array", "maxItems": _MAX_VALUES, "items": {"anyOf": SCALAR_SCHEMAS}}
 
 
 class ComparisonFilter(BaseModel):
@@ -122,8 +122,8 @@ class _Reader:
     def read(self, value: Any, place: str, level: int) -> Filter:
         if not isinstance(value, Mapping):
             raise wrong_type_at(place, value, "an object with key, type and value, or with type (and, or) and filters")
-        if level > _MOST_LEVELS:
-            raise TooLarge("filters: levels", level, _MOST_LEVELS, "fixed", param="filters")
+        if level > _MAX_LEVELS:
+            raise TooLarge("filters: levels", level, _MAX_LEVELS, "fixed", param="filters")
         kind = value.get("type")
         if kind in _COMPOUNDS:
             return self._compound(value, kind, place, level)
@@ -144,8 +144,8 @@ class _Reader:
 
     def _comparison(self, value: Mapping[str, Any], kind: Any, place: str) -> Comparison:
         self._comparisons += 1
-        if self._comparisons > _MOST_COMPARISONS:
-            raise TooLarge("filters: comparisons", self._comparisons, _MOST_COMPARISONS, "fixed", param="filters")
+        if self._comparisons > _MAX_COMPARISONS:
+            raise TooLarge("filters: comparisons", self._comparisons, _MAX_COMPARISONS, "fixed", param="filters")
         key = check_key(value.get("key"), f"{place}.key")
         if "value" not in value:
             raise InvalidField(f"{place}.value: is missing", param=param_of(place))
@@ -168,8 +168,8 @@ def _value(value: Any, kind: str, place: str) -> Scalar | tuple[Scalar, ...]:
 def _values(value: Any, kind: str, place: str) -> tuple[Scalar, ...]:
     if type(value) is not list:
         raise wrong_type_at(place, value, f"a list of values for '{kind}'")
-    if len(value) > _MOST_VALUES:
-        raise TooLarge(f"{place}: values", len(value), _MOST_VALUES, "fixed", param=param_of(place))
+    if len(value) > _MAX_VALUES:
+        raise TooLarge(f"{place}: values", len(value), _MAX_VALUES, "fixed", param=param_of(place))
     return tuple(check_scalar(item, f"{place}[{index}]") for index, item in enumerate(value))
 
 
@@ -178,16 +178,16 @@ def _validate(value: Any, info: ValidationInfo) -> Filter | None:
 
 
 FilterField = Annotated[Any, PlainValidator(_validate, json_schema_input_type=ComparisonFilter | CompoundFilter | None)]
-_MOST_QUERIES = 16  # each is searched
-_MOST_WEIGHT = 1e6
+_MAX_QUERIES = 16  # each is searched
+_MAX_WEIGHT = 1e6
 RankerName = Literal["auto", "none", "default-2024-11-15", "default_2024_08_21"]
 
 
 class HybridSearch(BaseModel):
     """How much vectors and words count; 0 leaves them out."""
 
-    embedding_weight: float | None = Field(1.0, ge=0.0, le=_MOST_WEIGHT)
-    text_weight: float | None = Field(1.0, ge=0.0, le=_MOST_WEIGHT)
+    embedding_weight: float | None = Field(1.0, ge=0.0, le=_MAX_WEIGHT)
+    text_weight: float | None = Field(1.0, ge=0.0, le=_MAX_WEIGHT)
 
 
 class RankingOptions(BaseModel):
@@ -236,8 +236,8 @@ def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
     if type(hybrid) is not dict:
         raise wrong_type_at(f"{place}.hybrid_search", hybrid, "an object")
     warnings += unknown_members(hybrid, tuple(HybridSearch.model_fields), f"{place}.hybrid_search")
-    vectors = _number(hybrid.get("embedding_weight"), f"{place}.hybrid_search.embedding_weight", 1.0, _MOST_WEIGHT)
-    words = _number(hybrid.get("text_weight"), f"{place}.hybrid_search.text_weight", 1.0, _MOST_WEIGHT)
+    vectors = _number(hybrid.get("embedding_weight"), f"{place}.hybrid_search.embedding_weight", 1.0, _MAX_WEIGHT)
+    words = _number(hybrid.get("text_weight"), f"{place}.hybrid_search.text_weight", 1.0, _MAX_WEIGHT)
     if not vectors and not words:
         raise InvalidField(f"{place}.hybrid_search: one of the weights must be more than 0", param=place)
     return Ranking(
@@ -257,8 +257,8 @@ def _read_query(value: Any, info: ValidationInfo) -> Texts:
         raise wrong_type_at(name, value, "a text or a list of texts")
     require_not_empty(queries, name)
     require_texts(queries, name)
-    if len(queries) > _MOST_QUERIES:
-        raise TooLarge(name, len(queries), _MOST_QUERIES, "fixed", advice="Send several requests.", param=name)
+    if len(queries) > _MAX_QUERIES:
+        raise TooLarge(name, len(queries), _MAX_QUERIES, "fixed", advice="Send several requests.", param=name)
     require_no_empty_items([query.strip() for query in queries], name)
     return queries
 
@@ -267,7 +267,7 @@ _QUERY = {**TEXT, "pattern": r"\S"}
 QueryField = Annotated[
     Any,
     PlainValidator(_read_query),
-    WithJsonSchema({"oneOf": [_QUERY, {"type": "array", "minItems": 1, "maxItems": _MOST_QUERIES, "items": _QUERY}]}),
+    WithJsonSchema({"oneOf": [_QUERY, {"type": "array", "minItems": 1, "maxItems": _MAX_QUERIES, "items": _QUERY}]}),
 ]
 RankingField = Annotated[Any, PlainValidator(_read_ranking, json_schema_input_type=RankingOptions | None)]
 

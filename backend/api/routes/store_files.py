@@ -27,7 +27,7 @@ from backend.api.request_fields import WireRequest, only, wrong_type_at
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routes.vector_stores import (
     KIND,
-    MOST_FILES,
+    MAX_FILES,
     STORE_ID,
     STORE_PARAMETER,
     AttributesField,
@@ -86,7 +86,7 @@ BatchIdsField = Annotated[
     list[str] | None,
     PlainValidator(read_ids, json_schema_input_type=Annotated[FileIds, Field(min_length=1)] | None),
 ]
-_Files = Annotated[list[FileInBatch], Field(min_length=1, max_length=MOST_FILES)]
+_Files = Annotated[list[FileInBatch], Field(min_length=1, max_length=MAX_FILES)]
 FilesField = Annotated[Any, PlainValidator(_read_files, json_schema_input_type=_Files | None)]
 
 

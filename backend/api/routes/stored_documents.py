@@ -42,7 +42,7 @@ from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, patch, pos
 from backend.api.service_call import call_within_limit
 from backend.documents.service import DocumentService
 from backend.errors import InvalidField
-from backend.invoices.corrections import LIST_COLUMNS, MOST_ROWS, PATTERNS, TEXT_CHARS, type_of
+from backend.invoices.corrections import LIST_COLUMNS, MAX_ROWS, PATTERNS, TEXT_CHARS, type_of
 from backend.invoices.document_kind import Kind
 from backend.invoices.records import FIELD_NAMES
 from backend.invoices.structure import fields_of_parts
@@ -61,7 +61,7 @@ from backend.search.stored_documents import KINDS, CheckedDocument, StoredDocume
 
 _documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 _reader_of: Handle[DocumentService] = Handle("documents")
-_MOST_CUT = 1_000  # documents of a file
+_MAX_CUT = 1_000  # documents of a file
 
 
 class ProblemAnswer(TypedDict):
@@ -212,7 +212,7 @@ async def _answered(request: Request, stored: StoredDocument) -> Response:
     return json_response(answer, headers=revision_headers(stored))
 
 
-_MOST_LISTED = 500
+_MAX_LISTED = 500
 _DATE = r"^(\d{4}-\d\d-\d\d)?$"
 _TEXT_CHARS = 200
 Number = Annotated[
@@ -249,7 +249,7 @@ class DocumentConditions(BaseModel):
 class DocumentListQuery(ListQuery, DocumentConditions):
     """`GET /v1/documents`. What is said of a document holds for one and the same of a file."""
 
-    limit: int = Field(20, ge=1, le=_MOST_LISTED, description="How many to answer with.")
+    limit: int = Field(20, ge=1, le=_MAX_LISTED, description="How many to answer with.")
     sort: DocumentSort = Field(
         "created_at", description="By what; of a file of several its first document. Without it comes lowest."
     )
@@ -364,7 +364,7 @@ def _fields_schema() -> dict[str, Any]:
         if name in LIST_COLUMNS:
             columns = {column: _value_schema(column) for column in LIST_COLUMNS[name]}
             row = {"type": "object", "properties": columns, "additionalProperties": False}
-            rows = {"type": "array", "maxItems": MOST_ROWS, "items": row}
+            rows = {"type": "array", "maxItems": MAX_ROWS, "items": row}
             properties[name] = {"anyOf": [rows, {"type": "null"}]}
         else:
             properties[name] = _value_schema(name)
@@ -435,7 +435,7 @@ class SplitRequest(WireRequest):
 
     documents: list[CutRequest] = Field(
         min_length=1,
-        max_length=_MOST_CUT,
+        max_length=_MAX_CUT,
         description="The documents of the file from now on: fewer than before to join them, more to split. A page "
         "belongs to one document at most.",
     )

@@ -24,10 +24,10 @@ from backend.api.routes.document_answers import (
     summary_fields,
 )
 from backend.api.routes.documents import (
-    LEAST_TOKENS,
-    MOST_BEAMS,
-    MOST_SENTENCES,
-    MOST_TOKENS,
+    MAX_BEAMS,
+    MAX_SENTENCES,
+    MAX_TOKENS,
+    MIN_TOKENS,
     JsonReadRequest,
     MaxTokensOrEmpty,
     SentencesOrEmpty,
@@ -67,12 +67,10 @@ class SummarizeRequest(WireRequest):
 
     input: TextItem = Field(description="One text up to LIMIT_TEXT_CHARS, as it is or as {text}.")
     method: RequestedMethod | None = Field("extractive", description=_METHOD)
-    sentences: Annotated[int, Field(ge=1, le=MOST_SENTENCES), WHOLE] | None = Field(None, description=_SENTENCES)
-    max_tokens: Annotated[int, Field(ge=LEAST_TOKENS, le=MOST_TOKENS), WHOLE] | None = Field(
-        None, description=_MAX_TOKENS
-    )
-    min_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS), WHOLE] = Field(0, description=_MIN_TOKENS)
-    beams: Annotated[int, Field(ge=1, le=MOST_BEAMS), WHOLE] = Field(1, description=_BEAMS)
+    sentences: Annotated[int, Field(ge=1, le=MAX_SENTENCES), WHOLE] | None = Field(None, description=_SENTENCES)
+    max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS), WHOLE] | None = Field(None, description=_MAX_TOKENS)
+    min_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS), WHOLE] = Field(0, description=_MIN_TOKENS)
+    beams: Annotated[int, Field(ge=1, le=MAX_BEAMS), WHOLE] = Field(1, description=_BEAMS)
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> SummarizeRequest:
@@ -94,8 +92,8 @@ class SummarizeForm(JsonReadRequest):
     )
     sentences: SentencesOrEmpty = Field(None, description="Most sentences; unset: 3 of an extract, else any number.")
     max_tokens: MaxTokensOrEmpty = Field(None, description="Most tokens.")
-    min_tokens: int = Field(0, ge=0, le=MOST_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
-    beams: int = Field(1, ge=1, le=MOST_BEAMS, description="Beams of SUMMARY_MODEL; 1: greedy.")
+    min_tokens: int = Field(0, ge=0, le=MAX_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
+    beams: int = Field(1, ge=1, le=MAX_BEAMS, description="Beams of SUMMARY_MODEL; 1: greedy.")
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> SummarizeForm:

@@ -30,7 +30,7 @@ from backend.files.file_types import IMAGES, media_type_of
 from backend.files.pages import Box, Page
 from backend.files.text_files import RequestedSource
 
-_MOST_CHARACTERS = 500  # of a chunk, as Unstructured's
+_MAX_CHARACTERS = 500  # of a chunk, as Unstructured's
 _SOURCES: dict[str, RequestedSource] = {"fast": "text_layer", "ocr_only": "ocr"}
 Node = dict[str, Any]
 
@@ -171,7 +171,7 @@ class _Writer:
 
 def _chunked(elements: Iterable[Node], form: PartitionForm) -> Iterator[Node]:
     """Neighbours as one element of at most so many characters; tables stay alone, and what is longer is cut."""
-    most = form.max_characters or _MOST_CHARACTERS
+    most = form.max_characters or _MAX_CHARACTERS
     enough = most if form.new_after_n_chars is None else form.new_after_n_chars
     pending: list[Node] = []
     length = 0

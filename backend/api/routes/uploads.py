@@ -20,7 +20,7 @@ from backend.api.routing import JSON, REQUEST_TIMEOUT, action, described, post, 
 from backend.api.service_call import call_within_limit
 from backend.api.upload import receive_upload
 from backend.search.attributes import NAME_CHARS
-from backend.search.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
+from backend.search.files import MAX_EXPIRY_S, MIN_EXPIRY_S
 from backend.search.records import FileRecord
 from backend.search.uploads import Upload, UploadService
 
@@ -31,7 +31,7 @@ class ExpiresAfter(WireRequest):
     """When a file is deleted by itself."""
 
     anchor: Literal["created_at"]
-    seconds: Annotated[int, Field(ge=LEAST_EXPIRY_S, le=MOST_EXPIRY_S), WHOLE]
+    seconds: Annotated[int, Field(ge=MIN_EXPIRY_S, le=MAX_EXPIRY_S), WHOLE]
 
 
 class UploadRequest(WireRequest):

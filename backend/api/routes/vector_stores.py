@@ -39,7 +39,7 @@ from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
 from backend.search.limits import SearchLimits
 from backend.search.records import FILE_STATUSES, Attributes, Chunking, Scalar, VectorStore
 from backend.search.vector_stores import (
-    MOST_DAYS,
+    MAX_DAYS,
     NewFile,
     StoreChange,
     VectorStoreService,
@@ -49,7 +49,7 @@ from backend.search.vector_stores import (
 
 _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
-_MOST_ATTRIBUTES = SearchLimits().attributes
+_MAX_ATTRIBUTES = SearchLimits().attributes
 PLAIN = {"type": "string", "pattern": f"^[^{TEXT_CONTROLS}]*$"}
 KEY_SCHEMA: dict[str, Any] = {
     "type": "string", "pattern": f"^[^{KEY_CONTROLS}]*$", "minLength": 1, "maxLength": KEY_CHARS,
@@ -82,7 +82,7 @@ def check_attributes(value: Any, place: str) -> Attributes:
     for key, item in _pairs_of(value, place).items():
         if type(item) not in (bool, str, int, float):
             raise wrong_type_at(f"{place}.{key[:KEY_CHARS]}", item, "a text, a number or a boolean")
-    return checked_attributes(value, _MOST_ATTRIBUTES, place, param_of(place))
+    return checked_attributes(value, _MAX_ATTRIBUTES, place, param_of(place))
 
 
 def check_metadata(value: Any, place: str) -> dict[str, str]:
@@ -117,14 +117,14 @@ def _pairs(values: dict[str, Any], most: int) -> dict[str, Any]:
     return {"anyOf": [pairs, {"type": "null"}]}
 
 
-ATTRIBUTES_SCHEMA = _pairs({"anyOf": SCALAR_SCHEMAS}, _MOST_ATTRIBUTES)
+ATTRIBUTES_SCHEMA = _pairs({"anyOf": SCALAR_SCHEMAS}, _MAX_ATTRIBUTES)
 AttributesField = Annotated[
     dict[str, Any] | None, PlainValidator(_validate_attributes), WithJsonSchema(ATTRIBUTES_SCHEMA)
 ]
 MetadataField = Annotated[
     dict[str, str] | None, PlainValidator(_validate_metadata), WithJsonSchema(_pairs(_VALUE, METADATA_KEYS))
 ]
-MOST_FILES = 2_000  # of one request; OpenAI's limit of a batch
+MAX_FILES = 2_000  # of one request; OpenAI's limit of a batch
 
 
 class StaticChunking(BaseModel):
@@ -151,7 +151,7 @@ class ExpiresAfter(BaseModel):
     """After how many days without activity a vector store is deleted."""
 
     anchor: Literal["last_active_at"]
-    days: int = Field(ge=1, le=MOST_DAYS)
+    days: int = Field(ge=1, le=MAX_DAYS)
 
 
 def require_object(value: Any, place: str) -> Mapping[str, Any]:
@@ -218,8 +218,8 @@ def read_ids(value: Any, info: ValidationInfo) -> list[str] | None:
 
 
 def require_few(files: list[Any], place: str) -> None:
-    if len(files) > MOST_FILES:
-        raise TooLarge(place, len(files), MOST_FILES, "fixed", advice="Send several batches.", param=param_of(place))
+    if len(files) > MAX_FILES:
+        raise TooLarge(place, len(files), MAX_FILES, "fixed", advice="Send several batches.", param=param_of(place))
 
 
 def require_distinct(files: list[NewFile], place: str) -> list[NewFile]:
@@ -243,7 +243,7 @@ ChunkingField = Annotated[
 ExpiryField = Annotated[int | None, PlainValidator(_read_expiry, json_schema_input_type=ExpiresAfter | None)]
 NameField = Annotated[str | None, _read_text(NAME_CHARS)]
 DescriptionField = Annotated[str | None, _read_text(DESCRIPTION_CHARS)]
-FileIds = Annotated[list[Annotated[str, Field(pattern=ID_PATTERN)]], Field(max_length=MOST_FILES)]
+FileIds = Annotated[list[Annotated[str, Field(pattern=ID_PATTERN)]], Field(max_length=MAX_FILES)]
 FileIdsField = Annotated[list[str] | None, PlainValidator(read_ids, json_schema_input_type=FileIds | None)]
 
 

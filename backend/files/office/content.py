@@ -20,7 +20,7 @@ HEADINGS = (2.0, 1.6, 1.35)  # sizes of letters by level, which formats of answe
 
 
 HEAD_BYTES = 64 * 1024
-_LEAST_SIDE, _LEAST_AREA = 64, 40_000  # pixels of a picture that may hold text: icons and rules have fewer
+_MIN_SIDE, _MIN_AREA = 64, 40_000  # pixels of a picture that may hold text: icons and rules have fewer
 _ADVICE = {"sheets": "Split the workbook.", "slides": "Split it."}
 
 
@@ -105,7 +105,7 @@ class Content:
 def _may_hold_text(data: bytes) -> bool:
     with Image.open(io.BytesIO(data)) as image:
         width, height = image.size
-    return min(width, height) >= _LEAST_SIDE and width * height >= _LEAST_AREA
+    return min(width, height) >= _MIN_SIDE and width * height >= _MIN_AREA
 
 
 def mapped(data: bytes) -> mmap.mmap:

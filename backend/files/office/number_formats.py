@@ -23,7 +23,7 @@ _DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
 _DECIMALS = re.compile(r"[0#?]\.([0#?]+)|^\.([0#?]+)")
 _ZEROS = re.compile(r"^0{2,}$")
 _SYMBOLS = "€$£¥"
-_MOST_DECIMALS = 10
+_MAX_DECIMALS = 10
 _LARGEST_DAY = 2_958_465  # 9999-12-31
 _PHANTOM_DAY = 60  # 1900-02-29, which Lotus 1-2-3 thought there was
 
@@ -54,7 +54,7 @@ def number_format(code: str) -> NumberFormat:
         kind = "datetime" if has_day and has_time else "time" if has_time else "date"
         return NumberFormat(kind)
     found = _DECIMALS.search(bare)
-    decimals = min(len(found[1] or found[2]), _MOST_DECIMALS) if found else 0
+    decimals = min(len(found[1] or found[2]), _MAX_DECIMALS) if found else 0
     if "%" in bare:
         return NumberFormat("percent", decimals)
     if "e+" in lowered or "/" in bare or not re.search(r"[0#?]", bare):

@@ -39,8 +39,8 @@ _UNREAD = frozenset(
 _NUMERALS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _LENGTH = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?)(cm|mm|in|pt|pc)")
 _POINTS = {"cm": 72 / 2.54, "mm": 72 / 25.4, "in": 72.0, "pt": 1.0, "pc": 12.0}
-_MOST_REPEATED = 5_000  # cells with text that a file states once for many
-_MOST_BLANKS = 200
+_MAX_REPEATED = 5_000  # cells with text that a file states once for many
+_MAX_BLANKS = 200
 _MAX_DEPTH = 40
 _SLIDE = (794.0, 446.0)  # points
 _PROPERTIES = {"title": "title", "creator": "author", "initial-creator": "author", "subject": "subject",
@@ -218,7 +218,7 @@ class _Reader:
         for one in element:
             name = local_name(one)
             if name == "s":
-                pieces.append(" " * min(whole_number(attribute(one, "c"), 1), _MOST_BLANKS))
+                pieces.append(" " * min(whole_number(attribute(one, "c"), 1), _MAX_BLANKS))
             elif name in _MARKS:
                 pieces.append(_MARKS[name])
             elif name == "note":
@@ -271,10 +271,10 @@ class _Reader:
                 if text and local_name(element) == "table-cell":
                     rowspan = max(1, whole_number(attribute(element, "number-rows-spanned"), 1))
                     colspan = max(1, whole_number(attribute(element, "number-columns-spanned"), 1))
-                    places = range(column, column + min(times, _MOST_REPEATED))
+                    places = range(column, column + min(times, _MAX_REPEATED))
                     found += [Cell(row_index, place, text, rowspan, colspan) for place in places]
                 column += times
-            for at in range(min(row_times, max(1, _MOST_REPEATED // len(found))) if found else 0):
+            for at in range(min(row_times, max(1, _MAX_REPEATED // len(found))) if found else 0):
                 yield from (cell._replace(row=cell.row + at) for cell in found)
             row_index += row_times
 

@@ -44,7 +44,7 @@ _PLACES = frozenset({
 _LEVELS = 9
 _ITEM = re.compile(r"(\u2022|\d{1,3}[.)](?=\t))[\t ]{1,9}")  # a mark that is text of its paragraph
 _MAX_DEPTH = 200  # of groups in each other
-_MOST_PICTURES = 500
+_MAX_PICTURES = 500
 
 
 class _State(NamedTuple):
@@ -350,7 +350,7 @@ class _Reader:
 
     def _end_picture(self) -> None:
         digits, self._picture = self._picture, None
-        if digits and len(self._content.pictures) < _MOST_PICTURES:
+        if digits and len(self._content.pictures) < _MAX_PICTURES:
             try:
                 picture = binascii.unhexlify(digits[: len(digits) // 2 * 2])
             except ValueError:

@@ -23,7 +23,7 @@ from backend.files.text_files import decode_text
 _LINES = 60  # of a page of plain text, where it has no form feeds
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
-_MOST_CELL = 1_000_000  # characters
+_MAX_CELL = 1_000_000  # characters
 _HEADING = re.compile(r"^#{1,6} \S", re.MULTILINE)
 _TABLE_RULE = re.compile(r"^\|?[ \t]{0,3}:?-{3,100}:?[ \t]{0,3}\|[ \t:|-]{0,2000}$", re.MULTILINE)
 _MARKED = re.compile(r"\[[^\]\n]{1,200}\]\([^)\n]{1,500}\)|\*\*[^*\n]{1,200}\*\*|^```|^[ \t]{0,8}[-*] \S", re.MULTILINE)
@@ -88,7 +88,7 @@ def is_markdown(text: str) -> bool:
 
 
 def _read_separated(text: str, delimiter: str, content: Content) -> None:
-    csv.field_size_limit(_MOST_CELL)
+    csv.field_size_limit(_MAX_CELL)
     content.setter.begin_part("")
     try:
         rows = enumerate(csv.reader(io.StringIO(text.lstrip("\ufeff")), delimiter=delimiter))

@@ -15,7 +15,7 @@ Formats = Mapping[tuple[int, int], NumberFormat]  # by row and column from 0
 _BOF, _EOF, _FORMAT, _XF, _BOUNDSHEET, _MULRK = 0x0809, 0x000A, 0x041E, 0x00E0, 0x0085, 0x00BD
 _NUMBERS = (0x0203, 0x027E, 0x0006)  # NUMBER, RK, FORMULA: each begins with row, column and the index of its XF
 _BIFF8 = 0x0600  # Excel 97 and later; before, texts are of a code page
-_MOST_CELLS = 1_000_000
+_MAX_CELLS = 1_000_000
 
 
 def cell_formats(stream: bytes) -> dict[str, Formats]:
@@ -44,7 +44,7 @@ def _cell_formats(stream: bytes) -> dict[str, Formats]:
             place, length, wide = struct.unpack_from("<IxxBB", data)
             sheets[_text(data[8:], length, wide)] = place
     formats = [number_format(codes.get(number, GENERAL)) for number in styles]
-    left, found = _MOST_CELLS, dict[str, Formats]()
+    left, found = _MAX_CELLS, dict[str, Formats]()
     for name, place in sheets.items():
         cells: dict[tuple[int, int], NumberFormat] = {}
         for row, column, style in _cells(stream, place):

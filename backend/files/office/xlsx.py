@@ -26,7 +26,7 @@ from backend.files.set_pages import Cell
 
 _REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 _HIDDEN = frozenset({"hidden", "veryHidden"})
-_MOST_MERGED = 20_000
+_MAX_MERGED = 20_000
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def _cells(book: _Book, entry: str, spans: dict[tuple[int, int], tuple[int, int]
             continue
         if name == "row":
             row, column = row + 1, -1
-        elif len(spans) < _MOST_MERGED:
+        elif len(spans) < _MAX_MERGED:
             ends = [_REFERENCE.fullmatch(end) for end in element.get("ref", "").split(":")]
             if len(ends) == 2 and ends[0] and ends[1]:
                 top, left = int(ends[0][2]) - 1, _column(ends[0][1])

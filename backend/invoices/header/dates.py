@@ -18,7 +18,7 @@ from backend.word_cache import word_cache
 _SLIPS = str.maketrans("OoQDIl|!SZB", "00001111528")
 _NUMERIC = re.compile(r"\W{0,2}[\dOoQDIl|!SZB]{1,4}([/.-])[\dOoQDIl|!SZB]{1,2}\1[\dOoQDIl|!SZB]{2,4}\W{0,2}")
 _YEAR = re.compile(r"[12][\dOoQDIl|!SZB]{3}\W?")
-_LEAST_DIGITS = 4  # of a date whose other characters are taken for misread digits
+_MIN_DIGITS = 4  # of a date whose other characters are taken for misread digits
 _TWO_READINGS = re.compile(r"(\d{1,2}) ?[/-] ?(\d{1,2}) ?[/-] ?(?:\d\d){1,2}")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(
@@ -102,7 +102,7 @@ def _without_slips(text: str, following: str) -> str:
         return day if day.isdecimal() else text
     if not (_NUMERIC.fullmatch(text) or _YEAR.fullmatch(text)):
         return text
-    return text.translate(_SLIPS) if sum(map(str.isdecimal, text)) >= min(_LEAST_DIGITS, len(text) - 1) else text
+    return text.translate(_SLIPS) if sum(map(str.isdecimal, text)) >= min(_MIN_DIGITS, len(text) - 1) else text
 
 
 def _is_beside_number(texts: Sequence[str], index: int) -> bool:

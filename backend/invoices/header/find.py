@@ -136,8 +136,8 @@ _ALONE = re.compile(
     r"|\d{1,3} (?:days|tage|jours|giorni)(?: (?:net|netto|nets|from invoice date|date de facture|fin de mois))?\.?",
     re.IGNORECASE,
 )
-_MOST_WORDS = 14
-_MOST_ALONE = 8
+_MAX_WORDS = 14
+_MAX_ALONE = 8
 
 
 class _Place(NamedTuple):
@@ -176,8 +176,8 @@ class _Labelled(NamedTuple):
     def _below(self, label: LabelMatch) -> Iterator[_Place]:
         left, right = label.words[0].box.left, label.words[-1].box.right
         height = self.page.line_height
-        for step, row in enumerate(self.page.rows[label.cell.row + 1 :][:_MOST_BELOW]):
-            if row.box.top - label.cell.box.bottom > _MOST_DROP * height:
+        for step, row in enumerate(self.page.rows[label.cell.row + 1 :][:_MAX_BELOW]):
+            if row.box.top - label.cell.box.bottom > _MAX_DROP * height:
                 return
             under = [cell for cell in row.cells if cell.box.left < right + height and left - height < cell.box.right]
             if any(map(self.of, under)):
@@ -197,17 +197,17 @@ def find_payment_term(pages: Sequence[_Labelled]) -> Field | None:
                     return _term(page.page, words, 0.85, because("its_label", position=place.position))
     for page in pages:
         for cell in page.page.cells:
-            if len(cell.words) <= _MOST_ALONE and _ALONE.fullmatch(fold(cell.text).text):
+            if len(cell.words) <= _MAX_ALONE and _ALONE.fullmatch(fold(cell.text).text):
                 return _term(page.page, cell.words, 0.6, because("payment_words"))
     return None
 
 
 def _sentence(words: Sequence[Word]) -> Sequence[Word]:
     """The words up to the end of their first sentence."""
-    for index, word in enumerate(words[:_MOST_WORDS]):
+    for index, word in enumerate(words[:_MAX_WORDS]):
         if word.text.endswith((".", ";")) and len(word.text) > 3:  # not an abbreviation
             return words[: index + 1]
-    return words[:_MOST_WORDS]
+    return words[:_MAX_WORDS]
 
 
 def _text(words: Sequence[Word]) -> str:
@@ -220,7 +220,7 @@ def _term(page: PageRows, words: Sequence[Word], score: float, why: str) -> Fiel
 
 _FIRST_PAGES = 3  # besides the last one: heads stand on the first, terms and accounts on the last
 _LONGEST_TERM_DAYS = 185
-_MOST_BELOW, _MOST_DROP = 3, 4.5  # rows and line heights from a label to a value below it
+_MAX_BELOW, _MAX_DROP = 3, 4.5  # rows and line heights from a label to a value below it
 _WITHIN = 4  # words between a label and its date: "por favor, antes del"
 _RECEIPT = Vocabulary(
     {

@@ -12,7 +12,7 @@ _MARK = re.compile(
     r"(?:n|no|nr|num|núm|nro|número|numero|number|nummer|n\.?o|id|:|#|-|\N{EN DASH}|=|\.|º|°|№|\()[.:ºª°#]*",
     re.IGNORECASE,
 )
-_MOST_MARKS = 3
+_MAX_MARKS = 3
 _DAY_OR_COUNT = 3  # digits
 _ID = re.compile(r"[#(\[]?(?P<id>[A-Za-z0-9Ñ][\w/.\-\N{EN DASH}_·:]{0,39}?)[)\]]?[.,;:]*")
 _PREFIX = re.compile(r"[A-ZÑ]{1,6}[-/.]?")
@@ -45,7 +45,7 @@ def id_in(words: Sequence[Word], *, is_ocr: bool) -> PrintedId | None:
         is_ocr: letters like O and I among digits are misread ("A-740II" is A-74011).
     """
     first = 0
-    while first < min(_MOST_MARKS, len(words)) and _MARK.fullmatch(words[first].text):
+    while first < min(_MAX_MARKS, len(words)) and _MARK.fullmatch(words[first].text):
         first += 1
     last = _length(words[first : first + 4])
     if last == 0:

@@ -15,13 +15,13 @@ from backend.invoices.items.pieces import Piece, PieceRow, make_piece
 from backend.invoices.label_match import LabelMatch
 
 _NEXT_ROW = 1.9  # line heights: the middles of two rows of one header
-_MOST_NUMBERS = 12  # of a row, that are matched with columns
-_MOST_COLUMNS = 14
+_MAX_NUMBERS = 12  # of a row, that are matched with columns
+_MAX_COLUMNS = 14
 _LONG_NUMBER = 4  # digits
 _FAR = 4.0  # line heights between a number and its column's label, at most
 _FAR_JOINED = 1.2  # of a number that touches text: it may belong to the text
 _SAME_LEFT = 0.3  # line heights
-_LEAST_LABELLED = 0.4  # of the cells of a header: others may stand beside it
+_MIN_LABELLED = 0.4  # of the cells of a header: others may stand beside it
 _TEXT_KINDS = frozenset({"Description"})
 _NAMING = frozenset({"Description", "Thing", "ProductCode"})
 _PRICING = frozenset({"Amount", "UnitPrice"})
@@ -165,7 +165,7 @@ def _overlap(upper: Cell, lower: Cell) -> bool:
 
 def _header(row: PieceRow, labels: Sequence[LabelMatch], first: int, last: int) -> Header | None:
     cells = len({match.cell.box for match in labels})
-    if cells < 2 or cells < _LEAST_LABELLED * len(row.row.cells) or any(match.label == "Alien" for match in labels):
+    if cells < 2 or cells < _MIN_LABELLED * len(row.row.cells) or any(match.label == "Alien" for match in labels):
         return None
     found: list[Column] = []
     for match, before in zip(labels, (None, *labels), strict=False):
@@ -180,7 +180,7 @@ def _header(row: PieceRow, labels: Sequence[LabelMatch], first: int, last: int) 
         ):
             span = Span(found.pop().label.left, piece.right)
         found.append(Column(match.label, (span,)))
-    columns = _resolved(sorted(found, key=lambda column: column.label.left)[:_MOST_COLUMNS])
+    columns = _resolved(sorted(found, key=lambda column: column.label.left)[:_MAX_COLUMNS])
     kinds = {column.kind for column in columns}
     told = len(kinds - {"Other"})
     if not (kinds & _NAMING or "Quantity" in kinds) or told < (2 if kinds & _PRICING else 3):
@@ -224,7 +224,7 @@ def match_numbers(pieces: Sequence[Piece], header: Header) -> dict[int, int]:
 
     The cheapest way to give each number a column or none, by how far their left, right or middle differ.
     """
-    numbers = [index for index, piece in enumerate(pieces) if piece.number is not None][:_MOST_NUMBERS]
+    numbers = [index for index, piece in enumerate(pieces) if piece.number is not None][:_MAX_NUMBERS]
     columns = [index for index, column in enumerate(header.columns) if column.kind not in _TEXT_KINDS]
     # best[c]: cost and choice for the numbers so far, with columns before c used at most
     best: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())] * (len(columns) + 1)

@@ -17,7 +17,7 @@ Order = Literal["before", "beside", "after"]
 _UNEVEN = 0.3  # line heights: gaps between rows that differ less are equal
 _CLOSE = 0.35  # line heights between two rows of one cell
 _BELOW_LAST = 0.75  # line heights: rows below the last line that still continue it, where none before was further
-_MOST_ROWS = 40  # of text between two lines
+_MAX_ROWS = 40  # of text between two lines
 _INDENT = 1.5  # line heights: a row that begins further left than the descriptions is none of them
 
 
@@ -93,7 +93,7 @@ def _take_row(
         return lines, [*waiting, row]
     if is_subheading(row.text) or not _names(row, left, height):
         return lines, waiting
-    return lines, [*waiting, row][:_MOST_ROWS]
+    return lines, [*waiting, row][:_MAX_ROWS]
 
 
 def _names(row: PieceRow, left: float | None, height: float) -> bool:

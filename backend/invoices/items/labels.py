@@ -234,7 +234,7 @@ _CONNECTORS = frozenset(
     }
 )  # fmt: skip
 _SERIES = 3  # labels of a cell that sums up: "Net 460.00, VAT 92.00, total 552.00"
-_LEAST_SHARE = {"total": 0.6, "subtotal": 0.6, "tax": 0.75, "payment": 0.6, "note": 0.3, "carried": 0.5}
+_MIN_SHARE = {"total": 0.6, "subtotal": 0.6, "tax": 0.75, "payment": 0.6, "note": 0.3, "carried": 0.5}
 _TOTAL_WORDS = frozenset(
     {
         "total",
@@ -265,7 +265,7 @@ def end_label(cells: Sequence[Cell]) -> str | None:
         found = _ENDS.find(cell)
         is_series = len({match.label for match in found}) >= _SERIES
         for match in found[:1]:
-            if _is_first(match) and (is_series or _is_total(match) or _share(match) >= _LEAST_SHARE[match.label]):
+            if _is_first(match) and (is_series or _is_total(match) or _share(match) >= _MIN_SHARE[match.label]):
                 return match.label
     return None
 

@@ -16,8 +16,8 @@ from backend.tables.numbers import Number
 _CENTS = Decimal("0.02")  # between a product and its printed amount
 _HUNDRED = Decimal(100)
 _THOUSANDS = re.compile(r"\d{1,3}[.,]\d{3}")  # one thousand, or one with three decimals
-_MOST_LOOSE = 6  # numbers without a column that are tried as quantity and price
-_MOST_QUANTITY = Decimal(1_000_000)
+_MAX_LOOSE = 6  # numbers without a column that are tried as quantity and price
+_MAX_QUANTITY = Decimal(1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _with_parted(line: Line) -> Line | None:
 def _with_loose(line: Line) -> Line:
     """The line with quantity and price from its numbers without a column, where their product is its amount."""
     known = line.values.get("Quantity") or line.values.get("UnitPrice")
-    loose = line.loose[:_MOST_LOOSE]
+    loose = line.loose[:_MAX_LOOSE]
     if known is not None:
         missing = "UnitPrice" if "Quantity" in line.values else "Quantity"
         pairs = [(known, other) if missing == "UnitPrice" else (other, known) for other in loose]
@@ -135,7 +135,7 @@ def _with_loose(line: Line) -> Line:
         if one.percent or other.percent:
             continue
         for q, p in product(_readings(one), _readings(other)):
-            if _agrees(q, p, line.amount.number, line.values.get("Discount")) and abs(q) <= _MOST_QUANTITY:
+            if _agrees(q, p, line.amount.number, line.values.get("Discount")) and abs(q) <= _MAX_QUANTITY:
                 first, second = (one, q), (other, p)
                 if known is None and decimals_of(q) > decimals_of(p):
                     first, second = second, first
@@ -176,8 +176,8 @@ _FACTORS = re.compile(
 _DATE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}|\d\d/\d\d")
 _TIMES = re.compile(r"[^\W\d_]{1,6}[23\u00b2\u00b3]?\.? ?[x\u00d7X*@]")  # what is left of "2 uds. x 3,36"
 _COUNT = re.compile(r"\d{1,2}[xX\u00d7]?")
-_MOST_FACTOR_WORDS = 8
-_MOST_COUNTED = 0.8  # of the lines
+_MAX_FACTOR_WORDS = 8
+_MAX_COUNTED = 0.8  # of the lines
 
 
 def factors_of(row: PieceRow) -> tuple[Value, Value, tuple[Word, ...]] | None:
@@ -218,7 +218,7 @@ def with_product(line: Line) -> Line:
     if "Quantity" in line.values and "UnitPrice" in line.values:
         return line
     words = line.description
-    for first in range(len(words) - 1, max(len(words) - _MOST_FACTOR_WORDS, -1), -1):
+    for first in range(len(words) - 1, max(len(words) - _MAX_FACTOR_WORDS, -1), -1):
         factors = factors_in(words[first:])
         if factors is not None and (reckoned := with_factors(line, factors)) is not None:
             return replace(reckoned, description=words[:first])
@@ -228,7 +228,7 @@ def with_product(line: Line) -> Line:
 def with_counts(lines: Sequence[Line]) -> list[Line]:
     """The lines with their quantities where all begin with one: "2 ATUN CLARO"."""
     counts = [_count(line) for line in lines]
-    if sum(count is not None for count in counts) < _MOST_COUNTED * len(lines):
+    if sum(count is not None for count in counts) < _MAX_COUNTED * len(lines):
         return list(lines)
     return [
         line

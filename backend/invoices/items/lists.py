@@ -31,13 +31,13 @@ _DECIMALS = (2, 4)  # of amounts; telephone bills print four
 _SAME_SIDE = 1.0  # line heights between the right sides of amounts in one column
 _CENTS = Decimal("0.02")
 _TOTALS = 5  # rows after the lines, one of which may be their sum
-_LEAST_OF_TOTAL, _MOST_OF_TOTAL = Decimal("0.6"), Decimal("1.5")  # sum by total where they differ: OCR, discounts
-_MOST_SUMMED = 200  # lines of a run that are tried as sums
+_MIN_OF_TOTAL, _MAX_OF_TOTAL = Decimal("0.6"), Decimal("1.5")  # sum by total where they differ: OCR, discounts
+_MAX_SUMMED = 200  # lines of a run that are tried as sums
 _WIDE = 6.0  # line heights between two texts of one description
 _FAR = 5.0  # line heights: a row further above the lines is none of them
 _CLOSE = 0.3  # line heights by which rows of one line are nearer than lines
-_MOST_PARTS = 6  # rows below an amount that may make it
-_LEAST_ROWS, _WORDIER = 3, 2.0  # of rows with several texts; letters of the one that says most by those of the nearest
+_MAX_PARTS = 6  # rows below an amount that may make it
+_MIN_ROWS, _WORDIER = 3, 2.0  # of rows with several texts; letters of the one that says most by those of the nearest
 _ABOVE = 3  # rows above the first amount that may belong to its line
 
 
@@ -195,7 +195,7 @@ def _parts_of(entries: Sequence[_Entry], index: int) -> int:
     if index >= len(entries) or entries[index].label is not None or entries[index].number <= 0:
         return 0
     left, count = entries[index].number, 0
-    for part in entries[index + 1 : index + 1 + _MOST_PARTS]:
+    for part in entries[index + 1 : index + 1 + _MAX_PARTS]:
         if not left and part.number:
             break
         left, count = left - part.number, count + 1
@@ -223,7 +223,7 @@ def _exact(run: Sequence[_Entry], totals: Sequence[Decimal]) -> _Block | None:
 def _summed(run: Sequence[_Entry]) -> _Block | None:
     """The longest part of a run whose sum comes next in it: a total, whatever its label says."""
     best: _Block | None = None
-    for index in range(1, min(len(run), _MOST_SUMMED)):
+    for index in range(1, min(len(run), _MAX_SUMMED)):
         block = _exact(run[:index], [run[index].number])
         if block is not None and (best is None or len(block.entries) > len(best.entries)):
             best = block
@@ -241,7 +241,7 @@ def _likely(run: Sequence[_Entry], totals: Sequence[Decimal]) -> _Block | None:
     near.reverse()
     total = max(totals)
     added = sum((entry.number for entry in near), Decimal(0))
-    if total <= 0 or not _LEAST_OF_TOTAL * total <= added <= _MOST_OF_TOTAL * total or not _has_names(near):
+    if total <= 0 or not _MIN_OF_TOTAL * total <= added <= _MAX_OF_TOTAL * total or not _has_names(near):
         return None
     return _Block(tuple(near), added_up=False)
 
@@ -305,7 +305,7 @@ def _wordiest(entries: Sequence[_Entry], rows: Sequence[PieceRow]) -> Sequence[_
         [piece for piece in rows[entry.index].pieces if piece.has_letters and piece.right <= entry.amount.left]
         for entry in entries
     ]
-    if len(entries) < _LEAST_ROWS or not all(len(of_row) > 1 for of_row in texts):
+    if len(entries) < _MIN_ROWS or not all(len(of_row) > 1 for of_row in texts):
         return entries
     columns = [column for first in texts[0] if all(column := [_at(first.left, of_row, height) for of_row in texts])]
     best = max(columns, key=_letters, default=None)

@@ -15,7 +15,7 @@ _OWN_NUMBER = 0.5  # of the height: two numbers with a wider gap between them ar
 _MISREAD = re.compile(r"[Il|]|(?=\D{0,3}\d)[-\dOoIl|SB.,]+[€$£]?")
 _GLUED = re.compile(r"(-?\d{1,5}(?:[.,]\d{1,3})?)[^\W\d_]{1,5}[23²³]?\.?")
 _FIGURES = str.maketrans("OoIl|SB", "0011158")
-_MOST_PIECES = 60  # of a row; a table of goods has a dozen columns
+_MAX_PIECES = 60  # of a row; a table of goods has a dozen columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def piece_rows(page: PageRows, mark: str) -> list[PieceRow]:
     """
     rows = []
     for row in page.rows:
-        pieces = tuple(piece for cell in row.cells[:_MOST_PIECES] for piece in _pieces(page, cell, mark))
-        rows.append(PieceRow(page, row, pieces[:_MOST_PIECES]))
+        pieces = tuple(piece for cell in row.cells[:_MAX_PIECES] for piece in _pieces(page, cell, mark))
+        rows.append(PieceRow(page, row, pieces[:_MAX_PIECES]))
     return rows
 
 

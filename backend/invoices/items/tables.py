@@ -36,7 +36,7 @@ _ALIGNED = 0.8  # line heights between a code or a unit and its column's label
 _UNIT_GAP = 1.0  # line heights between a quantity and its unit
 _LONGEST_UNIT = 12  # characters
 _CENTS = Decimal("0.02")
-_MOST_RATE = 35  # percent: a higher "tax" is an amount
+_MAX_RATE = 35  # percent: a higher "tax" is an amount
 _CLOSING = frozenset({"total", "subtotal", "tax", "payment"})
 _IDLE_ROWS = 25  # rows after a total without a line: the table is over
 
@@ -227,7 +227,7 @@ def _line(row: PieceRow, header: Header, amount: int) -> Line | None:
 def _is_rate(piece: Piece) -> bool:
     """Whether a number in the column of taxes is a rate, not an amount: 21, 21.00, 5.5 or any number with "%"."""
     number = piece.number
-    if number is None or number.currency or not 0 <= number.value <= _MOST_RATE:
+    if number is None or number.currency or not 0 <= number.value <= _MAX_RATE:
         return False
     return number.percent or number.decimals < 2 or number.value == number.value.to_integral_value()
 

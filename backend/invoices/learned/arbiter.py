@@ -27,7 +27,7 @@ Learned = Mapping[str, Sequence[Guess]]  # likeliest first
 WHY = because("network")
 _KINDS: Mapping[str, Kind] = {"SubTotal": "base", "TotalTax": "tax", "InvoiceTotal": "total", "AmountDue": "due"}
 _WEIGHT = 0.8  # of its probability among the scores of labels
-_LEAST_AMOUNT = 0.5  # probability of an amount that is tried
+_MIN_AMOUNT = 0.5  # probability of an amount that is tried
 _CENTS = 2  # decimals
 _SURE = 0.95  # probability with which it fills a field, or overrules
 _SURES = {"InvoiceId": 0.9, "RectifiedInvoiceId": 0.9, "PurchaseOrder": 0.9, "DueDate": 0.9}
@@ -59,7 +59,7 @@ def amounts_of(learned: Learned) -> list[tuple[Kind, Candidate]]:
         (kind, Candidate(guess.number.value, _WEIGHT * guess.score, (guess.number,), guess.page, WHY))
         for name, kind in _KINDS.items()
         for guess in learned.get(name, ())
-        if guess.number is not None and guess.score >= _LEAST_AMOUNT and _is_whole(guess)
+        if guess.number is not None and guess.score >= _MIN_AMOUNT and _is_whole(guess)
     ]
 
 

@@ -29,8 +29,8 @@ READ = (
     *(f"{party}{part}" for party in ("Vendor", "Customer") for part in ("Name", "Address", "TaxId")), *_IDS,
     "InvoiceDate", "DueDate", "IBAN", *AMOUNTS,
 )  # fmt: skip
-_MOST_WORDS = 700  # of a page that are read at once, as in training
-_MOST_PAGES = 4  # of a document at either end
+_MAX_WORDS = 700  # of a page that are read at once, as in training
+_MAX_PAGES = 4  # of a document at either end
 _LEAST = 0.45  # probability with which a word counts although another label is likelier
 _GAP, _COLUMN = 2.5, 3.0  # heights between two words of a value, and between the edges of its lines
 _NEXT_ROWS, _NEXT_HEIGHTS = 3, 4.5
@@ -90,7 +90,7 @@ class PageReader:
 
     def ends(self, pages: Sequence[PageRows]) -> list[ReadPage]:
         """The first and last pages of a document."""
-        return [part for page in ends_of(pages, _MOST_PAGES) for part in self.parts(page)]
+        return [part for page in ends_of(pages, _MAX_PAGES) for part in self.parts(page)]
 
     def kinds(self, page: PageRows) -> dict[str, float]:
         """The probability of each kind that the page may be of, and as "fields" of those with fields; may be empty."""
@@ -116,10 +116,10 @@ class PageReader:
 
 def _parts(page: PageRows, network: Network) -> Iterator[ReadPage]:
     printed = [(word, row.index) for row in page.rows for word in row.words]
-    starts = range(0, len(printed), _MOST_WORDS)
+    starts = range(0, len(printed), _MAX_WORDS)
     for start in (*starts[:1], *starts[1:][-1:]):  # the beginning and the end of a page of thousands
         require_wanted()
-        part = printed[start : start + _MOST_WORDS]
+        part = printed[start : start + _MAX_WORDS]
         words = tuple(word for word, _ in part)
         boxes = np.array([page.level(word.box) for word in words], float)
         unit = float(np.median(boxes[:, 3] - boxes[:, 1])) or 1.0

@@ -29,7 +29,7 @@ _PER_STEP = 0.15  # the last of several figures to be paid: after withholding, t
 _TELLING: dict[Kind, float] = {"paid": 1.0, "balance": 1.0, "charge": 0.15, "rounding": 0.0}
 _DUE_UNEXPLAINED = -0.7
 _COIN = 5  # cents: the smallest that totals are rounded to
-_MOST_EXTRAS = 5
+_MAX_EXTRAS = 5
 _LEAST = 0.2  # score of a candidate that is considered
 _NO_TOTAL = -0.5
 _SIGNS: dict[Kind, tuple[int, ...]] = {
@@ -127,7 +127,7 @@ def _extras(found: Candidates) -> list[tuple[int, tuple[Extra, ...]]]:
         for candidate in _likely(found.of(kind)):
             if candidate.cents and all(candidate.numbers != extra.candidate.numbers for extra in single):
                 single.append(Extra(kind, candidate.cents, candidate))
-    single = sorted(single, key=lambda extra: -extra.candidate.score)[:_MOST_EXTRAS]
+    single = sorted(single, key=lambda extra: -extra.candidate.score)[:_MAX_EXTRAS]
     sums: dict[int, tuple[Extra, ...]] = {}
     for count in range(len(single) + 1):
         for group in combinations(single, count):
@@ -262,7 +262,7 @@ def _steps(found: Candidates, balance: Balance) -> dict[int, float]:
         unused = [part for part in _likely(found.of(kind))[:3] if part.numbers not in used and part.cents]
         parts += [(-abs(part.cents) if kind == "paid" else part.cents, telling) for part in unused]
     steps = {0: _PER_STEP}
-    for cents, telling in parts[:_MOST_EXTRAS]:
+    for cents, telling in parts[:_MAX_EXTRAS]:
         for step, bonus in list(steps.items()):
             steps.setdefault(step + cents, max(bonus, telling) + _PER_STEP)
     return steps

@@ -23,7 +23,7 @@ _LATER = 0.15  # the last page's end over the first one's beginning
 _READ_TOTAL = 0.4
 _SUM_OF_ITEMS = 0.3
 _SURE = 0.75  # score of a label that is right
-_MOST_PARTS = 8
+_MAX_PARTS = 8
 _BY_ARITHMETIC = 0.45
 _PAID_AS_TOTAL = 0.6
 _DUE_AS_TOTAL = 0.6  # "Amount due" alone is the total, too
@@ -322,7 +322,7 @@ def _is_printed(kind: Kind, rows: Sequence[TaxRow], options: Iterable[Candidate]
 
 def part_sums(numbers: Iterable[Number | None]) -> set[int]:
     """All sums of some of a few numbers but not of all, in cents."""
-    values = [_cents(number.value) for number in numbers if number is not None][:_MOST_PARTS]
+    values = [_cents(number.value) for number in numbers if number is not None][:_MAX_PARTS]
     sums = {0}
     for value in values:
         sums |= {known + value for known in sums}

@@ -203,7 +203,7 @@ def _of_due(balance: Balance) -> Iterator[Equation]:
         yield of_due(total.value, withheld.value, due.value)
 
 
-_MOST_PAGES = 25  # at either end: a longer document's totals are on its first or its last pages
+_MAX_PAGES = 25  # at either end: a longer document's totals are on its first or its last pages
 _ENOUGH = 0.35  # score of a total that stands alone
 _RECEIPT = Vocabulary(
     {
@@ -238,7 +238,7 @@ def find_money(
         learned: what the network takes amounts for, beside what labels say.
         taxes: rows as it reads them, for where those by labels do not make the tax.
     """
-    pages = ends_of(pages, _MOST_PAGES)
+    pages = ends_of(pages, _MAX_PAGES)
     lines = money_lines(pages, mark, items)
     rows = tax_rows(lines)
     if not any(row.is_surcharge for row in rows):  # which the network's are not

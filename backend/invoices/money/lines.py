@@ -22,10 +22,10 @@ from backend.invoices.money.labels import (
 )
 from backend.tables.numbers import Number, numbers_in
 
-_MOST_DECIMALS = 2  # of an amount: unit prices may have more
-_MOST_BELOW = 14  # rows
+_MAX_DECIMALS = 2  # of an amount: unit prices may have more
+_MAX_BELOW = 14  # rows
 _REACH = 4.0  # line heights from one row of a table of differences to the next
-_MOST_TABLES, _MOST_COLUMNS = 20, 8  # what is compared stays cheap whatever is on the page
+_MAX_TABLES, _MAX_COLUMNS = 20, 8  # what is compared stays cheap whatever is on the page
 _CENTS = 2  # decimals
 _DIFFERENCE = frozenset((
     "diferencia", "diferencias", "difference", "differences", "differenz", "differenza", "diferenca",
@@ -41,7 +41,7 @@ _ON = frozenset(("s", "sobre", "sb", "on", "of", "sur", "su", "sulla", "auf"))  
 _PROSE_WORDS = 9  # of a cell, beyond label and number: a sentence
 _HEADER_REACH = 3.5  # line heights from one row of a column to the next
 _ITEM_COLUMNS = 2  # so many headers of goods in a row begin the lines of an invoice
-_MOST_LABELLED = 400  # what is compared pairwise stays cheap whatever is on the pages
+_MAX_LABELLED = 400  # what is compared pairwise stays cheap whatever is on the pages
 _WORDS_BESIDE = 2  # in the cell of a header or a number of a table
 _LETTERS_OF_CURRENCY = 3
 _DIGITS_OF_RATE = 2
@@ -162,11 +162,11 @@ def compared_words(page: PageRows, mark: str) -> frozenset[int]:
         return frozenset()
     numbers = [(row, [number for cell in row.cells for number in numbers_in(cell, mark)]) for row in page.rows]
     found: set[int] = set()
-    for index, differences in marked[:_MOST_TABLES]:
+    for index, differences in marked[:_MAX_TABLES]:
         row, own = numbers[index]
         compared = _words(row, _COMPARED)
         if compared and not own:
-            boxes = [page.level(word.box) for word in (*differences, *compared[:_MOST_COLUMNS])]
+            boxes = [page.level(word.box) for word in (*differences, *compared[:_MAX_COLUMNS])]
             found.update(number.words[0].start for number in _in_other_columns(page, boxes, numbers, index))
         elif not compared and sum(map(_is_amount, own)) > 1:
             found.update(number.words[0].start for number in _in_rows_above(page, numbers, index))
@@ -184,7 +184,7 @@ def _is_amount(number: Number) -> bool:
 def _in_other_columns(page: PageRows, boxes: Sequence[Box], numbers: _Numbers, header: int) -> Iterator[Number]:
     """The amounts below headers that are nearer to another header than to the first one, of the difference."""
     bottom = numbers[header][0].box.bottom
-    for row, own in numbers[header + 1 : header + 1 + _MOST_BELOW]:
+    for row, own in numbers[header + 1 : header + 1 + _MAX_BELOW]:
         if row.box.top - bottom > _REACH * page.line_height:
             return
         bottom = row.box.bottom
@@ -238,8 +238,8 @@ def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -
                 table = _table_below(page, rows, index, columns, among)
                 if table.rows:
                     lines.tables.append(table)
-    del lines.labelled[_MOST_LABELLED // 2 : -_MOST_LABELLED // 2]  # totals stand at a document's ends
-    del lines.tables[_MOST_LABELLED // 2 : -_MOST_LABELLED // 2]
+    del lines.labelled[_MAX_LABELLED // 2 : -_MAX_LABELLED // 2]  # totals stand at a document's ends
+    del lines.tables[_MAX_LABELLED // 2 : -_MAX_LABELLED // 2]
     return lines
 
 
@@ -352,7 +352,7 @@ def _split_rates(
     label: LabelMatch, numbers: Sequence[Number], rates: Sequence[Decimal]
 ) -> tuple[tuple[Number, ...], tuple[Decimal, ...]]:
     """Amounts, and rates: a bare "21" between a tax's label and its amount is one, too."""
-    kept = [number for number in numbers if number.decimals <= _MOST_DECIMALS]
+    kept = [number for number in numbers if number.decimals <= _MAX_DECIMALS]
     if not rates and len(kept) > 1 and says(label, "tax", "surcharge", "withholding"):
         known = SURCHARGE_RATES if says(label, "surcharge") else KNOWN_RATES
         bare = next((n for n in kept if n.currency is None and n.value in known and not n.decimals), None)
@@ -363,7 +363,7 @@ def _split_rates(
 
 def _likeliest(numbers: Sequence[Number]) -> Sequence[Number]:
     """Of numbers beside a label those that look like money, else all: "due on August 3, 2014  $4.11"."""
-    money = [number for number in numbers if number.decimals == _MOST_DECIMALS or number.currency]
+    money = [number for number in numbers if number.decimals == _MAX_DECIMALS or number.currency]
     return money or numbers
 
 
@@ -425,7 +425,7 @@ def _table_below(
     if not columns:
         return HeaderTable(page, columns, ())
     bottom = header.row.box.bottom
-    for below in range(index + 1, min(index + 1 + _MOST_BELOW, len(rows))):
+    for below in range(index + 1, min(index + 1 + _MAX_BELOW, len(rows))):
         row = rows[below]
         if row.row.box.top - bottom > _HEADER_REACH * page.line_height or among[below] or _heads_items(row):
             break
@@ -457,7 +457,7 @@ def _below(page: PageRows, row: _Row, columns: Sequence[Column]) -> TableRow:
             claimed.update(id(number) for number in label.amounts)
     numbers: list[tuple[Column, Number]] = []
     for number in row.numbers:
-        if id(number) in claimed or number.decimals > _MOST_DECIMALS or _is_part_of_code(number):
+        if id(number) in claimed or number.decimals > _MAX_DECIMALS or _is_part_of_code(number):
             continue
         column = _column_of(bounding_box(page.level(word.box) for word in number.words), columns)
         if column is not None and all(column is not taken for taken, _ in numbers):

@@ -22,18 +22,18 @@ from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax, rates_
 from backend.reasons import because
 from backend.tables.numbers import Number
 
-_MOST_AMOUNTS = 90  # of a document that are tried: the last ones, where sums stand
-_MOST_TOTALS = 12
-_MOST_ROWS_OF_A_RATE = 6
-_MOST_RATES = 8
-_MOST_TAXES = 4  # rates of one document
-_MOST_GROUPS = 2000
-_MOST_RATE = 27  # percent, of all taxes on a base
-_LEAST_LABEL = 0.3  # of the total that is proven
-_LEAST_TAX = 5  # cents: smaller ones agree with anything
+_MAX_AMOUNTS = 90  # of a document that are tried: the last ones, where sums stand
+_MAX_TOTALS = 12
+_MAX_ROWS_OF_A_RATE = 6
+_MAX_RATES = 8
+_MAX_TAXES = 4  # rates of one document
+_MAX_GROUPS = 2000
+_MAX_RATE = 27  # percent, of all taxes on a base
+_MIN_LABEL = 0.3  # of the total that is proven
+_MIN_TAX = 5  # cents: smaller ones agree with anything
 _TO_BEGIN_WITH = -0.3  # what labels have to make up for
 _OF_PARTS = 0.4  # weight of a base's and a tax's label, beside the total's
-_LEAST_UNDOUBTED = 1.0
+_MIN_UNDOUBTED = 1.0
 _CONTRADICTS = 4.0  # more than all that labels and sums may add
 # Score of a label that says one thing and nothing else: what it names must have a place.
 _CLEAR: tuple[tuple[Kind, float], ...] = (("total", 0.75), ("due", 0.75), ("base", 0.8), ("tax", 0.9))
@@ -107,7 +107,7 @@ def prove(lines: MoneyLines, found: Candidates, known: Sequence[TaxRow], *, doub
     """
     said = {row.rate for row in known} | {rate for label in lines.labelled for rate in map(abs, label.rates)}
     search = _Search(found, known, _amounts(lines), frozenset(rates_of(lines)) | said, frozenset(said))
-    best, most = None, 0.0 if doubted else _LEAST_UNDOUBTED
+    best, most = None, 0.0 if doubted else _MIN_UNDOUBTED
     for total in search.totals:
         for option in search.sums(total):
             score = option.bonus + search.likelihood(option)
@@ -125,7 +125,7 @@ def _amounts(lines: MoneyLines) -> dict[int, _Printed]:
     for page, _, numbers in (*lines.goods, *lines.plain):
         amounts = [n for n in numbers if not n.percent and (n.decimals == CENTS or n.currency) and n.value]
         found += [_Printed(number, page) for number in amounts]
-    last = sorted(found[-_MOST_AMOUNTS:], key=lambda printed: printed.number.value > 0)  # "-10,00" is what was paid
+    last = sorted(found[-_MAX_AMOUNTS:], key=lambda printed: printed.number.value > 0)  # "-10,00" is what was paid
     return {printed.cents: printed for printed in last}
 
 
@@ -141,21 +141,21 @@ class _Search:
     def totals(self) -> list[_Printed]:
         """Amounts that may be the total: those with a label for it, and the greatest."""
         options = self.found.of("total", "due")
-        labelled = [abs(c.cents) for c in options if c.page is not None and c.score >= _LEAST_LABEL]
+        labelled = [abs(c.cents) for c in options if c.page is not None and c.score >= _MIN_LABEL]
         cents = dict.fromkeys([*labelled, *sorted(self.printed, reverse=True)[:2]])
-        return [self.printed[value] for value in cents if value in self.printed][:_MOST_TOTALS]
+        return [self.printed[value] for value in cents if value in self.printed][:_MAX_TOTALS]
 
     @cached_property
     def groups(self) -> list[tuple[_Row, ...]]:
         """Rows of different rates whose amounts are not each other's."""
         options = {rate: rows for rate in sorted(self.rates, reverse=True) if (rows := self._rows(rate))}
         most = max((total.cents for total in self.totals), default=0)
-        return list(islice(_grown(options, list(options)[:_MOST_RATES], (), 2 * most), _MOST_GROUPS))
+        return list(islice(_grown(options, list(options)[:_MAX_RATES], (), 2 * most), _MAX_GROUPS))
 
     def _rows(self, rate: Decimal) -> list[_Row]:
         """Printed bases with their printed taxes at a rate, the greatest first."""
         rows: list[_Row] = []
-        if not 0 < rate <= _MOST_RATE or (rate in SURCHARGE_RATES and rate not in KNOWN_RATES):
+        if not 0 < rate <= _MAX_RATE or (rate in SURCHARGE_RATES and rate not in KNOWN_RATES):
             return rows
         for cents in sorted(self.printed, reverse=True):
             tax = self._tax(cents, rate)
@@ -166,13 +166,13 @@ class _Search:
                     surcharge = self._tax(cents, extra) if extra in self.rates else None
                     if surcharge is not None:
                         rows.append(_Row(rate, self.printed[cents], tax, surcharge, extra))
-        return rows[:_MOST_ROWS_OF_A_RATE]
+        return rows[:_MAX_ROWS_OF_A_RATE]
 
     def _tax(self, base: int, rate: Decimal) -> _Printed | None:
         exact = int((base * rate / 100).to_integral_value())
         tax = self._near(exact)
         right = tax is not None and is_tax(Decimal(base) / 100, rate, Decimal(tax.cents) / 100)
-        return tax if right and exact >= _LEAST_TAX else None
+        return tax if right and exact >= _MIN_TAX else None
 
     def _near(self, cents: int) -> _Printed | None:
         """The printed amount, to a cent."""
@@ -196,7 +196,7 @@ class _Search:
             for free in self._untaxed:
                 if abs(whole + free.cents - total.cents) <= slack and free.cents not in used:
                     yield _Sum(total, rows, (*bases, free), taxes, None, 0.6 + bonus)
-            if _LEAST_TAX < whole - total.cents < base and total.cents not in used:
+            if _MIN_TAX < whole - total.cents < base and total.cents not in used:
                 for held in self._withheld(base):
                     near = abs(whole - held.number_cents - total.cents) <= slack
                     if near and held.number_cents not in used:
@@ -213,7 +213,7 @@ class _Search:
         """Printed amounts that are withheld from a base at a printed rate."""
         for rate in self.rates & _WITHHOLDING_RATES:
             printed = self._near(int((base * rate / 100).to_integral_value()))
-            if printed is not None and printed.cents >= _LEAST_TAX:
+            if printed is not None and printed.cents >= _MIN_TAX:
                 yield _Held(printed.cents, Withheld(printed.number, rate, printed.page))
 
     def _of_base_and_taxes(self, total: _Printed) -> Iterator[_Sum]:
@@ -221,7 +221,7 @@ class _Search:
         for cents, base in self.printed.items():
             for held in (None, *self._withheld(cents)):
                 missing = total.cents - cents + (0 if held is None else held.number_cents)
-                if not _LEAST_TAX < missing <= cents * _MOST_RATE / 100 + CENTS:
+                if not _MIN_TAX < missing <= cents * _MAX_RATE / 100 + CENTS:
                     continue
                 taxes = (self.printed[missing],) if missing in self.printed else self._named_taxes.get(missing, ())
                 used = [cents, total.cents, *(tax.cents for tax in taxes), *([held.number_cents] if held else [])]
@@ -241,11 +241,11 @@ class _Search:
         """A total with the printed tax that is in it at a printed rate."""
         named = {abs(c.cents) for c in self.found.of("tax")} | {abs(int(row.amount.value * 100)) for row in self.known}
         rates, whole = self.rates & _COMMON_RATES, abs(total.number.value)
-        bases = [abs(c.cents) for c in self.found.of("base") if c.page is not None and c.score >= _LEAST_LABEL]
+        bases = [abs(c.cents) for c in self.found.of("base") if c.page is not None and c.score >= _MIN_LABEL]
         for cents in named & self.printed.keys():
             if any(CENTS < abs(total.cents - cents - base) < total.cents / 50 for base in bases):
                 continue  # the page says another base
-            if cents >= _LEAST_TAX and any(is_included_tax(whole, rate, Decimal(cents) / 100) for rate in rates):
+            if cents >= _MIN_TAX and any(is_included_tax(whole, rate, Decimal(cents) / 100) for rate in rates):
                 yield _Sum(total, (), (), (self.printed[cents],), None, 0.3)
 
     def _label(self, cents: int, *kinds: Kind) -> float:
@@ -347,7 +347,7 @@ def _grown(
 ) -> Iterator[tuple[_Row, ...]]:
     if taken:
         yield taken
-    if len(taken) == _MOST_TAXES:
+    if len(taken) == _MAX_TAXES:
         return
     used = {part.cents for row in taken for part in (row.base, row.tax)}
     for index, rate in enumerate(rates):

@@ -15,9 +15,9 @@ from backend.tables.numbers import Number
 
 TAX_TOLERANCE = Decimal("0.02")  # a row's tax is rounded, and so may its base be
 _HUNDRED = Decimal(100)
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 _NEAR_ROWS = 3
-_MOST_NUMBERS = 12  # of a row that are tried together
+_MAX_NUMBERS = 12  # of a row that are tried together
 _LETTERS_OF_CODE = 3  # "SR  6  120.00  7.20": no goods in the row
 _BARE_RATES = KNOWN_RATES | SURCHARGE_RATES
 _TOTALS: tuple[Kind, ...] = ("total", "due", "base", "gross", "paid", "balance")
@@ -76,7 +76,7 @@ def tax_rows(lines: MoneyLines) -> tuple[TaxRow, ...]:
     """The rows of value-added and sales taxes, each once, as printed from top to bottom."""
     rows: list[TaxRow] = []
     for row in chain(_of_tables(lines), _of_lines(lines), _of_series(lines), _bare(lines)):
-        if len(rows) < _MOST_ROWS:
+        if len(rows) < _MAX_ROWS:
             _add(rows, row)
     return tuple(sorted((row for row in rows if not _is_discount(row, rows)), key=_place))
 
@@ -220,7 +220,7 @@ def _of_lines(lines: MoneyLines) -> Iterator[TaxRow]:
 
 
 def _line_row(label: Labelled, rate: Decimal, name: str) -> TaxRow | None:
-    amounts = label.amounts[:_MOST_NUMBERS]
+    amounts = label.amounts[:_MAX_NUMBERS]
     if len(amounts) == 1:
         return TaxRow(rate, amounts[0], None, label.page, name, "line")
     for base in amounts:
@@ -241,7 +241,7 @@ def _line_row(label: Labelled, rate: Decimal, name: str) -> TaxRow | None:
 
 def _of_series(lines: MoneyLines) -> Iterator[TaxRow]:
     """Columns of rates without a header that was read; which rate it is, the amounts tell."""
-    series = [label for label in lines.labelled if 1 < len(label.amounts) <= _MOST_NUMBERS][-_MOST_ROWS:]
+    series = [label for label in lines.labelled if 1 < len(label.amounts) <= _MAX_NUMBERS][-_MAX_ROWS:]
     for bases, taxes in permutations(series, 2):
         near = bases.page is taxes.page and abs(bases.row - taxes.row) <= _NEAR_ROWS
         if not near or bases.kind != "base" or taxes.kind != "tax" or len(bases.amounts) != len(taxes.amounts):
@@ -261,7 +261,7 @@ def _of_series(lines: MoneyLines) -> Iterator[TaxRow]:
 
 def _bare(lines: MoneyLines) -> Iterator[TaxRow]:
     for page, row, numbers in lines.plain:
-        if 3 <= len(numbers) <= _MOST_NUMBERS or (len(numbers) == 2 and any(n.percent for n in numbers)):
+        if 3 <= len(numbers) <= _MAX_NUMBERS or (len(numbers) == 2 and any(n.percent for n in numbers)):
             yield from _bare_row(page, numbers, row)
 
 
@@ -292,7 +292,7 @@ def _withheld_lines(lines: MoneyLines) -> Iterator[Withholding]:
     for label in lines.labelled:
         if not label.strength("withholding") or label.weight < 0.3:
             continue
-        amounts = label.amounts[:_MOST_NUMBERS]
+        amounts = label.amounts[:_MAX_NUMBERS]
         rate = next(iter(label.rates or loose), None)
         base = None
         amount = min(amounts, key=lambda n: abs(n.value))

@@ -131,8 +131,8 @@ def _greeting(cell: Cell) -> LabelMatch | None:
 # In heights of the text between two lines of a block; measured on fields_dev, where lines are 0.2 to 0.9 apart.
 _GAP, _GAP_BELOW_LABEL = 1.15, 2.6
 _ALIGNED = 1.2  # heights between left edges, right edges or middles
-_MOST_LINES = 14
-_MOST_CELLS = 40  # of a row; more are no letterhead
+_MAX_LINES = 14
+_MAX_CELLS = 40  # of a row; more are no letterhead
 _MAX_UNFINISHED = 100  # blocks that may go on below a row; a page side by side with itself has a dozen
 _RIGHT_OF_LABEL = 16.0  # heights from a label to its value at most
 _ACROSS, _PAIR = 45.0, 2  # where the two are alone in their row
@@ -197,7 +197,7 @@ def blocks_of(rows: PageRows) -> list[Block]:
         going_on = set(map(id, still))
         finished.extend(block for block in unfinished if id(block) not in going_on)
         unfinished = still
-        row_blocks = _row_blocks(row.cells[:_MOST_CELLS], below[:_MOST_CELLS])
+        row_blocks = _row_blocks(row.cells[:_MAX_CELLS], below[:_MAX_CELLS])
         for new in _with_details(row_blocks):
             above = None if new.label_cell else _block_above(new, unfinished, rows)
             if new.label == GREETING:
@@ -326,7 +326,7 @@ def _has_value_below(label: Cell, below: Sequence[Cell]) -> bool:
 
 def _reach(block: Block, rows: PageRows) -> float:
     """How far below its last line a block may go on."""
-    if len(block.lines) >= _MOST_LINES:
+    if len(block.lines) >= _MAX_LINES:
         return 0.0
     gap = _GAP if block.lines else _GAP_BELOW_LABEL
     return gap * max(block.last.box.height, rows.line_height)

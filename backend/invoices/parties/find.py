@@ -37,10 +37,10 @@ _FIGURES = frozenset(
         "montant pu preco valor prezzo importo preu import prijs bedrag iva vat tax",
     )
 )
-_LEAST_COLUMNS = 2
+_MIN_COLUMNS = 2
 _AMOUNT = re.compile(r"(?<![\d.,/-])-?\d{1,3}(?:[., ]?\d{3})*[.,]\d{2}(?![\d./-])")
-_MOST_ABOVE_HEADER = 4  # rows with an amount
-_NEXT_ROWS, _LEAST_AMOUNTS = 6, 2  # as many of the rows after the first with an amount have one, too
+_MAX_ABOVE_HEADER = 4  # rows with an amount
+_NEXT_ROWS, _MIN_AMOUNTS = 6, 2  # as many of the rows after the first with an amount have one, too
 _LONGEST = 400  # characters of a row that are looked at
 _WIDE_CELL = 5  # words; column headings are shorter
 
@@ -56,9 +56,9 @@ def body_start(page: PageRows) -> int:
             return row.index
         if _AMOUNT.search(row.text[:_LONGEST]):
             amounts.append(row.index)
-            if len(amounts) > _MOST_ABOVE_HEADER:
+            if len(amounts) > _MAX_ABOVE_HEADER:
                 break
-    for first, later in zip(amounts, amounts[_LEAST_AMOUNTS:], strict=False):
+    for first, later in zip(amounts, amounts[_MIN_AMOUNTS:], strict=False):
         if later - first <= _NEXT_ROWS:
             return first
     return amounts[0] if amounts and amounts[0] > _NEXT_ROWS else len(page.rows)
@@ -68,11 +68,11 @@ def _is_header(row: VisualRow) -> bool:
     cells = [cell for cell in row.cells if len(cell.words) <= _WIDE_CELL]
     headings = {token for cell in cells for token in tokens_of(cell.text)}
     goods = len(headings & _GOODS)
-    return len(cells) >= _LEAST_COLUMNS and goods > 0 and goods + len(headings & _FIGURES) >= _LEAST_COLUMNS
+    return len(cells) >= _MIN_COLUMNS and goods > 0 and goods + len(headings & _FIGURES) >= _MIN_COLUMNS
 
 
 _HEAD = 0.45  # of the page's height: the nearer to the top, the likelier the vendor
-_LEAST_LETTERS = 4  # of a name that is looked for elsewhere on the page
+_MIN_LETTERS = 4  # of a name that is looked for elsewhere on the page
 _SAME_START = 6  # letters: a name that begins with a shorter one is the same party's
 _ORPHAN_ROWS = 6  # rows below a name within which an address without a name is its
 _ORPHAN_OFFSET = 2.0  # heights between their left edges at most
@@ -224,7 +224,7 @@ def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
         height = max(word.box.height for word in party.names[0].words)
         score += min(1.5, max(0.0, height / page.rows.line_height - 1))
         name = letters_of(clean_name(party.name))
-        if len(name) >= _LEAST_LETTERS:
+        if len(name) >= _MIN_LETTERS:
             score += min(1.5, page.text.count(name) - 1) + 1.5 * _is_domain(party, page) + 2.0 * (name in page.payees)
             score += 3.0 * (name in page.foot or any(_is_imprint(other, page) for other in mine)) + 1.5 * (
                 party is first
@@ -326,7 +326,7 @@ _FOOT = re.compile(
     re.IGNORECASE,
 )
 _ABBREVIATED = 4  # characters of an abbreviation with its point
-_MOST_AT_TOP, _MOST_AT_FOOT = 100, 60  # blocks of a page that are read; a full page of goods has as many columns
+_MAX_AT_TOP, _MAX_AT_FOOT = 100, 60  # blocks of a page that are read; a full page of goods has as many columns
 
 
 def find_parties(pages: Sequence[PageRows], kind: str | None = None) -> tuple[Field, ...]:
@@ -353,8 +353,8 @@ def find_parties(pages: Sequence[PageRows], kind: str | None = None) -> tuple[Fi
 def _fields(page: PageRows) -> list[Field]:
     body = body_start(page)
     blocks = [block for block in blocks_of(page) if block.label or block.first.row < body or _may_be_foot(block)]
-    if len(blocks) > _MOST_AT_TOP + _MOST_AT_FOOT:
-        blocks = [*blocks[:_MOST_AT_TOP], *blocks[-_MOST_AT_FOOT:]]
+    if len(blocks) > _MAX_AT_TOP + _MAX_AT_FOOT:
+        blocks = [*blocks[:_MAX_AT_TOP], *blocks[-_MAX_AT_FOOT:]]
     parties = [party for block in blocks for party in read_parties(block)]
     return [_field(name, found, page) for name, found in choose(parties, page, body).items()]
 

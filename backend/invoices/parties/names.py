@@ -42,7 +42,7 @@ _JOINERS = frozenset(
 _SHORTEST = 3  # letters
 _LETTERS_OF_NAME = 0.6  # of its characters
 _PRICE = re.compile(r"\d[.,]\d\d(?!\d)")
-_MOST_WORDS, _LONGEST = 10, 80
+_MAX_WORDS, _LONGEST = 10, 80
 _AFTER_FORM = 3  # characters, of punctuation
 _SHORTEST_BEFORE, _BETWEEN_FORMS = 2, 6  # characters
 _NO_NAME = re.compile(  # what a shop does, or says
@@ -125,7 +125,7 @@ def is_name(text: str) -> bool:
     """Whether a folded text may be the name of a company or person, by its capitals and length."""
     text = without_registration(text)
     words = text.split()
-    if not 1 <= len(words) <= _MOST_WORDS or not _SHORTEST <= len(text) <= _LONGEST or _PRICE.search(text):
+    if not 1 <= len(words) <= _MAX_WORDS or not _SHORTEST <= len(text) <= _LONGEST or _PRICE.search(text):
         return False
     letters = sum(map(str.isalpha, text))
     if letters < _SHORTEST or letters < _LETTERS_OF_NAME * len(text.replace(" ", "")):

@@ -18,9 +18,9 @@ from backend.invoices.parties.names import (
 )
 from backend.invoices.parties.pieces import Piece, Role
 
-_MOST_NAME_LINES = 2  # above its last
-_MOST_BETWEEN = 2  # pieces of another kind within an address
-_MOST_ADDRESS_PIECES = 8
+_MAX_NAME_LINES = 2  # above its last
+_MAX_BETWEEN = 2  # pieces of another kind within an address
+_MAX_ADDRESS_PIECES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _name(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], int]:
     if index is None:
         index = indexes[0]
     first = index
-    while first and index - first < _MOST_NAME_LINES and pieces[first - 1].role is Role.NAME:
+    while first and index - first < _MAX_NAME_LINES and pieces[first - 1].role is Role.NAME:
         above, said = pieces[first - 1], " ".join(piece.folded for piece in pieces[first : index + 1])
         if not (is_form_alone(said) or ends_open(above.folded) or starts_inside(said)):
             break
@@ -176,9 +176,9 @@ def _address(pieces: Sequence[Piece], start: int) -> tuple[Piece, ...]:
             break
         else:
             between.append(piece)
-            if len(between) > _MOST_BETWEEN:
+            if len(between) > _MAX_BETWEEN:
                 break
-        if len(found) >= _MOST_ADDRESS_PIECES:
+        if len(found) >= _MAX_ADDRESS_PIECES:
             break
     return tuple(found)
 

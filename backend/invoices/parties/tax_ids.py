@@ -48,9 +48,9 @@ _AFTER_LABEL = re.compile(
 _VALUE_TOKEN = re.compile(
     r"[ ]?(?![\d.]*\.\d\d?(?![\w.])|\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}(?!\w))(?P<token>[A-Za-z0-9|/.-]+)(?!,\d)"
 )
-_MOST_TOKENS = 6
+_MAX_TOKENS = 6
 _LENGTHS = range(8, 16)
-_LEAST_DIGITS = 6
+_MIN_DIGITS = 6
 _LONGEST_LABEL, _AFTER = 30, 12  # characters of a label, and of "Reg. No.:" in it
 _TRAILING = ".,-/|"
 # By form alone: a whole Spanish number, or one with the prefix of its country.
@@ -116,13 +116,13 @@ def _labelled(text: str) -> Iterator[TaxId]:
 def _candidates(text: str, start: int) -> Iterator[tuple[int, str]]:
     """Where a number from ``start`` may end, and itself: letters and digits in one or several groups."""
     position, value = start, ""
-    for _ in range(_MOST_TOKENS):
+    for _ in range(_MAX_TOKENS):
         token = _VALUE_TOKEN.match(text, position)
         if token is None or not (any(map(str.isdigit, token["token"])) or len(token["token"].strip(_TRAILING)) <= 2):
             return
         value += compact(token["token"].replace("|", "I"))
         position = token.end()
-        if len(value) in _LENGTHS and sum(map(str.isdigit, value)) >= _LEAST_DIGITS:
+        if len(value) in _LENGTHS and sum(map(str.isdigit, value)) >= _MIN_DIGITS:
             yield position - (len(token["token"]) - len(token["token"].rstrip(_TRAILING))), value
         if len(value) >= _LENGTHS.stop:
             return

@@ -120,11 +120,11 @@ TITLES = Vocabulary(
 )  # fmt: skip
 
 
-_LEAST_COLUMNS = 3
+_MIN_COLUMNS = 3
 _MONEY = ("Debit", "Credit", "Amount", "Balance")
 _DAY_AND_MONTH = re.compile(r"(\d{1,2})[/.-](\d{1,2})\.?")
 _DECIMALS = 2
-_MOST_DRIFT = 4.0  # line heights between the edge of a number and that of its column
+_MAX_DRIFT = 4.0  # line heights between the edge of a number and that of its column
 _SURE, _LIKELY = 0.97, 0.8
 
 
@@ -171,7 +171,7 @@ def movement_columns(row: VisualRow, page: PageRows) -> tuple[Column, ...]:
     names = columns.keys()
     has_money = "Amount" in names or {"Debit", "Credit"} <= names
     is_account = "Balance" in names or {"Debit", "Credit"} <= names
-    if len(names) < _LEAST_COLUMNS or "Date" not in names or not (has_money and is_account):
+    if len(names) < _MIN_COLUMNS or "Date" not in names or not (has_money and is_account):
         return ()
     return tuple(sorted(columns.values(), key=lambda column: column.left))
 
@@ -281,7 +281,7 @@ def _column_of(page: PageRows, number: Number, columns: Sequence[Column]) -> Col
         return min(abs(box.right - column.right), abs(box.left - column.left), middle)
 
     nearest = min((column for column in columns if column.name in _MONEY), key=distance, default=None)
-    return nearest if nearest is not None and distance(nearest) < _MOST_DRIFT * page.line_height else None
+    return nearest if nearest is not None and distance(nearest) < _MAX_DRIFT * page.line_height else None
 
 
 def _goes_on(row: VisualRow, columns: Sequence[Column], mark: str) -> bool:
@@ -358,8 +358,8 @@ def _row(movement: Movement) -> Iterator[Field]:
 _LABEL_WORDS = 14  # of a cell that may hold a label: prose is longer
 _MONTH = re.compile(r"\d{4}-\d\d")
 _ACCOUNT = re.compile(r"[\dA-Z][\dA-Z*Xx./-]*")
-_LEAST_ACCOUNT_DIGITS = 6
-_MOST_NAME_WORDS = 8
+_MIN_ACCOUNT_DIGITS = 6
+_MAX_NAME_WORDS = 8
 _TOP_ROWS = 30  # of a page, in which titles and periods stand
 
 
@@ -460,7 +460,7 @@ def _account(pages: Sequence[PageRows], facts: Sequence[_Fact]) -> Iterator[Fiel
 
 def _name(fact: _Fact) -> tuple[Word, ...]:
     for words in fact.places:
-        chosen = words[:_MOST_NAME_WORDS]
+        chosen = words[:_MAX_NAME_WORDS]
         letters = [word for word in chosen if any(map(str.isalpha, word.text))]
         if letters and not any(map(str.isdecimal, "".join(word.text for word in chosen))):
             return chosen
@@ -489,7 +489,7 @@ def _account_number(facts: Sequence[_Fact]) -> Field | None:
                     break
                 chosen.append(word)
             value = "".join("".join(filter(str.isalnum, word.text)) for word in chosen)
-            if sum(map(str.isdecimal, value)) >= _LEAST_ACCOUNT_DIGITS:
+            if sum(map(str.isdecimal, value)) >= _MIN_ACCOUNT_DIGITS:
                 return printed_field(
                     "AccountNumber", value, chosen, fact.page, score=0.85, why=because("its_label", position="beside")
                 )

@@ -50,7 +50,7 @@ _AHEAD = 0.04  # of the next best value
 _FITS = 0.5  # share of an example's places that are found again
 _SURE = 0.9  # likeness of a place that is the example's although most others are not found
 _SCORE = 0.97
-_MOST_EXAMPLES = 8
+_MAX_EXAMPLES = 8
 _SIGNED_AS_TOTAL = ("WithholdingAmount", "TotalDiscount")
 
 
@@ -138,7 +138,7 @@ def taught_by(pages: Sequence[PageRows], examples: Sequence[SupplierExample]) ->
             suppliers.setdefault(example.keys()[0], []).append(example)
     best: tuple[float, Taught | None] = (0.0, None)
     for own in suppliers.values():
-        share, taught = _of_supplier(printed, own[:_MOST_EXAMPLES])
+        share, taught = _of_supplier(printed, own[:_MAX_EXAMPLES])
         best = max(best, (share, taught), key=lambda pair: pair[0])
     return best[1] if best[1] is None or best[0] >= _FITS else _only_sure(best[1])
 
@@ -210,7 +210,7 @@ def _of_supplier(pages: PrintedPages, examples: Sequence[SupplierExample]) -> tu
     return share, Taught(examples[0].kind, found, wrong, same, pages, columns, corrected, taxes)
 
 
-_LONGEST_NAME, _LONGEST_IBAN_WORDS, _MOST_KEYS = 10, 9, 400
+_LONGEST_NAME, _LONGEST_IBAN_WORDS, _MAX_KEYS = 10, 9, 400
 
 
 def keys_on(pages: Sequence[PageRows]) -> list[str]:
@@ -218,7 +218,7 @@ def keys_on(pages: Sequence[PageRows]) -> list[str]:
     found: dict[str, None] = {}
     later: dict[str, None] = {}  # of too many these are left out
     for page in [*pages[:2], *pages[2:][-1:]]:
-        for cell in page.cells[:_MOST_KEYS]:
+        for cell in page.cells[:_MAX_KEYS]:
             texts = [letters_of(word.text.rpartition(":")[2]) for word in cell.words]
             for first in range(min(len(texts), 3 * _LONGEST_NAME)):
                 if first == 0 or cell.words[first - 1].text.endswith((":", "·", "-", "|", ",")):
@@ -237,7 +237,7 @@ def keys_on(pages: Sequence[PageRows]) -> list[str]:
                         found[key_of("IBAN", text)] = None
     found |= later
     found.pop("", None)
-    return list(found)[: 4 * _MOST_KEYS]
+    return list(found)[: 4 * _MAX_KEYS]
 
 
 def _proposal(
@@ -286,7 +286,7 @@ def _options(pages: PrintedPages, spot: Spot) -> Iterator[Printed]:
     elif spot.name in DATES:
         yield from pages.dates(spot.form)
     elif spot.name in TAX_IDS:
-        for count in range(1, _MOST_PARTS + 1):
+        for count in range(1, _MAX_PARTS + 1):
             yield from (option for option in pages.tax_ids(count) if option.valid is not False or count == words)
     elif spot.name in NUMBERS:
         yield from _numbers(pages, spot, words)
@@ -326,7 +326,7 @@ def _has_postcode(text: str) -> bool:
     return re.search(r"\d{4}", text) is not None
 
 
-_MOST_PARTS = 4  # of a tax number that is printed in groups
+_MAX_PARTS = 4  # of a tax number that is printed in groups
 _NEAREST = (1.0, 0.6, 0.3, 0.2)
 _LONGER = 0.92  # of the likeness, where more words stand before a value
 _BARE = 0.25  # weight of a word without letters

@@ -34,7 +34,7 @@ TAUGHT = (
     *AMOUNTS, *RATES, *DATES, *NUMBERS, *TAX_IDS, *NAMES, "VendorAddress", "CustomerAddress", "IBAN", "CurrencyCode",
 )  # fmt: skip
 _ANYWHERE = (*SAME_FOR_ALL, *RATES)  # known though they are not printed
-_MOST_RATES = 8
+_MAX_RATES = 8
 _LONGEST = 200  # characters of a value that is kept
 
 
@@ -154,7 +154,7 @@ def remember(
     known = read.get("TaxDetails")
     given = [] if known is not None and not _is_given(known) else taxes
     rates = tuple((row.get("Type", "")[:_LONGEST], row["Rate"]) for row in given if "Rate" in row)
-    example = SupplierExample(kind, tuple(spots), columns, wrong, rates[:_MOST_RATES])
+    example = SupplierExample(kind, tuple(spots), columns, wrong, rates[:_MAX_RATES])
     return example if example.keys() else None
 
 

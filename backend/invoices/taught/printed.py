@@ -28,11 +28,11 @@ RATES = ("WithholdingRate",)
 DATES = ("InvoiceDate", "DueDate", "TransactionDate")
 NUMBERS = ("InvoiceId", "PurchaseOrder", "RectifiedInvoiceId")
 NAMES = ("VendorName", "CustomerName", "MerchantName")
-_MOST_PAGES = 2  # at either end of a document: heads stand on the first, sums on the last
-_MOST_ROWS = 400  # of a page
+_MAX_PAGES = 2  # at either end of a document: heads stand on the first, sums on the last
+_MAX_ROWS = 400  # of a page
 _AROUND = 4  # words that are kept on a side
 _ABOVE_ROWS, _ABOVE_HEIGHTS = 3, 5.0
-_MOST_WORDS = 12  # of a number, a name or a line of an address
+_MAX_WORDS = 12  # of a number, a name or a line of an address
 _MORE_ROWS = 2  # of an address than the example's has
 _GAP = 2.0  # line heights between the lines of a value
 DATE_FORMS = ("dmy", "mdy", "ymd")  # orders of a date's figures
@@ -109,9 +109,9 @@ class PrintedPages:
     """
 
     def __init__(self, pages: Sequence[PageRows], mark: str, order: DateOrder) -> None:
-        pages = ends_of(pages, _MOST_PAGES)
+        pages = ends_of(pages, _MAX_PAGES)
         self.pages, self.mark, self.order = pages, mark, order
-        self._rows = {page.page.number: [row.words for row in page.rows[:_MOST_ROWS]] for page in pages}
+        self._rows = {page.page.number: [row.words for row in page.rows[:_MAX_ROWS]] for page in pages}
         self._at = {
             (number, word.start): (row, column)
             for number, rows in self._rows.items()
@@ -161,7 +161,7 @@ class PrintedPages:
             for last, (word, behind) in enumerate(zip_longest(words, words[1:]), 1):
                 if not may_end(word, behind):
                     continue
-                for first in range(max(0, last - _MOST_WORDS), last):
+                for first in range(max(0, last - _MAX_WORDS), last):
                     text = " ".join(word.text for word in words[first:last])
                     found = self.printed(text, words[first:last], page)
                     yield found, words, first, last
@@ -226,7 +226,7 @@ class PrintedPages:
     def _blocks(self, label: str, extent: Extent) -> Iterator[Printed]:
         for page, cell in self._cells():
             for first in (0, *(i + 1 for i, word in enumerate(cell.words[:-1]) if label and plain(word.text) == label)):
-                lines = [cell.words[first : first + _MOST_WORDS]]
+                lines = [cell.words[first : first + _MAX_WORDS]]
                 lines += self._lines_below(page, cell.row, lines[0], extent)
                 lines[-1] = lines[-1][: next((i for i, w in enumerate(lines[-1]) if i and extent.ends_at(w)), None)]
                 words = tuple(word for line in lines for word in line)
@@ -246,13 +246,13 @@ class PrintedPages:
                 continue
             if extent.below and _mark_or_word(cell.words[0]) == extent.below:
                 return found
-            found.append(cell.words[:_MOST_WORDS])
+            found.append(cell.words[:_MAX_WORDS])
             bottom, whole = cell.box.bottom, whole or _has_postcode(cell.words)
         return found if not extent.below else found[: extent.rows - 1]
 
     def _cells(self) -> Iterator[tuple[PageRows, Cell]]:
         for page in self.pages:
-            for row in page.rows[:_MOST_ROWS]:
+            for row in page.rows[:_MAX_ROWS]:
                 for cell in row.cells:
                     yield page, cell
 
@@ -277,7 +277,7 @@ class PrintedPages:
         rows = self._rows[page.page.number]
         found: list[Word] = []
         left, words = rows[row][column].box.left, rows[row][column:]
-        for _ in range(_MOST_WORDS):
+        for _ in range(_MAX_WORDS):
             for word in words:
                 text = letters_of(word.text)
                 if not wanted.startswith(text):

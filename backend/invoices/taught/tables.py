@@ -19,8 +19,8 @@ from backend.invoices.taught.printed import plain
 _NUMBERS = ("Quantity", "UnitPrice", "Discount", "TaxRate", "Amount")
 _TEXTS = ("Description", "ProductCode", "Unit")
 _CODE = "ProductCode"
-_MOST_ROWS = 60  # of an example that are looked for
-_MOST_WORDS, _LONGEST = 8, 40  # of a label, and characters of each
+_MAX_ROWS = 60  # of an example that are looked for
+_MAX_WORDS, _LONGEST = 8, 40  # of a label, and characters of each
 _HEAD_ROWS = 3  # above the first line
 _BESIDE = 1.0  # line heights between a label and its column
 _SAME_HEAD = 0.5  # share of a header's labels that are found again
@@ -55,11 +55,11 @@ def columns_of(pages: Sequence[PageRows], mark: str, items: Field | None) -> tup
                 printing.setdefault(abs(piece.number.value), {})[index] = None
     places: dict[str, list[Piece]] = {}
     lines: dict[int, dict[str, Piece]] = {}
-    for line in items.rows[:_MOST_ROWS]:
+    for line in items.rows[:_MAX_ROWS]:
         values = {cell.name: cell.value for cell in line.fields}
         amount = _decimal(values.get("Amount"))
         same = printing.get(abs(amount), {}) if amount is not None else {}
-        options = [(_match(rows[index], values), -index) for index in same if index not in lines][:_MOST_ROWS]
+        options = [(_match(rows[index], values), -index) for index in same if index not in lines][:_MAX_ROWS]
         found, index = max(options, key=lambda option: (len(option[0]), option[1]), default=({}, 0))
         if found:
             lines[-index] = found
@@ -74,7 +74,7 @@ def columns_of(pages: Sequence[PageRows], mark: str, items: Field | None) -> tup
     wide = page.page.width or 1.0
     return tuple(
         ColumnSpot(
-            kind, tuple(plain(word)[:_LONGEST] for word, _ in named[:_MOST_WORDS]),
+            kind, tuple(plain(word)[:_LONGEST] for word, _ in named[:_MAX_WORDS]),
             min((left for _, left in named), default=0.0) / wide,
             median(piece.left for piece in pieces) / wide, median(piece.right for piece in pieces) / wide,
         )

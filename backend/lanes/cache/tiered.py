@@ -12,7 +12,7 @@ from backend.telemetry import Telemetry
 # CPython 3.11 and numpy 2.4: 334 to 415, depending on how full the dictionary's table is and on the vector's origin.
 ENTRY_BYTES = 416
 FRAGMENT_BYTES = 136  # beside a fragment's own bytes: its header, the pair and its place; measured 107 to 120
-MOST_FRAGMENTS = 4  # forms of one vector: float and base64, each also shortened
+MAX_FRAGMENTS = 4  # forms of one vector: float and base64, each also shortened
 
 
 class TieredCache:
@@ -130,7 +130,7 @@ class MemoryTier:
     def keep_fragment(self, key: bytes, form: str, fragment: bytes) -> None:
         """Store a serialised form beside its vector. Its bytes count, and may evict the least recent."""
         value = self._entries.get(key)
-        if value is None or len(value.wire) >= MOST_FRAGMENTS or value.fragment(form) is not None:
+        if value is None or len(value.wire) >= MAX_FRAGMENTS or value.fragment(form) is not None:
             return
         extended = value.with_fragment(form, fragment)
         if _size(extended) > self.limit_bytes:

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 CHUNK_COLUMNS = "c.id, f.file_id, c.index, c.start_char, c.end_char, c.text, c.tokens, c.words"
 _LAST_CHARACTER = "\U0010ffff"
-_MOST_ARGUMENTS = 32_767  # of a query in PostgreSQL's protocol
+_MAX_ARGUMENTS = 32_767  # of a query in PostgreSQL's protocol
 # By inner product, which is the cosine of vectors of unit length; negative, so that the best come first.
 _NEAREST = """
 SELECT chunk, -(vector <#> $1) FROM vectors v
@@ -284,8 +284,8 @@ def _condition(where: Filter | None, store: int, arguments: list[Any]) -> str | 
     dialect = Dialect("f.key", lambda index: f"${index + 1}", collation=' COLLATE "C"', scope=f" AND a.store = {store}")
     condition = compile_filter(where, dialect, first=len(arguments))
     arguments.extend(condition.values)
-    if len(arguments) > _MOST_ARGUMENTS:
-        raise TooLarge("filters: values", len(condition.values), _MOST_ARGUMENTS - 10, "PostgreSQL's own")
+    if len(arguments) > _MAX_ARGUMENTS:
+        raise TooLarge("filters: values", len(condition.values), _MAX_ARGUMENTS - 10, "PostgreSQL's own")
     return condition.sql
 
 

@@ -28,7 +28,7 @@ from backend.search.sqlite.faults import Repairable
 LAST_CHARACTER = "\U0010ffff"
 FRESH_CHUNKS = 4096  # counted when a search reads them first, some 0.2 s
 FAN_IN = 8  # segments of new chunks that become one
-_MOST_TIMES = 2**16 - 1
+_MAX_TIMES = 2**16 - 1
 _REBUILDING = ""  # in place of a version
 _CHECKSUM_BYTES = 4
 _LAST_CHUNK = 2**62
@@ -214,7 +214,7 @@ def _merge_fresh(connection: sqlite3.Connection, store: int) -> None:
     terms: dict[str, list[tuple[int, int]]] = {}
     for chunk, counts in fresh_terms(connection, store, ids[0] - 1, last):
         for term, times in counts.items():
-            terms.setdefault(term, []).append((chunk, min(times, _MOST_TIMES)))
+            terms.setdefault(term, []).append((chunk, min(times, _MAX_TIMES)))
     rows = ((term, np.array(terms[term], _RECORD).tobytes()) for term in sorted(terms))
     _write(connection, store, Segment(0, 0, ids[0], last), rows)
     connection.execute("DELETE FROM fresh_terms WHERE store = ? AND chunk <= ?", (store, last))

@@ -18,7 +18,7 @@ from backend.models.encoder import Vectors
 
 TASK = "answer"  # the engine's name, and a label of its metrics
 LABELS = ("O", "START", "END")  # of the model, in this order
-MOST_TOKENS = 40  # of an answer
+MAX_TOKENS = 40  # of an answer
 _LEAST = 1e-30  # of a probability: float32 has none smaller whose logarithm is finite
 
 
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 def best_span(probabilities: Vectors, start: int, stop: int) -> Span:
-    """The run of at most ``MOST_TOKENS`` tokens that answers best; whether it does, its margin tells.
+    """The run of at most ``MAX_TOKENS`` tokens that answers best; whether it does, its margin tells.
 
     Args:
         probabilities: of the pair's tokens, (tokens, 3).
@@ -49,7 +49,7 @@ def best_span_within(probabilities: Vectors, start: int, stop: int, places: Sequ
     """
     totals, nowhere = _totals(probabilities, start, stop)
     firsts = np.arange(stop - start)[:, None]
-    lasts = firsts + np.arange(MOST_TOKENS)
+    lasts = firsts + np.arange(MAX_TOKENS)
     touching = [(firsts < past) & (lasts >= first) for first, past in places]
     totals = np.where(np.any(touching, axis=0), totals, -np.inf)
     return _best(totals, nowhere) if np.isfinite(totals).any() else None
@@ -60,10 +60,10 @@ def _totals(probabilities: Vectors, start: int, stop: int) -> tuple[NDArray[np.f
     logs = np.log(np.maximum(probabilities, _LEAST), dtype=np.float64)
     logits = logs[:, 1:] - logs[:, :1]
     begins, ends = logits[start:stop].T
-    lasts = sliding_window_view(np.append(ends, np.full(MOST_TOKENS - 1, -np.inf)), MOST_TOKENS)
+    lasts = sliding_window_view(np.append(ends, np.full(MAX_TOKENS - 1, -np.inf)), MAX_TOKENS)
     return begins[:, None] + lasts, float(logits[0].sum())
 
 
 def _best(totals: NDArray[np.float64], nowhere: float) -> Span:
-    first, further = divmod(int(totals.argmax()), MOST_TOKENS)
+    first, further = divmod(int(totals.argmax()), MAX_TOKENS)
     return Span(first, first + further, float(totals[first, further]) - nowhere)

@@ -46,7 +46,7 @@ COMMON_LABELS = (
 _BETWEEN_NAMES = re.compile(r"(?<!\s)(?:\s*[/,;|&]\s*|\s+(?:and|or|y|e|o|u)\s+)", re.IGNORECASE)
 _NAMES_MAX = 8  # of one label; a longer label is a sentence and is not split
 _NEUTRAL_SHARE = 2 / 3  # of the neutral texts' mean vector that is taken away
-_LEAST_SPREAD = 1e-6  # of a model that tells no labels apart
+_MIN_SPREAD = 1e-6  # of a model that tells no labels apart
 # In units of the spread. Least log loss on SIB-200's training texts: 0.46 with multilingual-e5-small, 0.55 with MiniLM.
 _TEMPERATURE = 0.5
 # Above the mean of the common labels, in the same units, at which a label is as likely as not if there are as many true
@@ -131,7 +131,7 @@ def reference_of(common: LabelVectors, neutral: Array) -> Reference:
         language: float(common.similarities(normalized(rows - means[language]), language).std(axis=1).mean())
         for language, rows in units.items()
     }
-    return Reference(common, means, {language: max(value, _LEAST_SPREAD) for language, value in spread.items()})
+    return Reference(common, means, {language: max(value, _MIN_SPREAD) for language, value in spread.items()})
 
 
 def scores(

@@ -64,7 +64,7 @@ _FOREIGN = re.compile(
     re.IGNORECASE,
 )
 _FOREIGN_WORDS = 3  # that make a text another language than English; "para", "des", "data" stand in English texts too
-_MOST_WORDS = 200  # that are looked at
+_MAX_WORDS = 200  # that are looked at
 
 
 def country_points(text: str) -> Points:
@@ -72,5 +72,5 @@ def country_points(text: str) -> Points:
     sample = text if len(text) <= 2 * _SAMPLE else text[:_SAMPLE] + "\n" + text[-_SAMPLE:]
     day_first = sum(points for points, regex in _DAY_FIRST if regex.search(sample))
     month_first = sum(points for points, regex in _MONTH_FIRST if regex.search(sample))
-    words = {match[0].lower() for match, _ in zip(_FOREIGN.finditer(sample), range(_MOST_WORDS), strict=False)}
+    words = {match[0].lower() for match, _ in zip(_FOREIGN.finditer(sample), range(_MAX_WORDS), strict=False)}
     return Points(day_first + (2 if len(words) >= _FOREIGN_WORDS else min(1, len(words))), month_first)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backend.lanes.cache.redis_tier import decode, encode
 from backend.lanes.cache.store import CachedVector
-from backend.lanes.cache.tiered import ENTRY_BYTES, FRAGMENT_BYTES, MOST_FRAGMENTS, MemoryTier
+from backend.lanes.cache.tiered import ENTRY_BYTES, FRAGMENT_BYTES, MAX_FRAGMENTS, MemoryTier
 from tests.lanes.cache.samples import content, contents, key, value
 
 SIZE_BYTES = ENTRY_BYTES + 8 * 4  # of one `value`
@@ -132,13 +132,13 @@ def test_fragments_are_few_and_leave_with_their_vector():
     """A vector has few serialised forms, each once; all leave with it."""
     memory = MemoryTier(10 * SIZE_BYTES)
     memory.put(key(1), value(1))
-    for index in range(MOST_FRAGMENTS + 2):
+    for index in range(MAX_FRAGMENTS + 2):
         memory.keep_fragment(key(1), str(index), b"first")
         memory.keep_fragment(key(1), str(index), b"second")
     memory.keep_fragment(key(2), "float", b"of no entry")
     entries = memory.get_many([key(1)])[0]
 
     assert entries is not None
-    assert tuple((str(index), b"first") for index in range(MOST_FRAGMENTS)) == entries.wire
+    assert tuple((str(index), b"first") for index in range(MAX_FRAGMENTS)) == entries.wire
     memory.clear()
     assert (0, 0) == (len(memory), memory.size_bytes)
