@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -145,22 +145,31 @@ def pack(row: DocumentRow, content: Mapping[str, Any] | None = None) -> PackedDo
     return PackedDocument(row, answer, zlib.compress(orjson.dumps(changes)), packed)
 
 
-def unpack(content: bytes) -> Any:
-    """Raises: zlib.error, ValueError for what was not written so."""
-    return orjson.loads(zlib.decompress(content))
+_LISTED_BYTES = 2**24  # of JSON that one list holds: as objects it takes ten times as much
 
 
 def unpacked_content(packed: bytes) -> dict[str, Any]:
-    """`DOCUMENT_CONTENT`. Raises: as `unpack`."""
-    content: dict[str, Any] = unpack(packed)
+    """`DOCUMENT_CONTENT`. Raises: zlib.error, ValueError for what was not written so."""
+    content: dict[str, Any] = orjson.loads(zlib.decompress(packed))
     return content
 
 
 def stored_document(row: Row) -> StoredDocument:
-    """A row of `FIND` and of `listed`. Raises: as `unpack`."""
-    revision, updated_s, answer, changes = row[_FILE_WIDTH:]
-    made = tuple(DocumentChange(*change) for change in unpack(changes))
-    return StoredDocument(FileRecord(*row[:_FILE_WIDTH]), revision, updated_s, unpack(answer), made)
+    """A row of `FIND`. Raises: as `unpacked_content`."""
+    return next(stored_documents([row]))
+
+
+def stored_documents(rows: Sequence[Row]) -> Iterator[StoredDocument]:
+    """Rows of `listed`, up to the one with which they are too large. Raises: as `unpacked_content`."""
+    left_bytes = _LISTED_BYTES
+    for row in rows:
+        if left_bytes <= 0:
+            return
+        revision, updated_s, *packed = row[_FILE_WIDTH:]
+        answer, changes = map(zlib.decompress, packed)
+        left_bytes -= len(answer) + len(changes)
+        made = tuple(DocumentChange(*change) for change in orjson.loads(changes))
+        yield StoredDocument(FileRecord(*row[:_FILE_WIDTH]), revision, updated_s, orjson.loads(answer), made)
 
 
 def listed(owner: str, query: DocumentQuery, part: ListRange) -> tuple[str, list[Any], bool]:

@@ -231,12 +231,15 @@ class SearchStorage(ABC):
         row = await self._row(document_sql.CONTENT, file_id)
         return None if row is None else await self._driver.unpack(lambda: document_sql.unpacked_content(row[0]))
 
-    async def documents(self, owner: str, query: DocumentQuery, part: ListRange) -> list[StoredDocument]:
-        """Those of the query. Positions in ``part`` are those of `document_position`."""
+    async def documents(self, owner: str, query: DocumentQuery, part: ListRange) -> tuple[list[StoredDocument], bool]:
+        """Those of the query, and whether large ones had to be left out at the end that is read last.
+
+        Positions in ``part`` are those of `document_position`.
+        """
         text, arguments, flipped = document_sql.listed(owner, query, part)
         rows = await self._driver.fetch(text, *arguments)
-        found = await self._driver.unpack(lambda: [document_sql.stored_document(row) for row in rows])
-        return found[::-1] if flipped else found
+        found = await self._driver.unpack(lambda: list(document_sql.stored_documents(rows)))
+        return found[::-1] if flipped else found, len(found) < len(rows)
 
     async def document_position(self, owner: str, file_id: str, sort: DocumentSort) -> Position | None:
         """Where a document stands in a list that is sorted so."""

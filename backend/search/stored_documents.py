@@ -9,6 +9,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import orjson
+
 from backend.callers.callers import owner_digest
 from backend.callers.event_watch import EventWatch, Watchers
 from backend.errors import Conflict, InvalidField, NotFound, TooLarge
@@ -40,12 +42,13 @@ from backend.speech.pages import KIND as RECORDING
 PURPOSE = "documents"
 KINDS = ("invoice", "credit_note", "receipt", "bank_statement")
 _MAX_CHANGES = 2_000  # of one file
+_MAX_CHANGES_BYTES = 2**22  # of JSON: each answer about a document is made of all its changes
 _AT_ONCE = 100  # documents in memory while all are walked through
 # Vectors are those of vector stores; what is said of the file is that of its first document.
 _NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "fields_reasons", "valid", *DOCUMENT_CONTENT)
+_ANEW = "Send the fields of a document together; delete it and send the file again to begin anew."
 _TRIES = 5  # of a confirmation beside changes of others
 _LOOK_S = 2.0  # until a watched document is looked at again: what this process did not change wakes nobody
-_MAX_SPLITS = 100  # of one file: each keeps what it read anew
 
 Pages = tuple[int, ...]  # numbers of the pages of a document
 
@@ -172,15 +175,19 @@ class StoredDocuments:
     async def list_documents(
         self, owner: str, query: DocumentQuery, page: ListPage
     ) -> tuple[list[StoredDocument], bool]:
-        """The documents of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
+        """The documents of a page of the list, fewer where they are large, and whether there are more.
+
+        Raises: InvalidField for an unknown id.
+        """
         part = await self._part(owner, query, page)
-        rows = await self._storage.documents(owner, query, part)
-        return [row for row in rows[: page.limit] if not self._files.has_expired(row.file)], len(rows) > page.limit
+        rows, is_cut = await self._storage.documents(owner, query, part)
+        has_more = is_cut or len(rows) > page.limit
+        return [row for row in rows[: page.limit] if not self._files.has_expired(row.file)], has_more
 
     async def each(self, owner: str, query: DocumentQuery | None = None) -> AsyncIterator[StoredDocument]:
         """All documents in the order of the query, the lowest first, a few at a time in memory: for exports."""
         query, after = query or DocumentQuery(), None
-        while rows := await self._storage.documents(owner, query, ListRange(_AT_ONCE, "asc", after)):
+        while rows := (await self._storage.documents(owner, query, ListRange(_AT_ONCE, "asc", after)))[0]:
             after = position_of(rows[-1], query.sort)
             for row in rows:
                 if not self._files.has_expired(row.file):
@@ -320,13 +327,15 @@ class StoredDocuments:
                     param="document",
                 )
             if len(stored.changes) >= _MAX_CHANGES:
-                advice = "Send the fields of a document together; delete it and send the file again to begin anew."
-                raise TooLarge("changes of this document", len(stored.changes), _MAX_CHANGES, "fixed", advice=advice)
+                raise TooLarge("changes of this document", len(stored.changes), _MAX_CHANGES, "fixed", advice=_ANEW)
             made = tuple(
                 DocumentChange(stored.revision + 1, action, index, at_s, by, fields or {})
                 for index in _changed_by(action, document, count)
             )
             new = replace(stored, revision=stored.revision + 1, updated_s=at_s, changes=(*stored.changes, *made))
+            size_bytes = len(orjson.dumps([change.fields for change in new.changes]))
+            if size_bytes > _MAX_CHANGES_BYTES:
+                raise TooLarge("bytes of changes", size_bytes, _MAX_CHANGES_BYTES, "fixed", advice=_ANEW)
             answer = corrected_answer(new)
             row = DocumentRow(new, values_of(answer), await self._all_lessons(new, answer["documents"]))
             if await self._storage.replace_document(row, limits=self._files.limits_of(owner)):
@@ -425,9 +434,6 @@ def _require_divisible(stored: StoredDocument, anew: Sequence[Pages]) -> None:
             "documents: the electronic invoice in the file is of the whole file, which stays one document",
             param="documents",
         )
-    if sum(change.action == "split" for change in stored.changes) >= _MAX_SPLITS:
-        advice = "Delete it and send the file again to begin anew."
-        raise TooLarge("times that this file was cut", _MAX_SPLITS, _MAX_SPLITS, "fixed", advice=advice)
 
 
 def _checked_document(stored: StoredDocument) -> CheckedDocument:

@@ -278,7 +278,7 @@ async def _export_file(
 
 async def _export_documents(storage: SearchStorage, archive: _ArchiveWriter, owner: str, done: Transferred) -> None:
     after = None
-    while documents := await storage.documents(owner, DocumentQuery(), ListRange(PAGE, "asc", after)):
+    while documents := (await storage.documents(owner, DocumentQuery(), ListRange(PAGE, "asc", after)))[0]:
         for stored in documents:
             await _export_document(storage, archive, f"documents/{done.documents}", stored)
             done.documents += 1

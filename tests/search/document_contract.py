@@ -271,6 +271,17 @@ class TestCorrections:
 
         assert corrected_answer(changed)["valid"]["totals"] is True
 
+    async def test_bytes_of_changes(self, documents: Documents):
+        """Each answer is made of all changes, so that they are bounded together, not each."""
+        stored = await documents.add()
+        rows = [{"Description": "x" * 1_900}] * 1_000
+        for _ in range(2):
+            stored = await documents.correct(stored, Items=rows)
+
+        with pytest.raises(TooLarge, match=r"bytes of changes: \d+ is over the limit of 4194304"):
+            await documents.correct(stored, Items=rows)
+        assert stored == await documents.service.get("ana", stored.id)
+
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
@@ -526,6 +537,20 @@ class TestLists:
             await documents.service.delete("ana", one.id)
 
         assert set(several) == set(walked)
+
+    @pytest.mark.parametrize("ends", [{"order": "asc"}, {"order": "desc"}])
+    async def test_large_ones_come_few_at_a_time(self, documents: Documents, ends: dict[str, Any]):
+        """A list holds a bounded number of bytes whatever its limit, says that there are more, and leaves none out."""
+        wanted = [(await documents.add(note=f"{number}" * 6 * 2**20)).id for number in range(5)]
+        page, has_more, pages = ListPage(100, **ends), True, list[list[str]]()
+        while has_more:
+            listed, has_more = await documents.service.list_documents("ana", DocumentQuery(), page)
+            pages.append([one.id for one in listed])
+            page = page._replace(after=pages[-1][-1])
+
+        assert [3, 2] == [len(one) for one in pages]
+        assert wanted == sorted((file_id for ids in pages for file_id in ids), key=wanted.index)
+        assert wanted == [one.id async for one in documents.service.each("ana")]
 
     async def test_duplicates(self, documents: Documents, several: list[str]):
         """The same supplier, number and total; the same file; of the owner's own documents only."""

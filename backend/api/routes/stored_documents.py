@@ -249,7 +249,7 @@ class DocumentConditions(BaseModel):
 class DocumentListQuery(ListQuery, DocumentConditions):
     """`GET /v1/documents`. What is said of a document holds for one and the same of a file."""
 
-    limit: int = Field(20, ge=1, le=_MAX_LISTED, description="How many to answer with.")
+    limit: int = Field(20, ge=1, le=_MAX_LISTED, description="How many to answer with at most.")
     sort: DocumentSort = Field(
         "created_at", description="By what; of a file of several its first document. Without it comes lowest."
     )
