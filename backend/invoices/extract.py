@@ -18,7 +18,7 @@ from backend.invoices.document_kind import document_kind
 from backend.invoices.documents_in_file import documents_by, documents_of
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
-from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned
+from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned, sure_parts
 from backend.invoices.learned.read import PageReader
 from backend.invoices.learned.rows import learned_taxes, settled_items
 from backend.invoices.money.find import Money, find_money
@@ -256,9 +256,15 @@ def _settled(
         other = find_money(pages, mark, items, [*amounts, *known], taxes)
         if other.validity.totals is True or (unsettled and taught.corrected_amounts):
             return other
-    if money.validity.totals is True or not amounts:
+    said = {field.name: field.value for field in money.fields}
+    parts = sure_parts(learned, said.get("InvoiceTotal", ""))
+    if not amounts or (not unsettled and parts <= said.items()):
         return money
     other = find_money(pages, mark, items, amounts, taxes)
+    if not unsettled:  # a total that adds up stays
+        agreed = {field.name: field.value for field in other.fields}
+        same = other.validity.totals is True and agreed["InvoiceTotal"] == said["InvoiceTotal"]
+        return other if same and len(agreed.items() & parts) > len(said.items() & parts) else money
     if other.validity.totals is False and money.validity.totals is None:
         return replace(other, validity=money.validity)  # an error that nothing but the network suggests is none
     return other

@@ -221,6 +221,9 @@ def _guess(name: str, value: str, score: float, *, valid: bool | None = None) ->
                      id="no-name-without-a-legal-form-over-one-with-it"),
         pytest.param(("VendorName", "Wan Hardware Ltd", 0.85, None), ("Hardware Ltd", 0.98, None), "invoice",
                      "Wan Hardware Ltd", id="part-of-a-name"),
+        pytest.param(("VendorName", "Farmácia, Lda", 0.85, None), ("Moreira - Farmácia, Lda", 0.85, None), "invoice",
+                     "Moreira - Farmácia, Lda", id="the-whole-of-a-name"),
+        pytest.param(None, ("2026-08-01", 0.97, True), "receipt", None, id="a-receipt-is-paid"),
     ],
 )  # fmt: skip
 def test_who_wins(
@@ -295,6 +298,21 @@ def test_a_network_in_two_minds() -> None:
 
     assert arbitrated(rules, {"VendorName": options}, "invoice")["VendorName"].value == "Norte Energía, S.A."
     assert arbitrated(rules, {"VendorName": options[:1]}, "invoice")["VendorName"].value == "Redes del Sur, S.L."
+
+
+def test_a_credit_note_is_younger_than_its_invoice() -> None:
+    """Of two dates of which the network is sure the later one is the document's."""
+    rules = {"InvoiceDate": Field("InvoiceDate", "2026-06-22", "", 0.81, "text", "beside its label")}
+    options = [_guess("InvoiceDate", day, 0.96, valid=True) for day in ("2026-06-22", "2026-07-10")]
+
+    assert arbitrated(rules, {"InvoiceDate": options}, "credit_note")["InvoiceDate"].value == "2026-07-10"
+
+
+def test_a_name_in_a_logo_and_whole_is_told_once() -> None:
+    text = SERIES.replace("Lumen & Partners", "Lumen Partners\nLumen & Partners Ltd", 1)
+    fields = {field.name: field.value for field in extract_fields(document_of_text(text)).fields}
+
+    assert fields["VendorName"] == "Lumen & Partners Ltd"
 
 
 def test_agreement_is_sure() -> None:

@@ -1014,6 +1014,36 @@ def test_a_line_without_tax_makes_the_total(total: str, valid: bool):
     assert values_of(money)["TotalTax"] == "21.00"
 
 
+_TILL = """
+DESCRIZIONE            IVA      Prezzo
+SMALTO BIANCO          22%       18,90
+PENNELLO PIATTO        22%        6,80
+TOTALE COMPLESSIVO               25,70
+di cui IVA                        4,63
+"""
+_PRINTER = """
+Descrición       Unidades    Prezo     Total liña
+Carteis               300     0,68         204,00
+Trípticos             300     {price}         {amount}
+Deseño                  1   120,00         120,00
+
+Base impoñible     543,00 €
+IVE 21%            114,03 €
+Total              657,03 €
+"""
+
+
+@pytest.mark.parametrize(("price", "amount", "valid"), [("0,73", "219,00", True), ("0,70", "210,00", False)])
+def test_proven_lines_make_the_base(price: str, amount: str, valid: bool):
+    """Where each line multiplies and nothing is taken off, a base with transposed digits is told."""
+    assert with_items(_PRINTER.format(price=price, amount=amount)).validity.totals is valid
+
+
+def test_a_tax_within_the_total_has_the_rate_of_the_lines():
+    money = with_items(_TILL)
+    assert (values_of(money)["TotalTax"], tax_rows_of(money)) == ("4.63", [("22", None, "4.63")])
+
+
 @pytest.mark.parametrize(("tax", "total", "valid"), [("134,40", "774,40", True), ("143,40", "783,40", False)])
 def test_the_printed_rate_makes_the_tax(tax: str, total: str, valid: bool):
     """Transposed digits, carried into the total: it adds up, and is wrong."""

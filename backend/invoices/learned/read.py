@@ -16,6 +16,7 @@ from backend.files.pages import Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows, ends_of
 from backend.invoices.header.dates import dates_in
 from backend.invoices.header.ids import id_in
+from backend.invoices.label_match import tokens_of
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
 from backend.models.fields_network import KINDS, LABELS, Network, Reading
@@ -217,8 +218,14 @@ def _text_value(page: PageRows, name: str, words: Sequence[Word]) -> str:
         if printed is not None and not printed.rest:
             return printed.value
         return text.rpartition(": ")[2].strip(".,:;()#|")
+    lines = [" ".join(word.text for word in line) for _, line in groupby(words, lambda word: (word.block, word.line))]
     if name.endswith("Name"):
-        text = text.strip(" ,;:·|-")
+        text = " ".join(_told_once(lines)).strip(" ,;:·|-")
         return clean_name(text) or text
-    lines = groupby(words, lambda word: (word.block, word.line))
-    return ", ".join(" ".join(word.text for word in line).strip(" ,·-|") for _, line in lines)
+    return ", ".join(line.strip(" ,·-|") for line in lines)
+
+
+def _told_once(lines: Sequence[str]) -> list[str]:
+    """The lines of a name without those that the longest says again: a logo above the company's whole name."""
+    whole = tokens_of(max(lines, key=len))
+    return [line for line in lines if tokens_of(line) == whole or not set(tokens_of(line)) <= set(whole)]

@@ -134,7 +134,7 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def equations_of(
-    balance: Balance, rows: Sequence[TaxRow], items: Decimal | None, *, complete: bool
+    balance: Balance, rows: Sequence[TaxRow], items: Decimal | None, *, complete: bool, exact: bool
 ) -> tuple[Equation, ...]:
     """The equations that the amounts of a document should satisfy, as far as their parts are printed.
 
@@ -142,11 +142,12 @@ def equations_of(
         rows: with their bases, where these are known.
         items: sum of the lines, where they were found.
         complete: whether no line can be missing or misread, as on a page that OCR read.
+        exact: whether quantity and price make every line, and nothing else on the page their sum.
     """
     equations = [*_of_rows(rows), *_of_total(balance, rows), *_of_due(balance)]
     if items is not None:
         settled = any(equation.settles for equation in equations)
-        equations += _of_items(balance, rows, items, alone=complete and not settled)
+        equations += _of_items(balance, rows, items, alone=complete and not settled, exact=complete and exact)
     return tuple(equations)
 
 
@@ -180,11 +181,13 @@ def _of_total(balance: Balance, rows: Sequence[TaxRow]) -> Iterator[Equation]:
 _NAMES: dict[str, str] = {"discount": "TotalDiscount", "tip": "Tip"}
 
 
-def _of_items(balance: Balance, rows: Sequence[TaxRow], items: Decimal, *, alone: bool) -> Iterator[Equation]:
+def _of_items(
+    balance: Balance, rows: Sequence[TaxRow], items: Decimal, *, alone: bool, exact: bool
+) -> Iterator[Equation]:
     """The lines make the base; where the tax is in them, the total.
 
     Lines that were misread would call right totals wrong: those that do not add up are told only where nothing else
-    can be checked.
+    can be checked, or where each of them is proven and what they lack is no discount.
     """
     for name, amount in (("SubTotal", balance.base), ("InvoiceTotal", balance.total)):
         if amount is not None and amount.page is not None and are_equal(items, amount.value):
@@ -193,6 +196,10 @@ def _of_items(balance: Balance, rows: Sequence[TaxRow], items: Decimal, *, alone
     printed = balance.base is not None and balance.base.page is not None
     if alone and balance.total is not None and not printed and balance.tax is None and not balance.extras:
         yield of_items(items, "InvoiceTotal", balance.total.value, settles=True)
+    elif exact and printed and not balance.extras and balance.base is not None:
+        percent = 100 * (items - balance.base.value) / (items or 1)
+        if not are_equal(items * round(percent) / 100, items - balance.base.value):
+            yield of_items(items, "SubTotal", balance.base.value, settles=False)
 
 
 def _of_due(balance: Balance) -> Iterator[Equation]:
@@ -205,6 +212,7 @@ def _of_due(balance: Balance) -> Iterator[Equation]:
 
 _MAX_PAGES = 25  # at either end: a longer document's totals are on its first or its last pages
 _ENOUGH = 0.35  # score of a total that stands alone
+_NAMED_TAX = 0.7  # score of a label of a tax that must have a place
 _RECEIPT = Vocabulary(
     {
         "receipt": (
@@ -249,19 +257,22 @@ def find_money(
     balance = settle(found, rows, _withheld_candidate(withheld), None if items is None else items.amounts)
     if balance.total is None or (balance.total.score < _ENOUGH and not balance.adds_up):
         return Money((), Validity())
-    base, tax = _whole_base(balance), balance.tax
-    rows = _completed(with_bases(rows, lines, base), balance, taxes)
-    if not rows and base is not None and tax is not None and tax.page is not None and len(tax.numbers) == 1:
-        rows = only_row(lines, base, tax.numbers[0], tax.page)
+    rows = _completed(with_bases(rows, lines, _whole_base(balance)), balance, taxes)
     balance = _with_untaxed(balance, rows, items)
     digital = all(page.page.source == "text_layer" for page in pages)
-    equations = equations_of(balance, rows, items_sum, complete=digital)
+    exact = items is not None and len(items.amounts) == items.reckoned > 1 and not found.of("discount", "charge")
+    exact = exact and items_sum not in {number.value for _, _, numbers in lines.plain for number in numbers}
+    equations = equations_of(balance, rows, items_sum, complete=digital, exact=exact)
     holds = totals_hold(equations)
-    if not holds and (proof := prove(lines, found, rows, doubted=holds is False)) is not None:
-        proven = _proven(proof, found, withheld, items_sum, complete=digital)
+    untold = balance.tax is None and any(tax.score >= _NAMED_TAX for tax in found.of("tax"))
+    if (untold or not holds) and (proof := prove(lines, found, rows, doubted=holds is False)) is not None:
+        proven = _proven(proof, found, withheld, items_sum, complete=digital, exact=exact)
         if totals_hold(proven.equations):
             balance, rows, withheld, equations = proven
             rows = _completed(rows, balance, taxes)
+    tax = balance.tax
+    if not rows and balance.base and not balance.extras and tax and tax.page is not None and len(tax.numbers) == 1:
+        rows = only_row(lines, balance.base.value, _whole_base(balance), tax.numbers[0], tax.page)
     fields = [
         *_total_fields(balance, pages, found),
         *_tax_fields(rows, pages, balance),
@@ -319,6 +330,7 @@ def _proven(
     items: Decimal | None,
     *,
     complete: bool,
+    exact: bool,
 ) -> _Settled:
     """What a proof settles, with its equations."""
     held, balance = proof.withheld, proof.balance
@@ -327,7 +339,7 @@ def _proven(
     else:  # it may stand below the total
         balance = replace(balance, withheld=_withheld_candidate(withheld))
     balance, rows = with_due(found, balance), proof.rows
-    return _Settled(balance, rows, withheld, equations_of(balance, rows, items, complete=complete))
+    return _Settled(balance, rows, withheld, equations_of(balance, rows, items, complete=complete, exact=exact))
 
 
 def _whole_base(balance: Balance) -> Number | None:

@@ -345,11 +345,13 @@ def _with_base(row: TaxRow, lines: MoneyLines, base: Number | None) -> TaxRow:
     return row
 
 
-def only_row(lines: MoneyLines, base: Number, tax: Number, page: PageRows) -> tuple[TaxRow, ...]:
+def only_row(
+    lines: MoneyLines, base: Decimal, printed: Number | None, tax: Number, page: PageRows
+) -> tuple[TaxRow, ...]:
     """The row of the one printed rate that makes the settled tax of the settled base; none where several do."""
-    rates = {rate for rate in rates_of(lines) if rate and is_tax(base.value, rate, tax.value)}
+    rates = {rate for rate in rates_of(lines) if rate and is_tax(base, rate, tax.value)}
     named = type_of(" ".join(match.cell.text for match, _ in lines.loose))
-    return (TaxRow(rates.pop(), tax, base, page, named, "sum"),) if len(rates) == 1 else ()
+    return (TaxRow(rates.pop(), tax, printed, page, named, "sum"),) if len(rates) == 1 else ()
 
 
 def rates_of(lines: MoneyLines) -> Iterator[Decimal]:
