@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -188,11 +189,22 @@ async def test_a_file_that_is_no_batch(
     assert [] == desk.services.embeddings.calls
 
 
-def test_too_many_requests() -> None:
-    lines, [error] = read_lines(b"x\n" * 50_001, "/v1/embeddings")
+@pytest.mark.parametrize(
+    ("content", "code", "line"),
+    [
+        pytest.param(b"x\n" * 600_000, "too_many_requests", None, id="many"),
+        pytest.param(b'{"a": "' + b"x" * 2**22 + b'"}', "line_too_long", 1, id="a-long-line"),
+    ],
+)
+def test_hostile_files(content: bytes, code: str, line: int | None) -> None:
+    """They are refused as they are read, without a list of all their lines."""
+    tracemalloc.start()
+    lines, [error] = read_lines(content, "/v1/embeddings")
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
 
-    assert ([], "too_many_requests", None) == (lines, error.code, error.line)
-    assert "50001 requests, and a batch 50000" in error.message
+    assert ([], code, line) == (lines, error.code, error.line)
+    assert 3e7 > most_bytes
 
 
 async def test_of_many_wrong_lines_the_first_are_told(desk: Desk) -> None:
