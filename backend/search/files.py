@@ -176,7 +176,8 @@ class FileService:
         """The files of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
         part = await list_range(self._storage, "file", owner, page)
         rows = await self._storage.files(owner, part, purpose=purpose)
-        return [row for row in rows[: page.limit] if not self.has_expired(row)], len(rows) > page.limit
+        files, has_more = page.part_of(rows)
+        return [file for file in files if not self.has_expired(file)], has_more
 
     async def content(self, owner: str, file_id: str) -> tuple[FileRecord, StoredFile]:
         """The bytes, to be closed by the caller. Raises: NotFound."""

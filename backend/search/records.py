@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from backend.files.pages import Box
 from backend.models.encoder import Vectors
 
+T = TypeVar("T")
 Scalar = str | float | bool
 Attributes = Mapping[str, Scalar]
 FileStatus = Literal["in_progress", "completed", "cancelled", "failed"]
@@ -30,6 +31,11 @@ class ListPage(NamedTuple):
     order: Order = "desc"
     after: str | None = None  # an id: begin behind it
     before: str | None = None  # an id: end before it
+
+    def part_of(self, rows: list[T]) -> tuple[list[T], bool]:
+        """The page, of rows of which there is one more where there are more; and whether there are."""
+        backwards = self.before is not None and self.after is None
+        return rows[-self.limit :] if backwards else rows[: self.limit], len(rows) > self.limit
 
 
 class Position(NamedTuple):

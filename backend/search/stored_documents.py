@@ -181,8 +181,8 @@ class StoredDocuments:
         """
         part = await self._part(owner, query, page)
         rows, is_cut = await self._storage.documents(owner, query, part)
-        has_more = is_cut or len(rows) > page.limit
-        return [row for row in rows[: page.limit] if not self._files.has_expired(row.file)], has_more
+        listed, has_more = page.part_of(rows)
+        return [row for row in listed if not self._files.has_expired(row.file)], has_more or is_cut
 
     async def each(self, owner: str, query: DocumentQuery | None = None) -> AsyncIterator[StoredDocument]:
         """All documents in the order of the query, the lowest first, a few at a time in memory: for exports."""

@@ -133,7 +133,8 @@ class VectorStoreService:
     async def list_stores(self, owner: str, page: ListPage) -> tuple[list[VectorStore], bool]:
         """The stores of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
         rows = await self._storage.stores(owner, await list_range(self._storage, "store", owner, page))
-        return [store for store in rows[: page.limit] if not self._has_expired(store)], len(rows) > page.limit
+        stores, has_more = page.part_of(rows)
+        return [store for store in stores if not self._has_expired(store)], has_more
 
     async def change(self, owner: str, store_id: str, change: StoreChange) -> VectorStore:
         store = await self.find(owner, store_id)
@@ -190,7 +191,7 @@ class VectorStoreService:
             await self.batch(owner, store_id, batch_id)
         part = await list_range(self._storage, "store_file", store_id, page)
         rows = await self._storage.store_files(store_id, part, status=status, batch_id=batch_id)
-        return rows[: page.limit], len(rows) > page.limit
+        return page.part_of(rows)
 
     async def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> StoreFile:
         """Replace the caller's attributes; those that were found stay.
