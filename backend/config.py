@@ -72,6 +72,11 @@ class Settings(BaseSettings):
         STATE_DIR,
         description="Folder for what was measured on this machine; keep it on a volume.",
     )
+    taught_in: Literal["shared", "state"] = Field(
+        "shared",
+        description="Where taught classifiers and extractors are kept: shared is where all replicas know them "
+        "(SEARCH_URL, else REDIS_URL, else STATE_DIR), state is STATE_DIR, of this process alone.",
+    )
 
     use_gpu: bool | None = Field(
         None, description="true demands a GPU, false never touches one, unset takes one when there."

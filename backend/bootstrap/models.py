@@ -129,18 +129,14 @@ def _head_folder(settings: Settings) -> Path | None:
     return folder if settings.classifier_model and (folder / HEAD_CONFIG).is_file() else None
 
 
-def read_classifiers(settings: Settings, catalog: Catalog, *, is_shared: bool) -> ClassifierRegistry:
-    """The bundled heads, the configured one, and those trained here unless replicas share them.
-
-    Raises: ModelUnavailable.
-    """
+def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry:
+    """The bundled heads and the configured one. Raises: ModelUnavailable."""
     configured = _head_folder(settings)
     registry = ClassifierRegistry(
         settings.state_dir,
         catalog.embedding().spec.identity,
         configured=() if configured is None else (configured,),
         is_encoder_pending=catalog.pending.of(EMBEDDINGS) is not None,
-        is_shared=is_shared,
     )
     registry.start()
     return registry

@@ -310,9 +310,8 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
     catalog, telemetry = found.catalog, found.telemetry
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities, neutral = EntityService(catalog, inference, telemetry), NeutralVectors(embeddings)
-    is_shared = found.replicas.records is not None
-    own = await asyncio.to_thread(read_classifiers, settings, catalog, is_shared=is_shared)
-    store = found.replicas.classifier_store(own, found.supervisor)
+    own = await asyncio.to_thread(read_classifiers, settings, catalog)
+    store = ClassifierStore(own, found.replicas.taught, found.supervisor)
     classification = _classification(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     support = SupportFinder(catalog, embeddings, neutral)
@@ -396,7 +395,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         speech=documents.speech.service,
         images=documents.images.service,
         documents=documents.documents,
-        extractors=found.replicas.extractors(settings.state_dir),
+        extractors=ExtractorStore(found.replicas.taught),
         jobs=documents.jobs,
         batches=join_jobs(shared, search, documents.jobs, texts.embeddings, limits_of(settings)),
         files=search.files,

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import orjson
 
 from backend.callers.callers import Caller
-from backend.durable_files import flush, replace_json
 from backend.errors import Forbidden, InvalidField, NotFound, Unavailable
-from backend.replicas.records import Replacement, SharedRecords, Version, replace_known
+from backend.replicas.records import Records, Replacement, Version, replace_known
 
 EXTRACTORS_MAX = 100
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
-FOLDER = "extractors"  # in STATE_DIR
-KIND = "extractors"  # of shared records
+KIND = "extractors"  # of records
 FORMAT = 1  # raised when a release changes what a record means
-_PART = "extractor"
+PART = "extractor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +39,6 @@ class Extractor:
 
     def packed(self) -> bytes:
         return zlib.compress(orjson.dumps(self.fields()))
-
-
-@runtime_checkable
-class ExtractorStore(Protocol):
-    """Keeps extractors. Belongs to the event loop; disks are accessed on threads."""
-
-    async def all(self) -> list[Extractor]:
-        """All, by name. Raises: Unavailable."""
-
-    async def get(self, name: str) -> Extractor | None:
-        """Raises: Unavailable."""
-
-    async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
-        """Keep or replace it; one that is replaced keeps its owner. Raises: InvalidField, Forbidden, Unavailable."""
-
-    async def delete(self, name: str, caller: Caller) -> None:
-        """Raises: NotFound, Forbidden, Unavailable."""
 
 
 async def found(store: ExtractorStore, name: str) -> Extractor:
@@ -108,6 +88,14 @@ def _unpacked(packed: bytes) -> Extractor | None:
         return None
 
 
+def read_extractor(file: Path) -> Extractor | None:
+    """What an earlier release kept in a file; None for another one's, or nobody's."""
+    try:
+        return _of_json(file.read_bytes())
+    except OSError:
+        return None
+
+
 def _of_json(content: bytes) -> Extractor | None:
     try:
         fields = orjson.loads(content)
@@ -116,83 +104,27 @@ def _of_json(content: bytes) -> Extractor | None:
         return None
 
 
-@dataclass(slots=True)
-class FolderExtractors:
-    """In a folder of this process alone."""
-
-    folder: Path
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def all(self) -> list[Extractor]:
-        return await asyncio.to_thread(
-            lambda: [one for file in sorted(self.folder.glob("*.json")) if (one := _read(file))]
-        )
-
-    async def get(self, name: str) -> Extractor | None:
-        return await asyncio.to_thread(_read, self._file(name)) if re.fullmatch(NAME_PATTERN, name) else None
-
-    async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
-        async with self._lock:
-            kept = await self.all()
-            before = next((one for one in kept if one.name == extractor.name), None)
-            check_change(before, caller)
-            if before is None and len(kept) >= EXTRACTORS_MAX:
-                raise _too_many()
-            owned = _owned(extractor, before, caller)
-            await asyncio.to_thread(self._write, owned)
-            return owned
-
-    async def delete(self, name: str, caller: Caller) -> None:
-        async with self._lock:
-            check_change(await found(self, name), caller)
-            try:
-                await asyncio.to_thread(self._file(name).unlink, missing_ok=True)
-            except OSError as error:
-                raise _not_kept(error) from error
-
-    def _file(self, name: str) -> Path:
-        return self.folder / f"{name}.json"
-
-    def _write(self, extractor: Extractor) -> None:
-        try:
-            replace_json(self._file(extractor.name), extractor.fields())
-            flush(self._file(extractor.name))
-            flush(self.folder)
-        except OSError as error:
-            raise _not_kept(error) from error
-
-
-def _read(file: Path) -> Extractor | None:
-    try:
-        return _of_json(file.read_bytes())
-    except OSError:
-        return None
-
-
-def _not_kept(error: OSError) -> Unavailable:
-    reason = error.strerror or type(error).__name__
-    return Unavailable(f"the extractor cannot be kept on the disk: {reason} (STATE_DIR)", retry_after_s=30.0)
-
-
 def _owned(extractor: Extractor, before: Extractor | None, caller: Caller) -> Extractor:
     owner = before.owner if before is not None else None if caller.role == "open" else caller.owner
     return replace(extractor, owner=owner)
 
 
 @dataclass(slots=True)
-class SharedExtractors:
-    """Where all replicas share them; this one answers from its copies while the store is away."""
+class ExtractorStore:
+    """Keeps extractors; answers from its copies while the store is away. Belongs to the event loop."""
 
-    records: SharedRecords
+    records: Records
     _copies: dict[str, tuple[Version, Extractor]] = field(default_factory=dict)
     _versions: dict[str, Version] = field(default_factory=dict)  # of all that was ever there, deleted or not
     _mark: str | None = None  # of the store when the copies were last compared
 
     async def all(self) -> list[Extractor]:
+        """All, by name. Raises: Unavailable."""
         await self._pull()
         return [self._copies[name][1] for name in sorted(self._copies)]
 
     async def get(self, name: str) -> Extractor | None:
+        """Raises: Unavailable."""
         try:
             await self._pull()
         except Unavailable:
@@ -201,11 +133,13 @@ class SharedExtractors:
         return self._known(name)
 
     async def save(self, extractor: Extractor, caller: Caller) -> Extractor:
+        """Keep or replace it; one that is replaced keeps its owner. Raises: InvalidField, Forbidden, Unavailable."""
         kept = await self._replace(extractor.name, caller, lambda before: _owned(extractor, before, caller))
         assert kept is not None
         return kept
 
     async def delete(self, name: str, caller: Caller) -> None:
+        """Raises: NotFound, Forbidden, Unavailable."""
         await found(self, name)
         await self._replace(name, caller, lambda _: None)
 
@@ -221,7 +155,7 @@ class SharedExtractors:
             before = self._known(name)
             check_change(before, caller)
             new = after(before)
-            return self._versions.get(name), b"", None if new is None else {_PART: new.packed()}
+            return self._versions.get(name), b"", None if new is None else {PART: new.packed()}
 
         outcome = await replace_known(self.records, KIND, name, replacement, self._pull, limit=EXTRACTORS_MAX)
         if outcome is None:
@@ -245,7 +179,7 @@ class SharedExtractors:
                 continue
             known = self._copies.get(name)
             if known is None or known[0] != entry.version:
-                packed = await self.records.part(KIND, name, entry.version, _PART)
+                packed = await self.records.part(KIND, name, entry.version, PART)
                 extractor = None if packed is None else _unpacked(packed)
                 known = None if extractor is None else (entry.version, extractor)
             if known is not None:

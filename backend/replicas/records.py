@@ -8,8 +8,9 @@ compared.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
 
 _CONFLICTS = 8  # of one write with those of other replicas
@@ -58,15 +59,20 @@ def new_id() -> str:
     return os.urandom(8).hex()
 
 
-class SharedRecords(Protocol):
-    """A store of records that all replicas reach; `RedisRecords`, `PostgresRecords`.
+class Records(Protocol):
+    """A store of records; `FolderRecords` of this process, or `SharedRecords`.
 
     Every method raises Unavailable while the store does not answer or refuses; a write whose answer was lost is
     repeated once, and is not done twice.
     """
 
-    address: str  # for logs and reports, without a password
-    store: str  # "redis" or "postgres"
+    @property
+    def address(self) -> str | Path:
+        """For logs and reports, without a password."""
+
+    @property
+    def store(self) -> str:
+        """What kind of store it is: "folder", "redis" or "postgres"."""
 
     async def start(self) -> None:
         """Look whether the store can be used; one that is away is tried again later. Raises: SetupError."""
@@ -105,6 +111,10 @@ class SharedRecords(Protocol):
     async def add_part(self, kind: str, name: str, version: Version, part: str, value: bytes) -> bool:
         """Add a value to a version that still stands, has others, and has none of this name."""
 
+
+class SharedRecords(Records, Protocol):
+    """A store that all replicas reach; `RedisRecords`, `PostgresRecords`. Raises: as `Records`."""
+
     async def report(self, replica: str, payload: bytes, keep_s: float) -> dict[str, bytes]:
         """Say that this replica runs, for ``keep_s``; what every running one said last, this one too."""
 
@@ -119,7 +129,7 @@ class SharedRecords(Protocol):
 
 
 async def replace_known(
-    records: SharedRecords,
+    records: Records,
     kind: str,
     name: str,
     replacement: Callable[[str], Replacement],
@@ -142,3 +152,17 @@ async def replace_known(
             return outcome
         await catch_up()
     return None
+
+
+async def take_over(kind: str, parts: Sequence[str], source: Records, target: Records, limit: int) -> list[str]:
+    """Copy what ``source`` has and ``target`` never had, with these parts. Returns: the names. Raises: Unavailable."""
+    known, taken = (await target.index(kind)).entries, []
+    for name, entry in (await source.index(kind)).entries.items():
+        if entry.is_deleted or name in known:
+            continue
+        values = [(part, await source.part(kind, name, entry.version, part)) for part in parts]
+        copies = {part: value for part, value in values if value is not None}
+        if copies:
+            await target.write(kind, name, new_id(), expected=None, header=entry.header, parts=copies, limit=limit)
+            taken.append(name)
+    return taken

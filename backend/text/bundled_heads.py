@@ -55,7 +55,7 @@ class BundledHeads:
     def keep(self, head: ClassifierHead) -> None:
         """Write a head that was just learnt, and drop those of encoders not seen lately. Raises: OSError."""
         root = self._folder(head.trained_on)
-        write_folder(root, head.name, head, None)
+        write_folder(root, head.name, head)
         root.touch()
         others = sorted(self._root.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
         for folder in others[_ENCODERS_KEPT:]:

@@ -1,7 +1,4 @@
-"""Files of a trained classifier, replaced atomically: head, examples and owner.
-
-Examples may also be packed into bytes, for a store of another kind.
-"""
+"""Folders of learnt classifiers, replaced atomically, and examples as bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from backend.models.classifier_head import ClassifierHead, write_head
 
 EXAMPLES = "examples.jsonl"
 _OWNER = "owner"
-_BEFORE_SHARING = ".before-sharing"
 _OLD = ".old"
 _HIDDEN = "."  # prefix of folders being written or replaced; no classifier's name begins with it
 
@@ -32,14 +28,8 @@ class Example:
     labels: tuple[str, ...]
 
 
-def write_folder(
-    root: Path, name: str, head: ClassifierHead, examples: Sequence[Example] | None, owner: str | None = None
-) -> None:
+def write_folder(root: Path, name: str, head: ClassifierHead) -> None:
     """Write or replace ``root/name``; after a crash it is the old one or the new one.
-
-    Args:
-        examples: None: kept elsewhere.
-        owner: `Caller.owner` of who may change it; None: nobody known.
 
     Raises: OSError; the old one is then unchanged.
     """
@@ -47,10 +37,6 @@ def write_folder(
     written = Path(tempfile.mkdtemp(dir=root, prefix=f"{_HIDDEN}{name}{_HIDDEN}"))
     try:
         write_head(written, head)
-        if examples is not None:
-            _write_examples(written / EXAMPLES, examples)
-        if owner is not None:
-            (written / _OWNER).write_text(owner, encoding="ascii")
         for file in written.iterdir():
             flush(file)
         _swap(written, root / name)
@@ -78,16 +64,8 @@ def folders(root: Path) -> list[Path]:
     return sorted(folder for folder in root.iterdir() if folder.is_dir() and folder.name[0] != _HIDDEN)
 
 
-def remove_folder(root: Path, name: str) -> None:
-    """Delete a classifier atomically. Raises: OSError."""
-    target, aside = root / name, _aside(root / name)
-    shutil.rmtree(aside, ignore_errors=True)
-    target.rename(aside)
-    shutil.rmtree(aside)
-
-
 def read_examples(folder: Path) -> list[Example]:
-    """The training examples of a classifier, in their order. Raises: ModelUnavailable."""
+    """The examples of a classifier that an earlier release has taught, in their order. Raises: ModelUnavailable."""
     try:
         return list(_parse_examples(folder / EXAMPLES))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -100,13 +78,6 @@ def read_owner(folder: Path) -> str | None:
         return (folder / _OWNER).read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):
         return None
-
-
-def set_aside(root: Path, name: str) -> Path:
-    """Hide a classifier that was kept here before replicas shared them, and return where. Raises: OSError."""
-    aside = root / f"{_HIDDEN}{name}{_BEFORE_SHARING}"
-    shutil.rmtree(aside, ignore_errors=True)
-    return (root / name).rename(aside)
 
 
 def pack_examples(examples: Sequence[Example]) -> bytes:
@@ -139,11 +110,6 @@ def _swap(written: Path, target: Path) -> None:
 
 def _aside(target: Path) -> Path:
     return target.with_name(f"{_HIDDEN}{target.name}{_OLD}")
-
-
-def _write_examples(file: Path, examples: Sequence[Example]) -> None:
-    with file.open("w", encoding="utf-8") as stream:
-        stream.writelines(_lines(examples))
 
 
 def _lines(examples: Sequence[Example]) -> Iterator[str]:

@@ -96,7 +96,7 @@ class ClassifierTrainer:
                     work.appendleft((self._retrain, new))
 
     async def delete(self, name: str, caller: Caller = ANYBODY) -> None:
-        """Delete a trained classifier. Raises: as ClassifierRegistry.delete."""
+        """Delete a trained classifier. Raises: as ClassifierStore.delete."""
         async with self._write_lock:
             await self._store.delete(name, caller)
 
@@ -133,7 +133,7 @@ class ClassifierTrainer:
                 head = await self._fit(examples, labels, Priority.BULK, math.inf)
             async with self._write_lock:
                 if name in self._registry.stale():  # not trained on newer examples meanwhile, nor deleted
-                    await self._store.save_learnt_again(name, head, examples, version)
+                    await self._store.save_learnt_again(name, head, version)
         except FinanciaError as error:
             log_event(_log, logging.WARNING, "a classifier could not be learnt again", name=name, reason=error)
             can_wait = isinstance(error, Unavailable) and name in self._registry.names()  # an old head still serves

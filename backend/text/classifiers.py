@@ -1,7 +1,7 @@
-"""The registry of classifiers: bundled with the installation, configured, or taught and kept across restarts.
+"""The registry of classifiers: bundled with the installation, configured, or taught (`classifier_store` keeps those).
 
-Reads and writes heads; embeds and fits nothing. ``start``, ``save``, ``delete`` and ``examples`` access the disk and
-belong on a thread; everything else is answered from memory and safe on any thread.
+Embeds and fits nothing. ``start``, ``restore_bundled`` and ``use_substitute`` access the disk and belong on a thread;
+everything else is answered from memory.
 """
 
 from __future__ import annotations
@@ -9,31 +9,21 @@ from __future__ import annotations
 import logging
 import math
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from backend.callers.callers import ANYBODY, Caller
+from backend.callers.callers import Caller
 from backend.errors import Forbidden, InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, read_head
 from backend.models.fingerprint import EncoderIdentity
 from backend.telemetry import log_event
 from backend.text.bundled_heads import BundledHeads
-from backend.text.classifier_files import (
-    Example,
-    folders,
-    read_examples,
-    read_owner,
-    recover,
-    remove_folder,
-    write_folder,
-)
+from backend.text.classifier_files import Example
 
 _log = logging.getLogger(__name__)
 BUNDLED_HEADS = Path(__file__).resolve().parents[1] / "models" / "bundled"
-CLASSIFIERS_DIR = "classifiers"  # in STATE_DIR
 LABELS_MAX = 1000
 EXAMPLES_MAX = 10_000
 LABEL_CHARACTERS_MAX = 200
@@ -78,13 +68,11 @@ class ClassifierRegistry:
     bundled: Path = BUNDLED_HEADS
     configured: Sequence[Path] = ()  # folders of heads that settings name
     is_encoder_pending: bool = False  # at the start: a configured head may be of the encoder that is still to come
-    is_shared: bool = False  # trained ones are kept where all replicas share them, not in the folder
     faults: list[str] = field(default_factory=list)  # what was skipped and why, for GET /v1/system
     _entries: dict[str, _Entry] = field(default_factory=dict)
-    _write_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
-        """Read every head. Unreadable trained ones are logged, listed in ``faults`` and skipped.
+        """Read every head that was not taught.
 
         Raises: ModelUnavailable for a configured head that is unreadable, or of another embedding model.
         """
@@ -95,18 +83,6 @@ class ClassifierRegistry:
             self.restore_bundled(name)
         for folder in self.configured:
             self._add_configured(folder)
-        if not self.is_shared:
-            self._add_folders()
-
-    def _add_folders(self) -> None:
-        try:
-            recover(self.folder)
-            trained = folders(self.folder)
-        except OSError as error:
-            self._fault(CLASSIFIERS_DIR, f"{error}")
-            return
-        for folder in trained:
-            self._add_trained(folder)
 
     def names(self) -> list[str]:
         """The classifiers that can be used now; bundled and configured ones first."""
@@ -171,14 +147,6 @@ class ClassifierRegistry:
         """Whether there is one of this name, usable or not."""
         return name in self._entries
 
-    def examples(self, name: str) -> list[Example]:
-        """The training examples of a trained one, read from disk.
-
-        Raises: NotFound; ModelUnavailable.
-        """
-        self._check_trained(name)
-        return read_examples(self.folder / name)
-
     @property
     def bundled_heads(self) -> BundledHeads:
         """The examples that ship, and what was learnt from them here."""
@@ -233,42 +201,6 @@ class ClassifierRegistry:
                 param="name",
             )
 
-    def save(
-        self, name: str, head: ClassifierHead, examples: Sequence[Example], caller: Caller = ANYBODY
-    ) -> Classifier:
-        """Save a trained classifier and use it from now on; one of the same name is replaced.
-
-        One that is replaced keeps its owner; a new one belongs to ``caller``.
-
-        Raises: InvalidField for an impossible name; Forbidden for another caller's; Unavailable when the disk refuses.
-        """
-        head = replace(head, name=name)
-        with self._write_lock:
-            self.check_name(name)
-            self.check_owner(name, caller)
-            owner = self.owner_after(name, caller)
-            try:
-                write_folder(self.folder, name, head, examples, owner)
-            except OSError as error:
-                raise _not_saved(error) from error
-            self._entries[name] = _Entry("learnt", head, owner)
-        return Classifier(name, head, "learnt")
-
-    def delete(self, name: str, caller: Caller = ANYBODY) -> None:
-        """Delete a trained one.
-
-        Raises: NotFound; InvalidField for one not trained here; Forbidden for another caller's; Unavailable.
-        """
-        with self._write_lock:
-            self.check_deletable(name, caller)
-            try:
-                remove_folder(self.folder, name)
-            except FileNotFoundError:
-                pass  # the folder was deleted by hand
-            except OSError as error:
-                raise _not_saved(error) from error
-            del self._entries[name]
-
     def owner_after(self, name: str, caller: Caller) -> str | None:
         """Who owns the classifier once ``caller`` has taught it; None: nobody."""
         if name in self._entries:
@@ -283,10 +215,10 @@ class ClassifierRegistry:
         """Who may change a trained one; None: nobody known."""
         return self._entries[name].owner
 
-    def use_shared(
+    def use_taught(
         self, name: str, owner: str | None, head: ClassifierHead | None, labels: tuple[str, ...] = ()
     ) -> Classifier | None:
-        """Use what a replica has taught from now on; None where it must be learnt from its examples first.
+        """Use what was taught from now on; None where it must be learnt from its examples first.
 
         Raises: InvalidField for a name that this installation has otherwise.
         """
@@ -295,14 +227,14 @@ class ClassifierRegistry:
         self._entries[name] = _Entry("learnt", head, owner, labels=labels)
         return None if head is None else Classifier(name, head, "learnt")
 
-    def refuse_shared(self, name: str, reason: str) -> None:
+    def refuse_taught(self, name: str, reason: str) -> None:
         """There is one that this replica cannot read; none of the bundled and configured ones is touched."""
         if self.is_learnt(name) or not self.knows(name):
             self._entries[name] = _Entry("learnt", None, unreadable=reason)
         if f"{name}: {reason}" not in self.faults:
             self._fault(name, reason)
 
-    def forget_shared(self, name: str) -> None:
+    def forget_taught(self, name: str) -> None:
         """The store does not have it any more."""
         if self.is_learnt(name):
             del self._entries[name]
@@ -311,11 +243,6 @@ class ClassifierRegistry:
         """Follow a swap of the embedding model: ``stale`` then lists the trained heads of others."""
         self.is_encoder_pending = self.is_encoder_pending and encoder == self.encoder
         self.encoder = encoder
-
-    @property
-    def folder(self) -> Path:
-        """Of the trained ones, each in one of its own."""
-        return self.state_dir / CLASSIFIERS_DIR
 
     def _usable_head(self, entry: _Entry) -> ClassifierHead | None:
         for head in (entry.head, entry.substitute):
@@ -335,23 +262,6 @@ class ClassifierRegistry:
             reason = "it names no fingerprint of its encoder; train it again to have the tokenizer and pooling checked"
             log_event(_log, logging.WARNING, "a classifier is accepted by the weights alone", name=name, reason=reason)
         self._add(name, "configured", head)
-
-    def _add_trained(self, folder: Path) -> None:
-        try:
-            self.check_name(folder.name)
-            head = self._trained_head(folder)
-            self._add(folder.name, "learnt", head, read_owner(folder))
-        except (InvalidField, ModelUnavailable) as error:
-            self._fault(folder.name, str(error))
-
-    def _trained_head(self, folder: Path) -> ClassifierHead | None:
-        """None where only the examples can be read. Raises: ModelUnavailable where not even they can."""
-        try:
-            return read_head(folder)
-        except ModelUnavailable as error:
-            read_examples(folder)
-            self._fault(folder.name, f"{error}; it is learnt again from its examples")
-            return None
 
     def check_name(self, name: str, limit: float | None = None) -> None:
         """Raises: InvalidField for a name that no trained classifier may have, or for one over the ``limit``."""
@@ -454,12 +364,7 @@ def too_many(trained: int) -> InvalidField:
 
 def _unreadable(name: str, entry: _Entry) -> Unavailable:
     return Unavailable(
-        f"classifier '{name}' is kept where all replicas share it, but this one cannot read it: {entry.unreadable}. "
-        "Replicas that can answer for it: ask again",
+        f"classifier '{name}' is kept, but this replica cannot read it: {entry.unreadable}. "
+        "Others that can answer for it: ask again",
         retry_after_s=_PENDING_S / 3,
     )
-
-
-def _not_saved(error: OSError) -> Unavailable:
-    reason = error.strerror or type(error).__name__
-    return Unavailable(f"the classifier cannot be kept on the disk: {reason} (STATE_DIR)", retry_after_s=30.0)

@@ -1,54 +1,37 @@
-"""Where taught extractors are kept: in a folder, or where replicas share them."""
+"""Taught extractors: kept, owned, limited, known to all replicas."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backend.callers.callers import ANYBODY, read_key_ring
 from backend.documents import extractors
-from backend.documents.extractors import Extractor, ExtractorStore, FolderExtractors, SharedExtractors, found
+from backend.documents.extractors import Extractor, ExtractorStore, found
 from backend.errors import Forbidden, InvalidField, NotFound, Unavailable
-from backend.replicas.records import Index, SharedRecords
+from backend.replicas.records import Index
 from backend.replicas.redis_records import RedisRecords
-from backend.search.postgres.shared_records import PostgresRecords
+from tests.replicas.conftest import OpenRecords, open_records, store_address
+
+__all__ = ["open_records", "store_address"]
 
 ONE, TWO, ADMIN = read_key_ring(("one=first-secret", "two=second-secret"), ("ops=admin-secret",)).callers
 EXTRACTOR = Extractor("notes", None, '["plate"]', "[]", 3, 1767225600.5)
 Open = Callable[[], Awaitable[ExtractorStore]]
 
 
-@pytest.fixture(params=["folder", "redis", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any]:
-    """Which store, and where it is."""
-    if request.param == "folder":
-        return "folder", tmp_path / "extractors"
-    server: Any = request.getfixturevalue("redis_server" if request.param == "redis" else "postgres_url")
-    return request.param, server.url if request.param == "redis" else server
-
-
 @pytest.fixture
-async def open_store(address: tuple[str, Any]) -> AsyncIterator[Open]:
+async def open_store(open_records: OpenRecords) -> Open:
     """Opens the store as a process does when it starts, and as another replica does."""
-    kind, where = address
-    opened: list[SharedRecords] = []
 
     async def open_one() -> ExtractorStore:
-        if kind == "folder":
-            return FolderExtractors(where)
-        records: SharedRecords = RedisRecords(where, "test") if kind == "redis" else PostgresRecords(where)
-        await records.start()
-        opened.append(records)
-        return SharedExtractors(records)
+        return ExtractorStore(await open_records())
 
-    yield open_one
-    for records in opened:
-        await records.close()
+    return open_one
 
 
 async def test_kept_for_good(open_store: Open) -> None:
@@ -82,7 +65,7 @@ async def test_whose_it_is(open_store: Open) -> None:
 async def test_what_another_replica_taught_meanwhile(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two teach the same name at once: the slower one is asked again whether it may replace what there is now."""
     records = [RedisRecords(redis_server.url, "test") for _ in range(2)]
-    slow, quick = map(SharedExtractors, records)
+    slow, quick = map(ExtractorStore, records)
     real = records[0].index
 
     async def overtaken(kind: str) -> Index:
@@ -114,30 +97,11 @@ async def test_no_more_than_may_be(open_store: Open, monkeypatch: pytest.MonkeyP
         await store.save(replace(EXTRACTOR, name="other"), ANYBODY)
 
 
-async def test_names_are_no_paths(tmp_path: Path) -> None:
-    """A name that could not be taught is not looked for on the disk, and a file that is none is passed over."""
-    (tmp_path / "outside.json").write_text("{}")
-    store = FolderExtractors(tmp_path / "extractors")
-    await store.save(EXTRACTOR, ANYBODY)
-    (tmp_path / "extractors" / "broken.json").write_text("{")
-
-    assert await store.get("../outside") is None
-    assert ["notes"] == [one.name for one in await store.all()]
-
-
-async def test_a_disk_that_refuses(tmp_path: Path) -> None:
-    """The caller hears that it was not kept."""
-    (tmp_path / "extractors").write_text("a file, no folder")
-
-    with pytest.raises(Unavailable, match="STATE_DIR"):
-        await FolderExtractors(tmp_path / "extractors").save(EXTRACTOR, ANYBODY)
-
-
 async def test_a_store_that_is_away(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica answers from its copies, and neither teaches nor invents then."""
     records = RedisRecords(redis_server.url, "test")
     await records.start()
-    store = SharedExtractors(records)
+    store = ExtractorStore(records)
     await store.save(EXTRACTOR, ANYBODY)
 
     async def away(*_: object, **__: object) -> None:

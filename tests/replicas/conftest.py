@@ -1,4 +1,4 @@
-"""The two stores of shared records, each over a real server; several stores are several replicas."""
+"""The stores of records, over a real server or in a folder; several stores are several replicas."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from backend.replicas.folder_records import FolderRecords
 from backend.replicas.records import SharedRecords
 from backend.replicas.redis_records import RedisRecords
 from backend.search.postgres.shared_records import PostgresRecords
 
-OpenRecords = Callable[[], Awaitable[SharedRecords]]
+OpenRecords = Callable[[], Awaitable[Any]]
 StartOn = Callable[..., Awaitable[Any]]
 
 
@@ -21,20 +22,29 @@ async def never(_seconds: float) -> None:
     await asyncio.Event().wait()
 
 
-@pytest.fixture(params=["redis", "postgres"])
-def store_address(request: pytest.FixtureRequest) -> tuple[str, str]:
+def address_of(request: pytest.FixtureRequest) -> tuple[str, Any]:
     """Which store, and where it is."""
+    if request.param == "folder":
+        return "folder", request.getfixturevalue("tmp_path") / "records"
     server: Any = request.getfixturevalue("redis_server" if request.param == "redis" else "postgres_url")
     return request.param, server.url if request.param == "redis" else server
 
 
-@pytest.fixture
-async def open_records(store_address: tuple[str, str]) -> AsyncIterator[OpenRecords]:
-    """Opens stores over the same data, as replicas do; all are closed after the test."""
-    opened: list[SharedRecords] = []
-    store, url = store_address
+@pytest.fixture(params=["folder", "redis", "postgres"])
+def store_address(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    return address_of(request)
 
-    async def open_one() -> SharedRecords:
+
+@pytest.fixture
+async def open_records(store_address: tuple[str, Any]) -> AsyncIterator[OpenRecords]:
+    """Opens stores over the same data, as replicas do (of a folder there is one); all are closed after the test."""
+    opened: list[Any] = []
+    store, url = store_address
+    kept = FolderRecords(url) if store == "folder" else None
+
+    async def open_one() -> Any:
+        if kept is not None:
+            return kept
         records: SharedRecords
         records = RedisRecords(url, "test") if store == "redis" else PostgresRecords(url)
         await records.start()
@@ -57,5 +67,5 @@ async def start(start_on: StartOn, open_records: OpenRecords) -> Callable[..., A
 
 
 @pytest.fixture
-async def records(open_records: OpenRecords) -> SharedRecords:
+async def records(open_records: OpenRecords) -> Any:
     return await open_records()

@@ -1,4 +1,4 @@
-"""The stores of shared records keep their promises: one order of writes, and each done once."""
+"""The stores of records keep their promises: one order of writes, and each done once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from backend.replicas import redis_records
+from backend.replicas import folder_records, redis_records
 from backend.replicas.records import Entry, Index, Outcome, Version, new_id
 from backend.search.postgres import shared_records as postgres_records
 
@@ -108,7 +108,7 @@ async def test_parts_are_added_to_the_version_that_stands(records):
 
 async def test_old_deletions_are_forgotten(records, monkeypatch):
     """So that the store does not grow."""
-    for module in (redis_records, postgres_records):
+    for module in (folder_records, redis_records, postgres_records):
         monkeypatch.setattr(module, "TOMBSTONES_MAX", 2)
     entries = {name: kept(await write(records, name)) for name in "abcd"}
     for name, entry in entries.items():
@@ -117,6 +117,7 @@ async def test_old_deletions_are_forgotten(records, monkeypatch):
     assert ["c", "d"] == sorted((await records.index(KIND)).entries)
 
 
+@pytest.mark.parametrize("store_address", ["redis", "postgres"], indirect=True)
 async def test_replicas_and_turns(open_records):
     """Who says that it runs is known to all until it leaves or falls silent; turns are bounded, and renewed."""
     one, two = await open_records(), await open_records()

@@ -14,6 +14,7 @@ import pytest
 from backend.bootstrap.shared_state import SharedState
 from backend.errors import InvalidField, ModelUnavailable, Unavailable
 from backend.replicas import rollout
+from backend.replicas.folder_records import FolderRecords
 from backend.replicas.records import SharedRecords, Version, new_id
 from backend.replicas.redis_records import RedisRecords
 from backend.replicas.rollout import KIND, Loading, ModelRollout, NoRollout, RolloutFile, targets_at_start
@@ -21,10 +22,15 @@ from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S, ManualClock
-from tests.replicas.conftest import OpenRecords, never
+from tests.replicas.conftest import OpenRecords, address_of, never
 from tests.text.service_stack import VectorEngine, loaded_model
 
 TASK = "embeddings"
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def store_address(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return address_of(request)
 
 
 def model_from(source: str, **changes: Any) -> LoadedModel:
@@ -286,7 +292,7 @@ async def test_a_start_that_fails_is_no_crash_of_a_wished_model(
 
     for _ in range(3):
         with pytest.raises(ModelUnavailable):
-            await SharedState(None, file, targets).loaded(fails)
+            await SharedState(None, FolderRecords(tmp_path), file, targets).loaded(fails)
 
     assert 0 == file.crashes(TASK, targets[TASK].version)
 

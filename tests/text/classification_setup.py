@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from backend.models.classifier_head import ClassifierHead, write_head
+from backend.replicas.folder_records import FolderRecords
+from backend.supervision import Supervisor
 from backend.text.classification import ClassificationService
-from backend.text.classifier_store import FolderStore
+from backend.text.classifier_store import ClassifierStore
 from backend.text.classifiers import ClassifierRegistry
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.scoring import ScoringService
@@ -46,13 +48,15 @@ def write_bundled_head(root: Path, name: str, head: ClassifierHead) -> Path:
 
 
 def build_classification(stack: ServiceStack, root: Path) -> ClassificationSetup:
-    """Build the service as the composition root does; building it again on the same ``root`` is a restart."""
+    """Build the service as the composition root does, but for what was taught, which is read at the first request.
+
+    Building it again on the same ``root`` is a restart.
+    """
     (root / "bundled").mkdir(exist_ok=True)
     encoder = stack.catalog.embedding().spec.identity
     registry = ClassifierRegistry(root / "state", encoder, bundled=root / "bundled")
     registry.start()
     neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
-    service = ClassificationService(
-        stack.catalog, FolderStore(registry), stack.service, scoring, stack.telemetry, neutral=neutral
-    )
+    store = ClassifierStore(registry, FolderRecords(root / "state"), Supervisor(stack.telemetry))
+    service = ClassificationService(stack.catalog, store, stack.service, scoring, stack.telemetry, neutral=neutral)
     return ClassificationSetup(service, registry, stack)

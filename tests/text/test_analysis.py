@@ -340,7 +340,7 @@ async def test_a_head_never_gets_vectors_of_another_model(make_bench: Make):
     async def swapped(*arguments: Any) -> Any:
         result = await encode(*arguments)
         bench.stack.catalog.replace(new)
-        bench.setup.registry.save("mail", random_head("b" * 64), [])
+        bench.setup.registry.use_taught("mail", None, random_head("b" * 64))
         bench.setup.service.on_model_swap(new)
         return result
 

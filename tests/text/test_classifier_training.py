@@ -6,16 +6,18 @@ import asyncio
 import logging
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backend.callers.callers import read_key_ring
+from backend.callers.callers import ANYBODY, read_key_ring
 from backend.errors import Forbidden, InvalidField, NotFound, Overloaded, Unavailable, UnknownModel
 from backend.lanes.work_item import Priority
 from backend.models import logistic
 from backend.models.classifier_head import NONE
-from backend.text import classifier_training, classifiers
+from backend.replicas.folder_records import FolderRecords
+from backend.text import classifier_training
 from backend.text.classifier_files import Example
 from tests.fakes import TEST_TIMEOUT_S
 from tests.serving.loaded_models import embedding_model
@@ -26,7 +28,7 @@ from tests.text.classification_setup import (
     write_bundled_head,
 )
 from tests.text.service_stack import GatedVectorEngine, ServiceStack, VectorEngine, loaded_model
-from tests.tiny_models import rewrite, spec_of
+from tests.tiny_models import spec_of
 
 EXAMPLES = {"bill": ["la factura", "factura de marzo", "the invoice"], "letter": ["estimada señora", "dear sir"]}
 TEXTS = [text for texts in EXAMPLES.values() for text in texts]
@@ -52,6 +54,13 @@ async def predictions_of(setup: ClassificationSetup, name: str = "mail") -> list
     return [row.prediction for row in (await setup.service.classify(TEXTS, model=name)).rows]
 
 
+async def restarted_on(stack: ServiceStack, root: Path) -> ClassificationSetup:
+    """The service with what was taught before."""
+    again = build_classification(stack, root)
+    await again.service.store.refresh()
+    return again
+
+
 @pytest.fixture
 async def setup(build, tmp_path) -> ClassificationSetup:
     return build_classification(build(VectorEngine(budget=4096), lanes=2), tmp_path)
@@ -75,7 +84,7 @@ async def test_train_classify_restart_delete(setup: ClassificationSetup, tmp_pat
         await setup.service.classify(TEXTS, model="mail")
     with pytest.raises(NotFound):
         await setup.service.delete_classifier("mail")
-    assert [] == build_classification(setup.stack, tmp_path).service.classifiers()
+    assert [] == (await restarted_on(setup.stack, tmp_path)).service.classifiers()
 
 
 async def test_the_bundled_model_can_be_trained_from_three_texts_a_class(build, tmp_path):
@@ -156,7 +165,7 @@ async def test_a_start_with_another_model_retrains(setup: ClassificationSetup, b
     await setup.service.train_classifier("mail", EXAMPLES)
 
     stack: ServiceStack = build(VectorEngine(budget=4096), spec={"sha256": OTHER})
-    restarted = build_classification(stack, tmp_path)
+    restarted = await restarted_on(stack, tmp_path)
     assert ["mail"] == restarted.registry.stale()
     restarted.service.on_model_swap(stack.catalog.embedding())
     await retrained(restarted)
@@ -164,39 +173,20 @@ async def test_a_start_with_another_model_retrains(setup: ClassificationSetup, b
     assert EXPECTED == await predictions_of(restarted)
 
 
-async def test_a_head_older_than_fingerprints_serves_while_it_is_learnt_again(setup, build, tmp_path):
-    """An upgrade with the same model refuses nothing."""
+async def test_a_disk_that_refuses_costs_no_learning(setup, monkeypatch):
+    """A head that was learnt again serves, and is learnt again at the next start."""
     await setup.service.train_classifier("mail", EXAMPLES)
-    rewrite(next(tmp_path.glob("state/*/mail/head.json")), encoder_fingerprint=...)
-    engine = GatedVectorEngine(budget=4096)
-    upgraded = build_classification(build(engine, lanes=2), tmp_path)
-    upgraded.service.on_model_swap(upgraded.stack.catalog.embedding())
-    await asyncio.to_thread(engine.entered.wait, 10.0)
-    assert ["mail"] == upgraded.registry.names() == upgraded.registry.stale()
-    engine.gate.set()
-
-    assert EXPECTED == await predictions_of(upgraded)
-    await retrained(upgraded)
-
-    assert (["mail"], []) == (upgraded.registry.names(), upgraded.registry.stale())
-
-
-async def test_a_head_that_serves_is_not_learnt_again_for_ever(setup, tmp_path, monkeypatch, caplog):
-    """Where the disk refuses the new one, the old one stays until the next start."""
-    await setup.service.train_classifier("mail", EXAMPLES)
-    rewrite(next(tmp_path.glob("state/*/mail/head.json")), encoder_fingerprint=...)
-    upgraded = build_classification(setup.stack, tmp_path)
 
     def refusing(*_arguments):
         raise PermissionError(30, "Read-only file system")
 
-    monkeypatch.setattr(classifiers, "write_folder", refusing)
-    with caplog.at_level(logging.WARNING):
-        upgraded.service.on_model_swap(setup.stack.catalog.embedding())
-        await retrained(upgraded)
+    monkeypatch.setattr(FolderRecords, "_replace", refusing)
+    swap(setup)
+    await retrained(setup)
 
-    assert 1 == caplog.text.count("a classifier could not be learnt again")
-    assert EXPECTED == await predictions_of(upgraded)
+    assert EXPECTED == await predictions_of(setup)
+    with pytest.raises(Unavailable, match="Read-only file system"):
+        await setup.service.train_classifier("mail", EXAMPLES)
 
 
 async def test_retraining_is_bulk_work(setup: ClassificationSetup):
@@ -217,13 +207,13 @@ async def test_newer_examples_win_over_retraining(setup: ClassificationSetup):
     await asyncio.to_thread(engine.entered.wait, 10.0)
     newer = [Example("la", ("yes",)), Example("de", ("no",))]
     head = replace(random_head(OTHER, ("yes", "no")), encoder_fingerprint=setup.registry.encoder.fingerprint)
-    setup.registry.save("mail", head, newer)
+    await setup.service.store.save("mail", head, newer, ANYBODY)
     engine.gate.set()
 
     await retrained(setup)
 
     assert ("yes", "no") == setup.registry.find("mail").head.labels
-    assert newer == setup.registry.examples("mail")
+    assert newer == await setup.service.store.examples("mail")
 
 
 async def test_a_classifier_deleted_meanwhile_stays_deleted(setup: ClassificationSetup):
@@ -277,7 +267,7 @@ async def test_lost_examples_are_logged_and_stop_no_other(setup: ClassificationS
     """The other classifiers are retrained."""
     for name in ("lost", "mail"):
         await setup.service.train_classifier(name, EXAMPLES)
-    next(tmp_path.glob("state/*/lost/examples.jsonl")).unlink()
+    next(tmp_path.glob("state/*/lost.record")).unlink()
 
     with caplog.at_level(logging.WARNING):
         swap(setup)
@@ -384,17 +374,17 @@ async def test_few_requests_wait_to_be_trained(setup: ClassificationSetup, monke
 
 
 async def test_a_caller_that_leaves_while_it_is_written_keeps_the_lock_to_the_end(setup, monkeypatch):
-    """The folder is complete when the next writer's turn comes."""
+    """The file is complete when the next writer's turn comes."""
     writing, go_on, written = threading.Event(), threading.Event(), []
-    save = setup.registry.save
+    replace_file = FolderRecords._replace
 
-    def slow_save(*arguments: Any) -> Any:
+    def slow_replace(*arguments: Any) -> None:
         writing.set()
         assert go_on.wait(TEST_TIMEOUT_S)
         written.append(1)
-        return save(*arguments)
+        replace_file(*arguments)
 
-    monkeypatch.setattr(type(setup.registry), "save", lambda _, *arguments: slow_save(*arguments))
+    monkeypatch.setattr(FolderRecords, "_replace", slow_replace)
     training = asyncio.create_task(setup.service.train_classifier("mail", EXAMPLES))
     assert await asyncio.to_thread(writing.wait, TEST_TIMEOUT_S)
     training.cancel()
@@ -405,6 +395,8 @@ async def test_a_caller_that_leaves_while_it_is_written_keeps_the_lock_to_the_en
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await training
+
+    await setup.service.store.refresh()
 
     assert [1] == written
     assert ["mail"] == [info.name for info in setup.service.classifiers()]

@@ -1,11 +1,10 @@
-"""Classifiers that replicas share: taught to one and known to all, whatever happens to the store or to a replica."""
+"""Taught classifiers: taught to one replica and known to all, whatever happens to the store or to a replica."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,15 +15,15 @@ from backend.errors import Forbidden, InvalidField, NotFound, Unavailable, Unkno
 from backend.replicas.records import SharedRecords
 from backend.replicas.redis_records import RedisRecords
 from backend.supervision import Supervisor
-from backend.text import classifier_training, classifiers, shared_classifiers
+from backend.text import classifier_store, classifier_training, classifiers
 from backend.text.classification import ClassificationService
-from backend.text.classifiers import CLASSIFIERS_DIR, ClassifierRegistry
+from backend.text.classifier_store import KIND, ClassifierStore
+from backend.text.classifiers import ClassifierRegistry
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.scoring import ScoringService
-from backend.text.shared_classifiers import KIND, SharedClassifiers
 from tests.fakes import TEST_TIMEOUT_S
 from tests.replicas.conftest import OpenRecords, never, open_records, start, store_address
-from tests.text.classification_setup import build_classification, random_head, write_bundled_head
+from tests.text.classification_setup import random_head, write_bundled_head
 from tests.text.service_stack import ServiceStack, VectorEngine
 
 __all__ = ["open_records", "start", "store_address"]
@@ -43,9 +42,8 @@ class Replica:
     """A classification service over a registry of its own and the store of all."""
 
     service: ClassificationService
-    sync: SharedClassifiers
+    sync: ClassifierStore
     stack: ServiceStack
-    state_dir: Path
 
     @property
     def names(self) -> list[str]:
@@ -63,9 +61,6 @@ class Replica:
     async def predictions(self, name: str = "mail") -> list[str | None]:
         return [row.prediction for row in (await self.service.classify(TEXTS, model=name)).rows]
 
-    def folders(self) -> list[str]:
-        return sorted(folder.name for folder in (self.state_dir / CLASSIFIERS_DIR).glob("*"))
-
 
 Start = Callable[..., Awaitable[Replica]]
 
@@ -78,16 +73,15 @@ async def start_on(build, tmp_path) -> AsyncIterator[Callable[..., Awaitable[Rep
     async def start(records: SharedRecords, name: str, *, sleep=never, **spec: Any) -> Replica:
         (tmp_path / "bundled").mkdir(exist_ok=True)
         stack = build(VectorEngine(budget=4096), lanes=2, spec=spec)
-        state_dir = tmp_path / name
         identity = stack.catalog.embedding().spec.identity
-        registry = ClassifierRegistry(state_dir, identity, tmp_path / "bundled", is_shared=True)
+        registry = ClassifierRegistry(tmp_path / name, identity, tmp_path / "bundled")
         registry.start()
-        sync = SharedClassifiers(registry, records, Supervisor(stack.telemetry), sleep)
+        sync = ClassifierStore(registry, records, Supervisor(stack.telemetry), sleep)
         neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
         service = ClassificationService(stack.catalog, sync, stack.service, scoring, stack.telemetry, neutral=neutral)
         service.on_model_swap(stack.catalog.embedding())
         await sync.start()
-        started.append(Replica(service, sync, stack, state_dir))
+        started.append(Replica(service, sync, stack))
         return started[-1]
 
     yield start
@@ -271,10 +265,10 @@ async def test_waiting_for_its_head(start: Start, monkeypatch: pytest.MonkeyPatc
 
 async def test_a_later_release_wrote_it(start: Start, open_records: OpenRecords, monkeypatch: pytest.MonkeyPatch):
     """A replica that cannot read it says so, and neither replaces nor deletes it; it is not absent."""
-    monkeypatch.setattr(shared_classifiers, "FORMAT", 2)
+    monkeypatch.setattr(classifier_store, "FORMAT", 2)
     late = await start("late")
     await late.service.train_classifier("mail", EXAMPLES)
-    monkeypatch.setattr(shared_classifiers, "FORMAT", 1)
+    monkeypatch.setattr(classifier_store, "FORMAT", 1)
     early = await start("early")
     for act in (
         early.predictions(),
@@ -290,30 +284,12 @@ async def test_a_later_release_wrote_it(start: Start, open_records: OpenRecords,
     assert EXPECTED == await late.predictions()
 
 
-async def test_from_before_there_was_a_store(start: Start, build, tmp_path):
-    """What a replica was taught alone is shared once; of two with one name the first stands, and a deletion holds."""
-    for name, examples in (("one", EXAMPLES), ("two", OTHER_EXAMPLES)):
-        (tmp_path / name).mkdir()
-        alone = build_classification(build(VectorEngine(budget=4096), lanes=2), tmp_path / name)
-        await alone.service.train_classifier("mail", examples)
-        (tmp_path / name / "state").rename(tmp_path / f"{name}-state")
-    one = await start("one-state")
-    two = await start("two-state")
-    await one.learnt()
-    await two.learnt()
-
-    assert EXPECTED == await one.predictions() == await two.predictions()
-    assert [".mail.before-sharing"] == one.folders() == two.folders()
-    await one.service.delete_classifier("mail")
-    assert [] == (await start("one-state")).names
-
-
 async def test_bytes_that_are_none_of_ours(start: Start, open_records: OpenRecords):
     """They cost their own classifier alone."""
     records = await open_records()
     header = orjson.dumps({"format": 1, "owner": None})
     await records.write(KIND, "broken", "a" * 16, expected=None, header=header, parts={"examples": b"no zlib"})
-    await records.write(KIND, "Not A Name", "b" * 16, expected=None, header=b"no json", parts={})
+    await records.write(KIND, "not-ours", "b" * 16, expected=None, header=b"no json", parts={})
     one = await start("one")
     await one.service.train_classifier("mail", EXAMPLES)
 
@@ -405,7 +381,7 @@ class TestRedisFaults:
             again.service.train_classifier("more", EXAMPLES),
             again.service.delete_classifier("mail"),
         ):
-            with pytest.raises(Unavailable, match="shared by all replicas"):
+            with pytest.raises(Unavailable, match="cannot tell what was taught"):
                 await act
         assert "answered from this replica's memory" in again.sync.degraded()[0]
         with pytest.raises(UnknownModel):
