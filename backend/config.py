@@ -179,7 +179,8 @@ class Settings(BaseSettings):
         description="Bytes of the service process that may be resident; parsers have bounds of their own. "
         "From 90 % of it the process gives back, in this order, until it is below: freed pages; OCR networks and "
         "the speech model at rest; half of the cached vectors; searched stores; models unused for a minute. Above it "
-        "requests with a body get 429. GET /v1/system shows its parts under memory. Unset: no limit.",
+        "requests with a body get 429. GET /v1/system shows its parts under memory. Unset: four fifths of the "
+        "container's memory; where it has no limit, none.",
     )
     model_aliases: Words = Field(
         (), description="Further names a request may give the embedding model, comma-separated."

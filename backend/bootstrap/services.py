@@ -29,6 +29,7 @@ from backend.callers.callers import LiveKeys
 from backend.callers.quotas import Meters
 from backend.callers.usage import UsageService
 from backend.config import Settings
+from backend.device.facts.host import container_share_bytes
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.memory.release import trim_heap
@@ -566,7 +567,7 @@ def _memory_keeper(
         await asyncio.to_thread(trim_heap)
 
     return MemoryKeeper(
-        settings.memory_limit_bytes,
+        settings.memory_limit_bytes or container_share_bytes(),
         {
             "freed_pages": partial(asyncio.to_thread, trim_heap),
             "engines_at_rest": idle_trim.now,

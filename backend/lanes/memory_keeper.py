@@ -36,7 +36,8 @@ class MemoryKeeper:
     """Looks at the memory of the process. Belongs to the loop's thread.
 
     Args:
-        limit_bytes: MEMORY_LIMIT_BYTES; None: nothing is given back before its time, and nothing refused.
+        limit_bytes: MEMORY_LIMIT_BYTES, or the container's share; None: nothing is given back before its time, and
+            nothing refused.
         steps: what gives memory back, by name, in the order in which they are tried.
         parts: the bytes of what is known to hold memory, by name, for the report.
         resident: the bytes of the process that are in memory.

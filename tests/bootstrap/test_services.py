@@ -24,6 +24,7 @@ from backend.bootstrap.metering import metering_of
 from backend.bootstrap.services import Services, api_options
 from backend.callers.callers import Quotas, read_key_ring
 from backend.config import load_settings
+from backend.device.facts import host
 from backend.errors import (
     BadSettings,
     DeviceUnavailable,
@@ -68,8 +69,9 @@ async def test_exact_is_sentence_transformers(start):
 
 
 @pytest.mark.slow
-async def test_the_system_report_has_reasons(start):
-    """system() is ready for JSON: machine, placement, model, lanes, cache, limits."""
+async def test_the_system_report_has_reasons(start, monkeypatch):
+    """system() is ready for JSON: machine, placement, model, lanes, cache, limits; the container's are kept."""
+    monkeypatch.setattr(host, "memory_limit_bytes", lambda *_: 5 * 2**30)
     services = await start(lanes=2, limit_inputs=7, **QUICK)
     result = json.loads(json.dumps(services.system()))
 
@@ -95,6 +97,7 @@ async def test_the_system_report_has_reasons(start):
     } == set(result)
     assert 2 == result["placements"][0]["lanes"] == result["lanes"]["lanes_alive"]
     assert 7 == result["limits"]["inputs"]
+    assert 4 * 2**30 == result["memory"]["limit_bytes"]
     assert result["placements"][0]["why"]
     assert result["models"][0]["choice"]["why"]
     assert result["models"][0]["choice"]["is_provisional"]

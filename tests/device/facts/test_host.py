@@ -11,7 +11,15 @@ import pytest
 
 from backend.device.facts import host
 from backend.device.facts.amx import LIMIT_VARIABLE
-from backend.device.facts.host import cpu, free_memory_bytes, memory_limit_bytes, platform, read_host, usable_cores
+from backend.device.facts.host import (
+    container_share_bytes,
+    cpu,
+    free_memory_bytes,
+    memory_limit_bytes,
+    platform,
+    read_host,
+    usable_cores,
+)
 
 CORES = 8
 GIB = 1 << 30
@@ -127,8 +135,9 @@ def test_a_system_without_affinity(tmp_path, monkeypatch):
     ],
 )
 def test_memory_limit(tmp_path, files, limit):
-    """The smaller of the machine's memory and the control group's."""
+    """The smaller of the machine's memory and the control group's, which alone leaves the service a share."""
     assert min(limit, psutil.virtual_memory().total) == memory_limit_bytes(write(tmp_path, **files))
+    assert (None if limit == math.inf else limit * 4 // 5) == container_share_bytes(tmp_path)
 
 
 @pytest.mark.parametrize(
