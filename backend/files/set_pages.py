@@ -147,7 +147,7 @@ class PageSetter:
             size: of its letters, by that of the body's.
             mark: of an item of a list: a bullet or a number.
         """
-        self._count(text)
+        self._count(mark + text)
         rows = [printable_row(row) for row in f"{mark} {text}".split("\n")]
         if not any(rows):
             return
@@ -423,7 +423,7 @@ def _room(
 ) -> int:
     """Letters that fit a cell before the next one of its row."""
     if beyond is None:
-        last = [column for column in known if one.column <= column < one.column + one.cell.colspan][-1]
+        last = known[bisect_left(known, one.column + one.cell.colspan) - 1]
         return round((lefts[last] - lefts[one.column]) / _LETTER) + widths[last]
     return max(widths[one.column], round((lefts[beyond] - lefts[one.column]) / _LETTER) - _GAP)
 

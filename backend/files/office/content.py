@@ -20,6 +20,7 @@ HEADINGS = (2.0, 1.6, 1.35)  # sizes of letters by level, which formats of answe
 
 
 HEAD_BYTES = 64 * 1024
+_LONGEST_NUMBER = 19  # digits
 _MIN_SIDE, _MIN_AREA = 64, 40_000  # pixels of a picture that may hold text: icons and rules have fewer
 _ADVICE = {"sheets": "Split the workbook.", "slides": "Split it."}
 
@@ -154,9 +155,9 @@ def descendants(element: etree._Element | None, name: str) -> Iterator[etree._El
 
 
 def whole_number(text: str, default: int = 0) -> int:
-    """A number that a file states, or the default for what is none."""
+    """A number that a file states, or the default for what is none, or longer than a number of 64 bits."""
     try:
-        return int(text)
+        return int(text) if len(text) < _LONGEST_NUMBER else default
     except ValueError:
         return default
 

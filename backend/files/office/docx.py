@@ -231,7 +231,7 @@ class _Reader:
         if kind not in self._notes_by_id:
             notes = (note for root in self._related(f"{kind}s") for note in children(root, kind))
             self._notes_by_id[kind] = {attribute(note, "id"): note for note in notes}
-        note = self._notes_by_id[kind].get(note_id)
+        note = self._notes_by_id[kind].pop(note_id, None)  # told once, however often a text or the note itself names it
         return "" if note is None else " ".join(self._cell_texts(note)).strip()
 
     def _notes(self) -> None:

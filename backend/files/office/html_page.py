@@ -133,11 +133,7 @@ class _Reader:
         if name in _UNSEEN or _HIDDEN.search(element.get("style", "")) or element.get("hidden") is not None:
             self._skip(element)
             return
-        if (
-            name == "table"
-            and (cells := list(self._content.setter.bounded(_cells(element))))
-            and _is_table(element, cells)
-        ):
+        if name == "table" and (cells := self._data_cells(element)):
             self._set()
             self._content.setter.table(cells, header_rows=_header_rows(element))
             for image in element.iter("img"):
@@ -149,6 +145,14 @@ class _Reader:
             self._set()
         self._begin(element, name)
         self._flow.add(element.text)
+
+    def _data_cells(self, table: etree._Element) -> list[Cell]:
+        """The cells of a table; none where tables in it, or a single column, show that it only places things."""
+        if next(table.iterdescendants("table"), None) is not None or table.get("role") == "presentation":
+            return []
+        cells = list(self._content.setter.bounded(_cells(table)))
+        is_data = len({cell.row for cell in cells}) > 1 and len({cell.column for cell in cells}) > 1
+        return cells if is_data else []
 
     def _begin(self, element: etree._Element, name: str) -> None:
         """What an element means beside being a block."""
@@ -224,28 +228,19 @@ def _inline_picture(source: str, number: int) -> tuple[str, bytes] | None:
     return f"image{number}", content
 
 
-def _is_table(table: etree._Element, cells: list[Cell]) -> bool:
-    """Whether a table holds data: tables in it, or a single column, show that it only places things on the page."""
-    if next(table.iterdescendants("table"), None) is not None or table.get("role") == "presentation":
-        return False
-    return len({cell.row for cell in cells}) > 1 and len({cell.column for cell in cells}) > 1
-
-
 def _cells(table: etree._Element) -> Iterator[Cell]:
-    taken: set[tuple[int, int]] = set()  # places of cells that reach down from rows above
+    free_at: dict[int, int] = {}  # column -> the first row that no cell of a row above reaches down to
     for row_index, row in enumerate(table.iterdescendants("tr")):
         column = 0
         for element in row:
             if element.tag not in ("td", "th"):
                 continue
-            while (row_index, column) in taken:
+            while free_at.get(column, 0) > row_index:
                 column += 1
             rowspan = max(1, min(whole_number(element.get("rowspan", ""), 1), _MAX_SPAN))
             colspan = max(1, min(whole_number(element.get("colspan", ""), 1), _MAX_SPAN))
             if rowspan > 1:
-                taken.update(
-                    (row_index + down, column + right) for down in range(1, rowspan) for right in range(colspan)
-                )
+                free_at.update(dict.fromkeys(range(column, column + colspan), row_index + rowspan))
             yield Cell(row_index, column, _cell_text(element), rowspan, colspan)
             column += colspan
 

@@ -84,9 +84,9 @@ def _parts(message: Message) -> Iterator[Message]:
     """The parts that hold something, in order; those of attached messages are left to them."""
     waiting = [message]
     while waiting:
-        part = waiting.pop(0)
+        part = waiting.pop()
         if part.get_content_type() != "message/rfc822" and part.is_multipart():
-            waiting[:0] = [one for one in part.get_payload() if isinstance(one, Message)]
+            waiting += [one for one in part.get_payload() if isinstance(one, Message)][::-1]
         else:
             yield part
 

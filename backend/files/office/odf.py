@@ -42,6 +42,7 @@ _POINTS = {"cm": 72 / 2.54, "mm": 72 / 25.4, "in": 72.0, "pt": 1.0, "pc": 12.0}
 _MAX_REPEATED = 5_000  # cells with text that a file states once for many
 _MAX_BLANKS = 200
 _MAX_DEPTH = 40
+_LIST_LEVELS = 10
 _SLIDE = (794.0, 446.0)  # points
 _PROPERTIES = {"title": "title", "creator": "author", "initial-creator": "author", "subject": "subject",
                "generator": "producer", "creation-date": "created", "date": "modified"}  # fmt: skip
@@ -88,6 +89,7 @@ class _Reader:
         self._styles_root = entries.xml("styles.xml")
         self._parents: dict[str, str] = {}  # style -> the list style or parent that it names
         self._breaks: set[str] = set()  # styles that begin a page
+        self._hidden: set[str] = set()  # styles of sheets that are not shown
         self._counters = Counters(dict(self._lists()))
         self._note = 0
         for style in self._all("style"):
@@ -95,6 +97,8 @@ class _Reader:
             self._parents[name] = attribute(style, "list-style-name")
             if attribute_of(style, "paragraph-properties", "break-before") == "page":
                 self._breaks.add(name)
+            if attribute_of(style, "table-properties", "display") == "false":
+                self._hidden.add(name)
 
     def text(self, body: etree._Element) -> None:
         self._content.setter.has_pages = next(descendants(body, "soft-page-break"), None) is not None
@@ -113,7 +117,7 @@ class _Reader:
         self._content.require_pages("sheets", len(tables))
         hidden = 0
         for table in tables:
-            if self._is_hidden(table):
+            if attribute(table, "style-name") in self._hidden:
                 hidden += 1
                 continue
             self._content.setter.begin_part(attribute(table, "name"))
@@ -147,7 +151,7 @@ class _Reader:
         for style in self._all("list-style"):
             levels: dict[int, ListLevel] = {}
             for level in style:
-                depth = whole_number(attribute(level, "level"), 1) - 1
+                depth = min(whole_number(attribute(level, "level"), 1), _LIST_LEVELS) - 1
                 if local_name(level).endswith("bullet"):
                     levels[depth] = ListLevel("bullet", "")
                 elif local_name(level).endswith("number"):
@@ -162,14 +166,6 @@ class _Reader:
     def _masters(self, name: str) -> Iterator[etree._Element]:
         for master in descendants(self._styles_root, "master-page"):
             yield from children(master, name)
-
-    def _is_hidden(self, table: etree._Element) -> bool:
-        style = attribute(table, "style-name")
-        return any(
-            attribute_of(one, "table-properties", "display") == "false"
-            for one in self._all("style")
-            if attribute(one, "name") == style
-        )
 
     def _blocks(self, parent: etree._Element, depth: int = 0, list_style: str = "", level: int = -1) -> None:
         """Set the paragraphs, lists and tables of a body."""
@@ -206,7 +202,7 @@ class _Reader:
             self._content.heading(f"{mark} {text}".strip(), level)
         elif text.strip():
             setter.paragraph(text, mark=mark)
-        for frame in element.iter("{*}frame", "{*}custom-shape"):
+        for frame in _outermost(element, "{*}frame", "{*}custom-shape"):
             self._drawn(frame)
         self._content.set_pictures()
         if next(descendants(element, "soft-page-break"), None) is not None:
@@ -243,7 +239,7 @@ class _Reader:
     def _texts(self, parent: etree._Element | None) -> Iterator[str]:
         """The paragraphs in an element, in whatever it nests them."""
         if parent is not None:
-            for element in parent.iter("{*}p", "{*}h"):
+            for element in _outermost(parent, "{*}p", "{*}h"):
                 yield self._inline(element)
 
     def _table(self, table: etree._Element) -> None:
@@ -283,7 +279,7 @@ class _Reader:
         for one in element:
             if local_name(one) in ("p", "h"):
                 texts.append(self._inline(one))
-                for frame in descendants(one, "frame"):
+                for frame in _outermost(one, "{*}frame"):
                     self._drawn(frame)
             elif local_name(one) == "annotation":
                 self._comment(one, f" on {column_name(column)}{row + 1}")
@@ -297,7 +293,7 @@ class _Reader:
         """The text of a frame as paragraphs, and its picture."""
         for image in descendants(element, "image"):
             self._picture(image)
-        for box in element.iter("{*}text-box"):
+        for box in _outermost(element, "{*}text-box"):
             self._blocks(box, 1)
         if local_name(element) in ("custom-shape", "rect"):
             for text in self._texts(element):
@@ -326,7 +322,7 @@ class _Reader:
         table = next(descendants(shape, "table"), None)
         if table is not None:
             bottom, page.bottom = page.bottom, top
-            self._content.setter.table(list(self._cells(table)), on=page, left=left)
+            self._content.setter.table(self._cells(table), on=page, left=left)
             page.bottom = max(bottom, page.bottom)
             return
         for image in descendants(shape, "image"):
@@ -335,7 +331,7 @@ class _Reader:
         items = {one for item in descendants(shape, "list-item") for one in item}
         texts = [
             f"{BULLET} {text}" if one in items else text
-            for one in shape.iter("{*}p", "{*}h")
+            for one in _outermost(shape, "{*}p", "{*}h")
             if (text := self._inline(one)).strip()
         ]
         if texts:
@@ -353,6 +349,14 @@ class _Reader:
 def attribute_of(element: etree._Element, name: str, wanted: str) -> str:
     found = child(element, name)
     return "" if found is None else attribute(found, wanted)
+
+
+def _outermost(parent: etree._Element, *tags: str) -> Iterator[etree._Element]:
+    """The elements of these tags at a place or below it that lie in no other one there: each is read with all in it."""
+    walk = etree.iterwalk(parent, events=("start",), tag=tags)
+    for _, element in walk:
+        walk.skip_subtree()
+        yield element
 
 
 def column_name(index: int) -> str:

@@ -109,7 +109,10 @@ class _Slide:
     def __init__(self, entries: ZipEntries, content: Content, page: SetPage, name: str) -> None:
         self._entries, self._content, self._page, self._name = entries, content, page, name
         self._relations = entries.relations(name)
-        self._placeholders = list(self._placeholder_frames())
+        self._places: dict[str, tuple[int, Sides]] = {}  # by index and by type; the number tells which came first
+        for number, (kind, index, box) in enumerate(self._placeholder_frames()):
+            for key in _keys(kind, index):
+                self._places.setdefault(key, (number, box))
 
     def read(self, authors: dict[str, str]) -> None:
         tree = child(self._entries.xml(self._name), "cSld", "spTree")
@@ -227,11 +230,13 @@ class _Slide:
     def _inherited(self, placeholder: etree._Element | None) -> Sides | None:
         if placeholder is None:
             return None
-        kind, index = placeholder.get("type", "body"), placeholder.get("idx", "")
-        for other, other_index, box in self._placeholders:
-            if (index and index == other_index) or kind == other or {kind, other} <= _TITLES:
-                return box
-        return None
+        keys = _keys(placeholder.get("type", "body"), placeholder.get("idx", ""))
+        return min((self._places[key] for key in keys if key in self._places), default=(0, None))[1]
+
+
+def _keys(kind: str, index: str) -> tuple[str, str]:
+    """What a placeholder is found by: any of its index or its type, titles of both kinds alike."""
+    return f"#{index}" if index else kind, "title" if kind in _TITLES else kind
 
 
 def _paragraphs(body: etree._Element | None, *, is_list: bool) -> Iterator[str]:

@@ -91,7 +91,7 @@ class _Reader:
         self._is_starred, self._is_first = False, False
         self._author = ""
         self._footnotes = 0
-        self._margins: dict[str, list[str]] = {"header": [], "footer": []}
+        self._margins: dict[str, dict[str, None]] = {"header": {}, "footer": {}}  # texts, each once, in order
         self._insertions = self._deletions = 0
         self._style_number = -1
 
@@ -104,7 +104,7 @@ class _Reader:
         self._flush_bytes()
         self._end_paragraph()
         self._end_table()
-        for footer in dict.fromkeys(self._margins["footer"]):
+        for footer in self._margins["footer"]:
             self._content.setter.paragraph(footer)
         if len(self._stack) > 1 and all(page.is_empty for page in self._content.setter.pages):
             raise UnreadableFile("file: it ends within a group, before its text; is it cut off?")
@@ -343,10 +343,10 @@ class _Reader:
             by, self._author = f" by {self._author}" if self._author else "", ""
             self._content.notes.append(f"[Comment{by}] {' '.join(text.split())}")
         elif name.startswith("header") and text and text not in self._margins["header"]:
-            self._margins["header"].append(text)
+            self._margins["header"][text] = None
             self._content.setter.paragraph(text)
         elif name.startswith("footer") and text:
-            self._margins["footer"].append(text)
+            self._margins["footer"][text] = None
 
     def _end_picture(self) -> None:
         digits, self._picture = self._picture, None

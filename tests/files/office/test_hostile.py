@@ -64,6 +64,20 @@ def _locked() -> bytes:
     return bytes(data)
 
 
+_X = 'xmlns:t="urn:t" xmlns:x="urn:x"'
+_CELL = '<t:table-row><t:table-cell t:number-columns-repeated="16384"><x:p>a</x:p></t:table-cell></t:table-row>'
+
+
+def _odf(kind: str, body: str, styles: str = "") -> bytes:
+    content = f"<d {_X}>{styles}<body><{kind}>{body}</{kind}></body></d>"
+    return zipped({"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": content})
+
+
+def _repeated() -> bytes:
+    """A table of 25 million cells on a slide, in a few KB."""
+    return _odf("presentation", f"<x:page><x:frame><t:table>{_CELL * 5_000}</t:table></x:frame></x:page>")
+
+
 def _locked_odt() -> bytes:
     manifest = '<m xmlns="urn:x"><file-entry full-path="content.xml"><encryption-data/></file-entry></m>'
     return zipped({"mimetype": "application/vnd.oasis.opendocument.text", "META-INF/manifest.xml": manifest})
@@ -110,6 +124,7 @@ _HOSTILE = [
         id="external-entity-in-shared-strings",
     ),
     pytest.param(_zip_bomb, "bytes when unpacked", id="zip-bomb"),
+    pytest.param(_repeated, "LIMIT_DOCUMENT_LINES", id="cells-of-a-slide"),
     pytest.param(_overlapping, "bytes when unpacked", id="overlapping-entries"),
     pytest.param(_nested(9), "archives lie in each other", id="archives-in-archives"),
     pytest.param(_locked(), "encrypted", id="encrypted-zip"),
@@ -143,14 +158,12 @@ def test_refused_in_seconds(readers: FileReaders, source: bytes | Callable[[], b
     assert (before.died, before.late) == (readers.counts().died, readers.counts().late)
 
 
-_ODT = "application/vnd.oasis.opendocument.text"
-_X = 'xmlns:t="urn:t" xmlns:x="urn:x"'
 _LONG = {  # 600 paragraphs, lines or cells each
     "docx": docx("<w:p><w:r><w:t>a</w:t></w:r></w:p>" * 600),
     "docx-of-breaks": docx(f"<w:p><w:r><w:t>a</w:t>{'<w:br/>' * 600}</w:r></w:p>"),
     "docx-table": docx(f"<w:tbl>{'<w:tr><w:tc><w:p/></w:tc><w:tc><w:p/></w:tc></w:tr>' * 300}</w:tbl>"),
     "xlsx": xlsx("<row><c><v>1</v></c><c><v>2</v></c></row>" * 300),
-    "odt": zipped({"mimetype": _ODT, "content.xml": f"<d {_X}><body><text>{'<x:p>a</x:p>' * 600}</text></body></d>"}),
+    "odt": _odf("text", "<x:p>a</x:p>" * 600),
     "rtf": b"{\\rtf1 " + rb"a\par " * 600 + b"}",
     "rtf-table": b"{\\rtf1 " + rb"\trowd\intbl a\cell b\cell\row " * 300 + b"}",
     "html": b"<html><body>" + b"<p>a</p>" * 600,
@@ -176,6 +189,120 @@ def test_more_lines_than_a_document_may_have(make_readers: Callable[..., FileRea
     assert dict.fromkeys(refused, ("LIMIT_DOCUMENT_LINES", limit)) == found
 
 
+_NUMBERED = '<w:p><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr><w:r><w:t>a</w:t></w:r></w:p>'
+_MARKS = (
+    f'<w:numbering {W}><w:abstractNum w:abstractNumId="0"><w:lvl w:ilvl="0"><w:lvlText w:val="{"x" * 1000}"/></w:lvl>'
+    '</w:abstractNum><w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num></w:numbering>'
+)
+
+
+def _part(kind: str, content: str) -> dict[str, str | bytes]:
+    """A part of a Word document beside its text."""
+    return {"word/_rels/document.xml.rels": relations(("p", kind, "part.xml")), "word/part.xml": content}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(xlsx(f'<row><c t="str"><v>{"x" * 1000}</v></c></row>' * 30), id="cells"),
+        pytest.param(docx(_NUMBERED * 30, _part("numbering", _MARKS)), id="marks-of-a-list"),
+    ],
+)
+def test_more_characters_than_a_document_may_have(make_readers: Callable[..., FileReaders], source: bytes):
+    """Counted as they are set, before pages are made of them."""
+    readers = make_readers(limits=replace(FileLimits(), document_chars=20_000))
+    with pytest.raises(TooLarge, match="LIMIT_DOCUMENT_CHARS"):
+        readers.open(source)
+
+
+def _in_each_other(before: str, after: str, times: int, inner: str) -> str:
+    return before * times + inner + after * times
+
+
+def _placeholders() -> bytes:
+    """A slide of ten thousand texts whose places ten thousand others of its layout might tell."""
+    kinds = {name: f"http://schemas.openxmlformats.org/{name}" for name in "par"}
+    names = " ".join(f'xmlns:{name}="{kind}"' for name, kind in kinds.items())
+
+    def shapes(index: int) -> str:
+        shape = (
+            f'<p:sp><p:nvSpPr><p:nvPr><p:ph type="{index}" idx="{index}"/></p:nvPr></p:nvSpPr><p:spPr><p:xfrm><a:off/>'
+            "<a:ext/></p:xfrm></p:spPr><p:txBody><a:p><a:t>a</a:t></a:p></p:txBody></p:sp>"
+        )
+        return f"<p:sld {names}><p:cSld><p:spTree>{shape * 10_000}</p:spTree></p:cSld></p:sld>"
+
+    return zipped(
+        {
+            "[Content_Types].xml": "<Types/>",
+            "ppt/presentation.xml": f'<p:p {names}><p:sldIdLst><p:sldId id="1" r:id="s"/></p:sldIdLst></p:p>',
+            "ppt/_rels/presentation.xml.rels": relations(("s", "slide", "s.xml")),
+            "ppt/s.xml": shapes(1).replace("<p:xfrm>", "<p:none>").replace("</p:xfrm>", "</p:none>"),
+            "ppt/_rels/s.xml.rels": relations(("l", "slideLayout", "l.xml")),
+            "ppt/l.xml": shapes(2),
+        }
+    )
+
+
+_HIDDEN_STYLES = '<x:style x:name="a"/>' * 150_000
+_SHEET = "<t:table><t:table-row><t:table-cell><x:p>a</x:p></t:table-cell></t:table-row></t:table>"
+_NOTE = '<w:r><w:footnoteReference w:id="1"/></w:r>'
+_NOTED = f"<w:p>{_NOTE}<w:r><w:t> {'a ' * 1000}</w:t></w:r></w:p>"
+_NOTES = f'<w:footnotes {W}><w:footnote w:id="1">{_NOTED}</w:footnote></w:footnotes>'
+_GREEDY = [  # each with how often "a" stands in it
+    pytest.param(lambda: docx(f"<w:p>{_NOTE * 3000}</w:p>", _part("footnotes", _NOTES)), 1000, id="one-note-for-all"),
+    pytest.param(
+        lambda: _odf(
+            "text", _in_each_other("<x:p><x:frame><x:text-box>", "</x:text-box></x:frame></x:p>", 40, "<x:p>a</x:p>")
+        ),
+        1,
+        id="frames-in-frames",
+    ),
+    pytest.param(
+        lambda: _odf("text", _in_each_other("<x:p>b<x:annotation>", "</x:annotation></x:p>", 40, "<x:p>a</x:p>")),
+        1,
+        id="comments-in-comments",
+    ),
+    pytest.param(
+        lambda: _odf(
+            "text",
+            "<x:p>a</x:p>",
+            '<x:list-style><x:list-level-style-number x:level="9999999999" x:display-levels="9999999999" '
+            'x:num-format="1"/></x:list-style>',
+        ),
+        1,
+        id="levels-without-end",
+    ),
+    pytest.param(lambda: _odf("spreadsheet", _SHEET * 200, _HIDDEN_STYLES), 200, id="styles-of-each-sheet"),
+    pytest.param(_placeholders, 10_000, id="placeholders"),
+    pytest.param(
+        lambda: b"{\\rtf1 " + b"".join(b"{\\header %d}" % at for at in range(60_000)) + b"a}", 1, id="headers"
+    ),
+    pytest.param(
+        lambda: b"<html>" + b"<table><tr><td>" * 70 + b"a " * 100_000 + b"</table>" * 70,
+        100_000,
+        id="tables-for-layout",
+    ),
+    pytest.param(
+        lambda: b"<html><table>" + b"<tr>" + b"<td rowspan=1000 colspan=1000>a" * 100 + b"<tr><td>a</table>",
+        101,
+        id="cells-that-span-a-million",
+    ),
+    pytest.param(
+        lambda: b"<html><table><tr>" + b"<td>a" * 16_000 + b"<tr><td>a" * 60_000 + b"</table>",
+        76_000,
+        id="wide-and-tall",
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "times"), _GREEDY)
+def test_all_is_read_once(readers: FileReaders, source: Callable[[], bytes], times: int):
+    """Files that took minutes or gigabytes: what lies in each other, or is looked up again for each piece."""
+    pages = pages_of(readers, source())
+
+    assert times == sum(page.text.split().count("a") for page in pages)
+
+
 def test_links_are_not_followed(readers: FileReaders):
     """A picture that lies outside of the file is none of it."""
     picture = (
@@ -191,12 +318,8 @@ def test_links_are_not_followed(readers: FileReaders):
 
 def test_a_cell_that_is_repeated_a_million_times(readers: FileReaders):
     """As often as a sheet could show it."""
-    table = (
-        '<d xmlns:t="urn:t" xmlns:x="urn:x"><body><spreadsheet><t:table t:name="S"><t:table-row '
-        't:number-rows-repeated="1048576"><t:table-cell t:number-columns-repeated="16384"><x:p>a</x:p></t:table-cell>'
-        "</t:table-row></t:table></spreadsheet></body></d>"
-    )
-    source = zipped({"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": table})
+    cell = _CELL.replace("<t:table-row", '<t:table-row t:number-rows-repeated="1048576"')
+    source = _odf("spreadsheet", f"<t:table>{cell}</t:table>")
     started_s = time.monotonic()
     with readers.open(source) as file:
         assert 1 == file.info.page_count

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 
 from backend.errors import TooLarge
 from backend.files.file_readers import FileReaders
-from backend.files.limits import FileLimits
 from backend.files.office.number_formats import number_format, shown
 from tests.files.office.office_files import S, pages_of, xlsx
 
@@ -82,10 +78,3 @@ def test_ten_thousand_sheets(readers: FileReaders):
         readers.open(xlsx(*[""] * 9_900))
     with pytest.raises(TooLarge, match="entries of the archive"):
         readers.open(xlsx(*[""] * 10_001))
-
-
-def test_more_characters_than_a_document_may_have(make_readers: Callable[..., FileReaders]):
-    """Counted as cells are set, before pages are made of them."""
-    readers = make_readers(limits=replace(FileLimits(), document_chars=20_000))
-    with pytest.raises(TooLarge, match="LIMIT_DOCUMENT_CHARS"):
-        readers.open(xlsx("".join(_row(at, _c(f"A{at}", "x" * 1000)) for at in range(1, 30))))
