@@ -298,7 +298,7 @@ class Settings(BaseSettings):
     limit_document_lines: Count = Field(
         200_000,
         description="Paragraphs, lines and cells of an office file, a mail, a web page or a text: 10,000 rows of 20 "
-        "columns; 413 as soon as there is one more.",
+        "columns; 413 as soon as there is one more, or tables of ten times as many places, empty ones too.",
     )
     limit_page_pixels: Count = Field(
         100_000_000, description="Pixels of one image as its header tells them; A3 at 600 dpi is 70 million."

@@ -40,6 +40,7 @@ _PIXEL = 0.75  # points of a picture's pixel, as browsers and offices show it
 _LARGE = 0.4  # of a page's height: a picture as tall is a scan, and is read on a page of its own
 _LONGEST_NAME = 200
 _BASELINE = 0.8  # of a letter's height, below its upper edge
+_MAX_PLACES = 10  # in tables, for each line and cell that a file may have
 
 _NO_SPANS: Mapping[tuple[int, int], tuple[int, int]] = {}
 
@@ -117,7 +118,7 @@ class PageSetter:
     """Sets what a reader finds onto pages, in its order.
 
     Raises: TooLarge, from every method that takes text, for more characters than LIMIT_DOCUMENT_CHARS, or more
-        lines and cells than LIMIT_DOCUMENT_LINES.
+        lines and cells than LIMIT_DOCUMENT_LINES, or tables that are far larger than what stands in them.
     """
 
     def __init__(self, limits: FileLimits) -> None:
@@ -125,6 +126,7 @@ class PageSetter:
         self.has_pages = False  # the file says itself where pages end: none is ended because it is full
         self._limits = limits
         self._characters = self._lines = 0
+        self._places = 0  # that answers write out, whether anything stands there or not
         self._part = ""
         self._list = ""  # the form of marks of the list that the last paragraph was an item of
 
@@ -210,7 +212,9 @@ class PageSetter:
         for index, part in enumerate(tables):
             page.block += bool(index)
             page.bottom += _PITCH * bool(index)
-            _set_table(page, part, lefts, widths, header_rows, runs_on=is_sheet)
+            self._places += _set_table(page, part, lefts, widths, header_rows, runs_on=is_sheet)
+            what = "places in tables of the file, empty ones too, at least"
+            self._check(what, self._places, _MAX_PLACES * self._limits.document_lines, "LIMIT_DOCUMENT_LINES")
 
     def placed(self, page: SetPage, text: str, box: Sides, size: float) -> None:
         """A paragraph at a place of its own; what stands in the box already is not looked at.
@@ -384,8 +388,11 @@ def _set_table(
     header_rows: int | None,
     *,
     runs_on: bool,
-) -> None:
-    """The cells from left to right and top to bottom; on one line of the word model where none has two paragraphs."""
+) -> int:
+    """The cells from left to right and top to bottom; on one line of the word model where none has two paragraphs.
+
+    Returns: the places of the table, and those that its cells take.
+    """
     columns = sorted({one.column for one in filled})
     rows = sorted({one.row for one in filled})
     cells: list[GridCell] = []
@@ -416,6 +423,7 @@ def _set_table(
     if len(rows) > 1 and len(columns) > 1 and page.grids is not None:
         header = _header_rows(page, cells) if header_rows is None else min(header_rows, len(rows))
         page.grids.append(Grid(len(rows), len(columns), header, tuple(cells)))
+    return len(rows) * len(columns) + sum(cell.rowspan * cell.colspan for cell in cells)
 
 
 def _room(

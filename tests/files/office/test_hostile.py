@@ -78,6 +78,14 @@ def _repeated() -> bytes:
     return _odf("presentation", f"<x:page><x:frame><t:table>{_CELL * 5_000}</t:table></x:frame></x:page>")
 
 
+def _merged() -> bytes:
+    """A sheet whose every cell is merged with all below it."""
+    rows = "<row><c><v>1</v></c><c><v>2</v></c></row>" * 2_000
+    ranges = "".join(f'<mergeCell ref="A{row}:B2000"/>' for row in range(1, 2_000))
+    sheet = f"<worksheet {S}><sheetData>{rows}</sheetData><mergeCells>{ranges}</mergeCells></worksheet>"
+    return xlsx("", more={"xl/worksheets/s1.xml": sheet})
+
+
 def _locked_odt() -> bytes:
     manifest = '<m xmlns="urn:x"><file-entry full-path="content.xml"><encryption-data/></file-entry></m>'
     return zipped({"mimetype": "application/vnd.oasis.opendocument.text", "META-INF/manifest.xml": manifest})
@@ -125,6 +133,12 @@ _HOSTILE = [
     ),
     pytest.param(_zip_bomb, "bytes when unpacked", id="zip-bomb"),
     pytest.param(_repeated, "LIMIT_DOCUMENT_LINES", id="cells-of-a-slide"),
+    pytest.param(
+        lambda: b"<html><table><tr>" + b"<td>a" * 16_000 + b"<tr><td>a" * 60_000 + b"</table>",
+        "places in tables",
+        id="wide-and-tall",
+    ),
+    pytest.param(_merged, "places in tables", id="cells-over-cells"),
     pytest.param(_overlapping, "bytes when unpacked", id="overlapping-entries"),
     pytest.param(_nested(9), "archives lie in each other", id="archives-in-archives"),
     pytest.param(_locked(), "encrypted", id="encrypted-zip"),
@@ -286,11 +300,6 @@ _GREEDY = [  # each with how often "a" stands in it
         lambda: b"<html><table>" + b"<tr>" + b"<td rowspan=1000 colspan=1000>a" * 100 + b"<tr><td>a</table>",
         101,
         id="cells-that-span-a-million",
-    ),
-    pytest.param(
-        lambda: b"<html><table><tr>" + b"<td>a" * 16_000 + b"<tr><td>a" * 60_000 + b"</table>",
-        76_000,
-        id="wide-and-tall",
     ),
 ]
 
