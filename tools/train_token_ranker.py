@@ -103,7 +103,7 @@ def teach(rows: list[Row], *, epochs: int, rng: random.Random) -> dict[str, Tens
 
 
 def main() -> None:
-    """Encode, teach, write the file that `models.token_ranker` reads."""
+    """Encode, teach, write the file that `text.late_interaction` reads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)

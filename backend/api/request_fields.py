@@ -565,11 +565,6 @@ TextInputs = Annotated[
     PlainValidator(_check_texts),
     WithJsonSchema({"oneOf": [ANY_TEXT, many(ANY_TEXT)]}),
 ]
-TextItems = Annotated[
-    Any,
-    PlainValidator(_check_items),
-    WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT, many({"oneOf": [TEXT, _TEXT_OBJECT]})]}),
-]
 ClassifyItems = Annotated[
     Any,
     PlainValidator(_check_texts_or_images),

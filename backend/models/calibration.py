@@ -88,7 +88,7 @@ def relevance_by_tokens(cosines: Array, unrelated: float) -> Array:
 
 
 def relevance_by_turned_tokens(scores: Array, unrelated: float) -> Array:
-    """The same where the query's tokens were turned by the bundled `models.token_ranker`."""
+    """The same where the query's tokens were turned by the layer of `text.late_interaction`."""
     return sigmoid(_TURNED_RELEVANCE_SLOPE * (relative_cosines(scores, unrelated) - _TURNED_RELEVANCE_MIDDLE))
 
 

@@ -71,9 +71,7 @@ class Tessdata:
         return hashed.hexdigest()
 
 
-def find_tessdata(
-    setting: str | None = None, keep_in: Path | None = None, program: str = "tesseract"
-) -> Tessdata | None:
+def find_tessdata(setting: str | None = None, keep_in: Path | None = None) -> Tessdata | None:
     """The folder of language data to use; None where there is none.
 
     1. ``setting``, TESSDATA_PREFIX: the folder itself or its parent, and nothing else.
@@ -88,7 +86,7 @@ def find_tessdata(
     """
     if setting:
         return _in_setting(Path(setting))
-    system = find_system_tessdata(program)
+    system = find_system_tessdata()
     try:
         shipped = shipped_folder(keep_in)
     except SetupError as error:

@@ -220,13 +220,13 @@ def start_tesseract(data: Tessdata) -> TesseractEngine:
     return TesseractEngine(TesseractLibrary(data))
 
 
-def start_tesseract_program(data: Tessdata, program: str = "tesseract") -> TesseractEngine:
+def start_tesseract_program(data: Tessdata) -> TesseractEngine:
     """Tesseract as a program.
 
     Raises:
         SetupError: the program or pytesseract is absent.
     """
-    return TesseractEngine(TesseractProgram(data, program), name=PROGRAM)
+    return TesseractEngine(TesseractProgram(data), name=PROGRAM)
 
 
 class TesseractProgram:

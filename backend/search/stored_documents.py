@@ -505,7 +505,7 @@ def _checked_rows(name: str, rows: Any, place: str) -> list[dict[str, Any]]:
 
 _PLACE_KEYS = ("page", "boxes", "start", "end")
 _MAX_BOXES = 100
-_MAX_UNITS = 1e6  # of a page, and characters of a document in hundreds
+MAX_UNITS = 1e6  # of a page, and characters of a document in hundreds
 
 
 def _checked_cell(name: str, value: Any, place: str) -> dict[str, Any]:
@@ -526,17 +526,18 @@ def _checked_cell(name: str, value: Any, place: str) -> dict[str, Any]:
 
 def _checked_place(key: str, value: Any, place: str) -> Any:
     if key == "boxes":
-        if isinstance(value, list) and len(value) <= _MAX_BOXES and all(map(_is_box, value)):
+        if isinstance(value, list) and len(value) <= _MAX_BOXES and all(map(is_box, value)):
             return value
         raise InvalidField(f"{place}: must be at most {_MAX_BOXES} boxes of four numbers in page units", param=place)
-    if type(value) in (int, float) and 0 <= value <= _MAX_UNITS * 100 and value == int(value):
+    if type(value) in (int, float) and 0 <= value <= MAX_UNITS * 100 and value == int(value):
         return int(value)
     raise InvalidField(f"{place}: must be a whole number from 0, got {value!r:.60}", param=place)
 
 
-def _is_box(box: Any) -> bool:
+def is_box(box: Any) -> bool:
+    """Four numbers that can be a place on a page."""
     return (
         isinstance(box, list)
         and len(box) == 4
-        and all(type(side) in (int, float) and abs(side) <= _MAX_UNITS for side in box)
+        and all(type(side) in (int, float) and abs(side) <= MAX_UNITS for side in box)
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from backend.reasons import because
+from backend.speech.records import DecodedPiece, TimedText
 
 MAX_COMPRESSION = 2.4  # text that zlib makes smaller than this repeats itself
 MIN_LOGPROB = -1.0  # of a token on average; below it the text is doubtful
@@ -74,30 +74,6 @@ _PHANTOM_NO_SPEECH, _PHANTOM_LOGPROB = 0.3, -0.7
 _FASTEST, _SLOWEST = 30.0, 3.0  # characters a second that somebody says
 
 
-class HeardSegment(Protocol):
-    """A segment; seconds from the piece's beginning."""
-
-    @property
-    def start_s(self) -> float: ...
-    @property
-    def end_s(self) -> float: ...
-    @property
-    def text(self) -> str: ...
-
-
-class Heard(Protocol):
-    """What the model made of a piece."""
-
-    @property
-    def segments(self) -> Sequence[HeardSegment]: ...
-    @property
-    def avg_logprob(self) -> float: ...
-    @property
-    def no_speech_prob(self) -> float: ...
-    @property
-    def compression_ratio(self) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """How a piece is decoded."""
@@ -115,7 +91,7 @@ class Judgement:
     dropped: Mapping[int, str] = field(default_factory=dict)  # index of a segment of the best -> why, one sentence
 
 
-def judge(tried: Sequence[Heard], asked: Attempt) -> Judgement:
+def judge(tried: Sequence[DecodedPiece], asked: Attempt) -> Judgement:
     """Whether the last attempt at a piece is good enough, what to try next, and in the end what to keep.
 
     Args:
@@ -133,7 +109,7 @@ def judge(tried: Sequence[Heard], asked: Attempt) -> Judgement:
     return Judgement(best, dropped=_dropped(tried[best]))
 
 
-def undecoded(decoded: Heard, speech: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def undecoded(decoded: DecodedPiece, speech: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Stretches in which somebody speaks and no segment has a text: the model sometimes stops early, or skips.
 
     Pauses within a stretch belong to it: a phrase is decoded better with its neighbours.
@@ -200,30 +176,30 @@ def _attempts(asked: Attempt) -> list[Attempt]:
     return attempts[:MAX_ATTEMPTS]
 
 
-def _is_sound(decoded: Heard) -> bool:
+def _is_sound(decoded: DecodedPiece) -> bool:
     return decoded.avg_logprob >= MIN_LOGPROB and not _repeats(decoded)
 
 
-def _starts_over(decoded: Heard) -> bool:
+def _starts_over(decoded: DecodedPiece) -> bool:
     text = " ".join(segment.text for segment in decoded.segments)
     spoken_s = sum(segment.end_s - segment.start_s for segment in decoded.segments)
     is_beyond = any(_is_beyond(segment) for segment in decoded.segments)
     return is_beyond or starts_over(text) or len(text) > _FASTEST * max(1.0, spoken_s)
 
 
-def _is_beyond(segment: HeardSegment) -> bool:
+def _is_beyond(segment: TimedText) -> bool:
     return segment.end_s - segment.start_s < _MIN_SEGMENT_S
 
 
-def _repeats(decoded: Heard) -> bool:
+def _repeats(decoded: DecodedPiece) -> bool:
     return decoded.compression_ratio > MAX_COMPRESSION or any(has_loop(segment.text) for segment in decoded.segments)
 
 
-def _nobody_speaks(decoded: Heard) -> bool:
+def _nobody_speaks(decoded: DecodedPiece) -> bool:
     return decoded.no_speech_prob > MAX_NO_SPEECH and decoded.avg_logprob < MIN_LOGPROB
 
 
-def _dropped(decoded: Heard) -> dict[int, str]:
+def _dropped(decoded: DecodedPiece) -> dict[int, str]:
     """Segments that were not said, with the reason."""
     if _nobody_speaks(decoded):
         why = because("text_doubtful", probability=decoded.no_speech_prob)
@@ -240,7 +216,7 @@ def _dropped(decoded: Heard) -> dict[int, str]:
     return dropped
 
 
-def _phantom(segment: HeardSegment, decoded: Heard) -> str:
+def _phantom(segment: TimedText, decoded: DecodedPiece) -> str:
     """Why a segment is a phrase that nobody said; empty where somebody may have."""
     plain, seconds = _plain(segment.text), segment.end_s - segment.start_s
     is_courtesy = plain in _COURTESIES

@@ -7,20 +7,17 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Protocol
 
 import numpy as np
 
 from backend.errors import InvalidField, NotFound, UnknownModel
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
 from backend.lanes.text_work import slices_of
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
-from backend.models.tokenizer import TextTokenizer
 from backend.models.windows import Windows
+from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.ner import TASK, decode
 from backend.telemetry import Telemetry
 from backend.text.entity_merge import MODEL, PATTERN, Entity, Lost, merge
@@ -60,40 +57,6 @@ class EntityResult:
         return sum(row.tokens for row in self.rows)
 
 
-class EntityModel(Protocol):
-    """What this service needs of a token classifier; ``catalog.LoadedModel`` has it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    @property
-    def tokenizer(self) -> TextTokenizer: ...
-
-    @property
-    def engine(self) -> Engine:
-        """Gives probabilities (tokens, labels) a payload."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels in the order of the probabilities."""
-
-    def namespace(self, *parameters: str) -> CacheNamespace:
-        """Cache keys for its output."""
-
-
-class EntityModels(Protocol):
-    """What this service needs of the catalog."""
-
-    def ner(self) -> EntityModel | None:
-        """The token classifier that serves now; None where none is loaded."""
-
-    def unknown(self, name: str, known: Sequence[str]) -> UnknownModel:
-        """The error for a name that no loaded model has. Raises: ModelPending where one will have it."""
-
-
 class NoEntityModel(UnknownModel):
     """No token classifier is loaded, so no model name is known."""
 
@@ -110,8 +73,8 @@ class NoEntityModel(UnknownModel):
 class EntityService:
     """The use case behind ``/v1/entities``. Belongs to the loop's thread."""
 
-    def __init__(self, models: EntityModels, inference: Inference, telemetry: Telemetry) -> None:
-        self._models, self._inference = models, inference
+    def __init__(self, catalog: Catalog, inference: Inference, telemetry: Telemetry) -> None:
+        self._catalog, self._inference = catalog, inference
         self._usage = UsageCounter(telemetry, TASK)
 
     async def find(
@@ -154,20 +117,20 @@ class EntityService:
         self._usage.count(len(texts), result.tokens)
         return result
 
-    def _model(self, name: str | None, sources: Collection[str] | None) -> EntityModel | None:
+    def _model(self, name: str | None, sources: Collection[str] | None) -> LoadedModel | None:
         """The model to use; None where only patterns are wanted, or available."""
-        loaded = self._models.ner()
+        loaded = self._catalog.ner()
         if sources is not None and MODEL not in sources:
             return None
         if name is not None and (loaded is None or name not in loaded.names):
-            error = self._models.unknown(name, loaded.names if loaded else ())
+            error = self._catalog.unknown(name, loaded.names if loaded else ())
             raise error if loaded else NoEntityModel(name)
         if loaded is None and sources is not None:
             raise NoEntityModel(name)
         return loaded
 
     async def _run_model(
-        self, loaded: EntityModel, texts: Sequence[str], urgency: Urgency
+        self, loaded: LoadedModel, texts: Sequence[str], urgency: Urgency
     ) -> tuple[list[list[Entity]], list[tuple[float, int]], Timing]:
         """The model's entities of each text, and its coverage and tokens."""
         text_work, budget, sizes = self._inference.text_work, self._inference.token_budget(), list(map(len, texts))
@@ -203,7 +166,7 @@ def _tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
     return read_tags(labels)
 
 
-def _wanted(types: Collection[str] | None, loaded: EntityModel | None) -> frozenset[str]:
+def _wanted(types: Collection[str] | None, loaded: LoadedModel | None) -> frozenset[str]:
     """The kinds to answer with. Raises: InvalidField for one that neither patterns nor the model know."""
     known = sorted({*PATTERN_TYPES, *(types_of(_tags(loaded.labels)) if loaded else ())})
     for name in types or ():

@@ -2,25 +2,28 @@
 
 No training is needed where an encoder's vector is the mean of its token vectors: these then mean what the text around
 them means. For the bundled encoder a layer was learnt that turns the query's towards what answers it
-(`models.token_ranker`). Source: Khattab and Zaharia 2020, "ColBERT"; the weights of tokens are not learnt.
+(`query_layer`). Source: Khattab and Zaharia 2020, "ColBERT"; the weights of tokens are not learnt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import safe_open
 
 from backend.lanes.inference import Urgency, offload
 from backend.models.calibration import Array, relevance_by_tokens, relevance_by_turned_tokens
 from backend.models.encoder import Vectors
+from backend.models.model_files import BUNDLED_ADAPTERS
 from backend.models.numpy_layers import linear
-from backend.models.spec import Pooling
-from backend.models.token_ranker import query_layer
+from backend.models.spec import ModelSpec, Pooling
 from backend.models.tokenizer import InputName, numbered_input
 from backend.models.vectors import normalized
+from backend.models.weights import Linear
 from backend.serving.catalog import LoadedModel
 from backend.text.embeddings import EmbeddingService, EmbedOptions, TokenVectorsResult
 
@@ -28,6 +31,7 @@ from backend.text.embeddings import EmbeddingService, EmbedOptions, TokenVectors
 # of XLM-R's the first twenty are marks. Over equal weights it gives .015 of MRR@10 in TAT-QA, .004 in XQuAD.
 _MARKS = 20
 _MIN_WEIGHT = 0.3
+LEARNT_LAYER = BUNDLED_ADAPTERS / "token-ranker" / "query.safetensors"
 _LONGEST_TOKENS = 1_024  # of a text that the model reads; a score of longer ones would be over MAX_TOKEN_VECTORS
 
 
@@ -98,3 +102,19 @@ def _own(ids: NDArray[np.int64], vectors: Vectors, before: int, after: int) -> O
     """Of a text without any token of its own, all."""
     own = slice(before, len(ids) - after) if len(ids) > before + after else slice(None)
     return OwnTokens(ids[own], normalized(vectors[own]))
+
+
+def query_layer(spec: ModelSpec) -> Linear | None:
+    """The layer that turns a query's tokens, for this encoder; None for any but the one it was learnt on.
+
+    Shapes: weight (width, width).
+    """
+    encoder_sha256, layer = _learnt_layer()
+    return layer if spec.sha256 == encoder_sha256 and spec.adapter is None else None
+
+
+@cache
+def _learnt_layer() -> tuple[str, Linear]:
+    with safe_open(LEARNT_LAYER, framework="numpy") as tensors:
+        weight, bias = (tensors.get_tensor(name).astype(np.float32) for name in ("weight", "bias"))
+        return tensors.metadata()["encoder_sha256"], Linear(weight, bias)

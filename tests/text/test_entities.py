@@ -46,7 +46,7 @@ ODD = "👩‍👧 the e\u0301 invoice, 👍🏽 zu\u0308rich — Ñandú\u200b 
 
 @dataclass(frozen=True)
 class FakeModel:
-    """A loaded token classifier; an EntityModel."""
+    """A loaded token classifier."""
 
     tokenizer: TextTokenizer
     engine: Any
@@ -60,7 +60,7 @@ class FakeModel:
 
 @dataclass
 class EntityStack:
-    """The service, and the parts below it; an EntityModels."""
+    """The service, and the parts below it, as a catalog."""
 
     model: FakeModel | None
     batcher: Batcher

@@ -15,12 +15,11 @@ from backend.errors import InvalidField, NotFound, TooLarge
 from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.text_files import document_of_text
 from backend.search.lessons import page_of
-from backend.search.stored_documents import StoredDocuments
+from backend.search.stored_documents import MAX_UNITS, StoredDocuments, is_box
 
 _stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
 
 MAX_WORDS = 50_000  # of all papers of a request
-_MAX_UNITS = 1e6  # of a page
 _WORD = {
     "type": "object",
     "properties": {
@@ -120,7 +119,7 @@ def _wire_page(page: Any, index: int, place: str) -> Page:
     lines: dict[tuple[Any, Any], list[RawWord]] = {}
     for number, word in enumerate(words):
         box: Any = word.get("box") if isinstance(word, dict) else None
-        if not _is_box(box) or not isinstance(word.get("text"), str) or not word["text"]:
+        if not is_box(box) or not isinstance(word.get("text"), str) or not word["text"]:
             raise InvalidField(
                 f"{place}.words[{number}]: must be {{text, box}}, a text and its left, top, right, bottom",
                 param=param_of(place),
@@ -143,13 +142,5 @@ def _wire_page(page: Any, index: int, place: str) -> Page:
     )
 
 
-def _is_box(box: Any) -> bool:
-    return (
-        isinstance(box, list)
-        and len(box) == 4
-        and all(type(side) in (int, float) and abs(side) <= _MAX_UNITS for side in box)
-    )
-
-
 def _is_length(side: Any) -> bool:
-    return type(side) in (int, float) and 0 < side <= _MAX_UNITS
+    return type(side) in (int, float) and 0 < side <= MAX_UNITS

@@ -23,7 +23,7 @@ from backend.api.parameters import (
     path_id,
 )
 from backend.api.problems import error_class
-from backend.api.request_fields import WireRequest, only, wrong_type_at
+from backend.api.request_fields import WireRequest, only
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routes.vector_stores import (
     KIND,
@@ -40,9 +40,9 @@ from backend.api.routes.vector_stores import (
     check_attributes,
     file_counts,
     read_chunking,
+    read_few,
     read_ids,
     require_distinct,
-    require_few,
     require_object,
 )
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
@@ -56,13 +56,8 @@ _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 
 def _read_files(value: Any, info: ValidationInfo) -> list[NewFile] | None:
-    place = info.field_name or "files"
-    if value is None:
-        return None
-    if type(value) is not list:
-        raise wrong_type_at(place, value, "a list of objects with file_id, and attributes and chunking_strategy if any")
-    require_few(value, place)
-    return [_read_file(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    what = "a list of objects with file_id, and attributes and chunking_strategy if any"
+    return read_few(value, info.field_name or "files", what, _read_file)
 
 
 def _read_file(value: Any, place: str) -> NewFile:

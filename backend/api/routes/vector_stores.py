@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.requests import Request
@@ -47,6 +47,7 @@ from backend.search.vector_stores import (
     checked_days,
 )
 
+Item = TypeVar("Item")
 _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 _MAX_ATTRIBUTES = SearchLimits().attributes
@@ -208,18 +209,18 @@ def _read_text(most: int) -> PlainValidator:
 
 
 def read_ids(value: Any, info: ValidationInfo) -> list[str] | None:
-    place = info.field_name or "file_ids"
+    return read_few(value, info.field_name or "file_ids", "a list of ids of files", check_id)
+
+
+def read_few(value: Any, place: str, what: str, read: Callable[[Any, str], Item]) -> list[Item] | None:
+    """A list of at most ``MAX_FILES``, each read with its place; None for None."""
     if value is None:
         return None
     if type(value) is not list:
-        raise wrong_type_at(place, value, "a list of ids of files")
-    require_few(value, place)
-    return [check_id(item, f"{place}[{index}]") for index, item in enumerate(value)]
-
-
-def require_few(files: list[Any], place: str) -> None:
-    if len(files) > MAX_FILES:
-        raise TooLarge(place, len(files), MAX_FILES, "fixed", advice="Send several batches.", param=param_of(place))
+        raise wrong_type_at(place, value, what)
+    if len(value) > MAX_FILES:
+        raise TooLarge(place, len(value), MAX_FILES, "fixed", advice="Send several batches.", param=param_of(place))
+    return [read(item, f"{place}[{index}]") for index, item in enumerate(value)]
 
 
 def require_distinct(files: list[NewFile], place: str) -> list[NewFile]:

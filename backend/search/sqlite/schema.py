@@ -6,7 +6,6 @@ import sqlite3
 
 from backend.errors import SetupError
 
-APPLICATION_ID = 0x46696E53  # "FinS", in the header of the file
 PAGE_BYTES = 8192  # holds three float16 vectors of width 1024; in 4096 they waste half of each page
 
 # Each step raises the version by one. A released step is never changed: a new one is added behind it.

@@ -67,13 +67,13 @@ def matches(regex: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
         start = max(start, stop)
 
 
-def from_regex(type_: str, regex: re.Pattern[str], parse: Parser, *, needs_digit: bool = True) -> Pattern:
+def from_regex(type_: str, regex: re.Pattern[str], parse: Parser) -> Pattern:
     """A pattern that parses each match of one regular expression; None from ``parse`` rejects the match."""
 
     def find(text: str) -> Iterator[PatternMatch]:
         return (parsed for match in matches(regex, text) if (parsed := parse(match)))
 
-    return Pattern(type_, find, needs_digit)
+    return Pattern(type_, find)
 
 
 def has_before(text: str, start: int, cue: re.Pattern[str], characters: int = 40) -> bool:

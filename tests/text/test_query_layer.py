@@ -9,8 +9,7 @@ import pytest
 
 from backend.models.calibration import relevance_by_tokens
 from backend.models.model_files import BUNDLED_FULL
-from backend.models.token_ranker import query_layer
-from backend.text.late_interaction import OwnTokens, asking, relevance_of, token_cosines
+from backend.text.late_interaction import OwnTokens, asking, query_layer, relevance_of, token_cosines
 from tests.text.service_stack import VectorEngine, loaded_model
 from tests.tiny_models import spec_of
 
