@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -47,6 +48,7 @@ _AT_ONCE = 100  # documents in memory while all are walked through
 # Vectors are those of vector stores; what is said of the file is that of its first document.
 _NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "fields_reasons", "valid", *DOCUMENT_CONTENT)
 _ANEW = "Send the fields of a document together; delete it and send the file again to begin anew."
+_TURNS = 4  # of an owner at once
 _TRIES = 5  # of a confirmation beside changes of others
 _LOOK_S = 2.0  # until a watched document is looked at again: what this process did not change wakes nobody
 
@@ -92,6 +94,7 @@ class StoredDocuments:
     ) -> None:
         self._storage, self._files, self._lesson_of = storage, files, lesson_of
         self._adding = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._watchers = Watchers()
         self._waiting: set[tuple[str, Waker]] = set()  # who waits for changes of which document
 
@@ -171,6 +174,10 @@ class StoredDocuments:
         pages = await self.pages(owner, file_id)
         rotation = next((page.get("rotation", 0) for page in pages if page["number"] == number), 0)
         return await self._files.page_image(owner, file_id, number, dpi, rotation=rotation, password=password)
+
+    def turn(self, owner: str) -> asyncio.Semaphore:
+        """To be held while an answer is made of an owner's documents: each holds what it is made of."""
+        return self._turns.setdefault(owner, asyncio.Semaphore(_TURNS))
 
     async def list_documents(
         self, owner: str, query: DocumentQuery, page: ListPage

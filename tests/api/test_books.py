@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import csv
 import io
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ async def keep(services: Any, *documents: dict[str, Any], name: str = "factura.p
         for one in documents
     ]
     first = {key: wire[0][key] for key in ("fields", "fields_why", "valid")}
-    answer = {"kind": "pdf", "page_count": 1, "pages": [], **first, "documents": wire}
-    with closing(StoredFile.of(name.encode(), FILE_LIMITS)) as content:
+    answer = {"kind": "pdf", "page_count": 1, "sha256": "0" * 64, "pages": [], **first, "documents": wire}
+    with contextlib.closing(StoredFile.of(name.encode(), FILE_LIMITS)) as content:
         stored = await services.stored_documents.add(owner, content, name, answer)
     return str(stored.id)
 
@@ -202,3 +203,37 @@ async def test_tenants_see_their_own(services: FakeServices) -> None:
         assert ["F-1"] == numbers(answer.json())
         assert {"F-1"} == {row["number"] for row in exported.json()["data"]}
         assert 401 == (await client.get("/v1/documents/export")).status_code
+
+
+@pytest.mark.parametrize("path", ["", "/ledger", "/export?format=csv", "/{id}"])
+async def test_a_crowd_takes_turns(services: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one key few answers are made at once: each holds the documents that it is made of."""
+    file_id, documents = await keep(services, invoice()), services.stored_documents
+    most, running = 0, 0
+
+    @contextlib.asynccontextmanager
+    async def counted() -> AsyncIterator[None]:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        yield
+        running -= 1
+
+    async def call(*arguments: Any, **options: Any) -> Any:
+        async with counted():
+            return await found(*arguments, **options)
+
+    async def each(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        async with counted():
+            async for one in found(*arguments, **options):
+                yield one
+
+    name = {"": "list_documents", "/{id}": "get"}.get(path, "each")
+    found = getattr(documents, name)
+    monkeypatch.setattr(documents, name, each if name == "each" else call)
+    async with connect(services) as client:
+        answers = await asyncio.gather(*(client.get(f"/v1/documents{path.format(id=file_id)}") for _ in range(12)))
+
+    assert {200} == {answer.status_code for answer in answers}
+    assert 1 < most <= 4

@@ -23,7 +23,7 @@ from backend.api.json_answers import written_json
 from backend.api.json_body import validate_query
 from backend.api.request_fields import none_if_empty, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
-from backend.api.routes.stored_documents import DocumentConditions
+from backend.api.routes.stored_documents import DocumentConditions, in_turn
 from backend.api.routing import JSON, REQUEST_TIMEOUT, described, get, query_parameters
 from backend.api.service_call import call_within_limit
 from backend.books.exports import MEDIA_TYPES, BookExport, ExportFormat, ExportOptions, file_name
@@ -218,8 +218,9 @@ async def retrieve_ledger(request: Request) -> Response:
     A row is one document of a file, as it was corrected. Duplicates and missing numbers are told among those asked for.
     """
     query = validate_query(LedgerQuery, request)
-    rows = await call_within_limit(request, _ledger(request, query))
-    return await written_json(lambda: _ledger_answer(rows, query), len(rows))
+    async with in_turn(request):
+        rows = await call_within_limit(request, _ledger(request, query))
+        return await written_json(lambda: _ledger_answer(rows, query), len(rows))
 
 
 async def _ledger(request: Request, query: LedgerQuery) -> list[LedgerRow]:
@@ -361,7 +362,8 @@ async def export_documents(request: Request) -> Response:
     options = ExportOptions(query.format, query.view, query.locale)
     target = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is sent
     try:
-        await call_within_limit(request, _write(request, query, options, target))
+        async with in_turn(request):
+            await call_within_limit(request, _write(request, query, options, target))
     except BaseException:
         target.close()
         raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
@@ -271,6 +272,17 @@ _CONDITIONS = (
 )  # fmt: skip
 
 
+@asynccontextmanager
+async def in_turn(request: Request) -> AsyncIterator[None]:
+    """Waits until this key has few enough answers of documents in the making. Raises: as `call_within_limit`."""
+    turn = _documents_of(request).turn(owner_of(request))
+    await call_within_limit(request, turn.acquire())
+    try:
+        yield
+    finally:
+        turn.release()
+
+
 async def list_documents(request: Request) -> Response:
     """The stored documents of this key, by default the newest first, without their pages and lines.
 
@@ -278,9 +290,10 @@ async def list_documents(request: Request) -> Response:
     """
     query = validate_query(DocumentListQuery, request)
     owner, service = owner_of(request), _documents_of(request)
-    listed, has_more = await call_within_limit(request, service.list_documents(owner, query.query(), query.page()))
-    checked = await call_within_limit(request, service.checked(owner, listed))
-    return JsonBytes(await asyncio.to_thread(_list_bytes, checked, has_more=has_more))
+    async with in_turn(request):
+        listed, has_more = await call_within_limit(request, service.list_documents(owner, query.query(), query.page()))
+        checked = await call_within_limit(request, service.checked(owner, listed))
+        return JsonBytes(await asyncio.to_thread(_list_bytes, checked, has_more=has_more))
 
 
 _LINES = ("Items", "Movements")  # are most of a document, and nothing that a list shows
@@ -304,9 +317,9 @@ async def retrieve_document(request: Request) -> Response:
     `ETag` is the revision, for `If-Match` of changes.
     """
     service, owner = _documents_of(request), owner_of(request)
-    return await whole_document(
-        request, await call_within_limit(request, service.get(owner, path_id(request, "document")))
-    )
+    async with in_turn(request):
+        stored = await call_within_limit(request, service.get(owner, path_id(request, "document")))
+        return await whole_document(request, stored)
 
 
 async def whole_document(
