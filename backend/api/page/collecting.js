@@ -1,15 +1,15 @@
 // A menu of collections, to which stored documents are added.
 
 import { addFile, createStore, listStores } from "./collections.js";
-import { GivenUp, Lost, Problem } from "./connection.js";
 import { make } from "./dom.js";
 import { say } from "./language.js";
 import "./library_strings.js";
-import { announce, clear, put, showProblem } from "./notices.js";
+import { announce, clear, put, tellFaults } from "./notices.js";
 import { askName, proposedName } from "./questions.js";
 
 /** The menu; `idsOf()` names the documents that are meant, `into` is where it is told what became of them. */
 export function collecting(idsOf, { into }) {
+  const guarded = (act) => tellFaults(act, { into });
   const list = make("ul");
   const head = say(make("summary"), "collect");
   const menu = say(make("details", { class: "menu" }, head, list), "collect", {}, "aria-label");
@@ -48,16 +48,5 @@ export function collecting(idsOf, { into }) {
     put("collected", { class: "notice", into }, say(make("p"), "collected", { n: ids.length, name }), link);
     announce("collected", { n: ids.length, name });
     head.focus();
-  }
-
-  async function guarded(act) {
-    try {
-      clear("problem", { into });
-      await act();
-    } catch (error) {
-      if (error instanceof GivenUp) return;
-      if (!(error instanceof Problem || error instanceof Lost)) throw error;
-      showProblem(error, { into });
-    }
   }
 }

@@ -2,7 +2,7 @@
 // and kept. Beside it the validation screen, which one document is opened in.
 
 import { collecting } from "./collecting.js";
-import { GivenUp, Lost, Problem, persist } from "./connection.js";
+import { persist } from "./connection.js";
 import { exportDocuments, readLedger } from "./document_calls.js";
 import { find, make } from "./dom.js";
 import { later, language, say } from "./language.js";
@@ -10,13 +10,14 @@ import { makeLedgerFrame } from "./ledger_frame.js";
 import "./ledger_strings.js";
 import { addRows, drawRows, drawSums, isPaper, markSorted } from "./ledger_table.js";
 import { centsOf, localAmount, localDate } from "./local_values.js";
-import { announce, clear, showNotice, showProblem, showWait } from "./notices.js";
+import { announce, clear, showNotice, showWait, tellFaults } from "./notices.js";
 import { add, dropRead } from "./queue.js";
 import { deleteDocument } from "./stored_document.js";
 import { deleteLater } from "./undo.js";
 import { closeDocument, openDocument } from "./validation.js";
 
 const INTO = { into: "ledger-notices" };
+const guarded = (act) => tellFaults(act, INTO);
 const LISTED = 5000; // rows that are loaded; exports have all
 const LOOKED_AT = 20; // rows at once for the next one to check
 const SHOWN = 100; // rows that are drawn at once; more as their end comes near
@@ -96,19 +97,6 @@ function makeLedger() {
       sort = { by: button.dataset.sort, falling: sort.by === button.dataset.sort ? !sort.falling : false };
       refresh();
     });
-  }
-}
-
-/** Run `act`; what goes wrong is told. */
-async function guarded(act) {
-  try {
-    clear("problem", INTO);
-    await act();
-  } catch (error) {
-    if (error instanceof GivenUp) return;
-    clear("wait", INTO);
-    showProblem(error instanceof Problem || error instanceof Lost ? error : new Problem({ detail: String(error) }), INTO);
-    if (!(error instanceof Problem || error instanceof Lost)) throw error;
   }
 }
 

@@ -10,7 +10,7 @@ import { say } from "./language.js";
 import { dropRow, order, putFile, resetRows } from "./library_files.js";
 import { makeFrame } from "./library_frame.js";
 import { TABS, coverNothing, hitView, resetSearch, searchAgain, startSearch } from "./library_search.js";
-import { announce, announceProgress, clear, put, showNotice, showProblem, showWait } from "./notices.js";
+import { announce, announceProgress, clear, put, showNotice, showProblem, showWait, tellFaults } from "./notices.js";
 import { Polling } from "./polling.js";
 import { askDelete, askName, proposedName } from "./questions.js";
 import { add as queue, uploads } from "./queue.js";
@@ -19,6 +19,7 @@ import { connectTabs, selectOf } from "./tabs.js";
 import { deleteLater, finishDeletion } from "./undo.js";
 
 const INTO = { into: "library-notices" };
+const guarded = (act) => tellFaults(act, INTO);
 const PARTS_FOR_FILTERS = 10; // lists of files that are read to know what can be filtered by
 const WITH_FILES = 3; // deletions at once
 const WATCHED = 4; // lists beside the newest that are read at each look
@@ -92,19 +93,6 @@ function makeLibrary() {
   find("delete-store").addEventListener("click", () => guarded(askDeleteStore));
   find("more-files").addEventListener("click", () => guarded(readOn));
   find("filters-button").addEventListener("click", () => guarded(toggleFilters));
-}
-
-/** Run `act`; what goes wrong is told. */
-async function guarded(act) {
-  try {
-    await act();
-  } catch (error) {
-    if (error instanceof GivenUp) return;
-    clear("wait", INTO);
-    clear("problem", INTO);
-    showProblem(error instanceof Problem || error instanceof Lost ? error : new Problem({ detail: String(error) }), INTO);
-    if (!(error instanceof Problem || error instanceof Lost)) throw error;
-  }
 }
 
 async function openStore(id) {

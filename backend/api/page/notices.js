@@ -1,5 +1,6 @@
 // What the page tells: errors in words, waits, and the status that screen readers hear.
 
+import { GivenUp, Lost, Problem } from "./connection.js";
 import { find, icon, make } from "./dom.js";
 import { quote, say, t } from "./language.js";
 import { STRINGS } from "./strings.js";
@@ -40,6 +41,19 @@ export function showProblem(problem, { title = "error_title", into = "notices", 
     problem.detail ? said : null,
     problem.requestId ? say(make("p", { class: "quiet" }), "request_id", { id: problem.requestId }) : null,
   );
+}
+
+/** Run `act`; what goes wrong is told in `into`. */
+export async function tellFaults(act, { into = "notices" } = {}) {
+  try {
+    clear("problem", { into });
+    await act();
+  } catch (error) {
+    if (error instanceof GivenUp) return;
+    const isKnown = error instanceof Problem || error instanceof Lost;
+    showProblem(isKnown ? error : new Problem({ detail: String(error) }), { into });
+    if (!isKnown) throw error;
+  }
 }
 
 /** The string that says what an error means to people; `about` is "audio" where it is one of a recording. */

@@ -23,7 +23,7 @@ _FAR_JOINED = 1.2  # of a number that touches text: it may belong to the text
 _SAME_LEFT = 0.3  # line heights
 _MIN_LABELLED = 0.4  # of the cells of a header: others may stand beside it
 _TEXT_KINDS = frozenset({"Description"})
-_NAMING = frozenset({"Description", "Thing", "ProductCode"})
+_NAMING = frozenset({"Description", "Article", "ProductCode"})
 _PRICING = frozenset({"Amount", "UnitPrice"})
 _AGAINST_UNIT = 3.0  # line heights that a percent sign or a currency in the wrong column weighs
 
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 class Column:
     """One column."""
 
-    kind: str  # a label of `items_labels.COLUMNS` but "Thing", "Units" and "Alien"
+    kind: str  # a label of `items_labels.COLUMNS` but "Article", "Units" and "NotItems"
     spans: tuple[Span, ...]  # of its label and, once they are known, of its numbers
 
     @property
@@ -165,7 +165,7 @@ def _overlap(upper: Cell, lower: Cell) -> bool:
 
 def _header(row: PieceRow, labels: Sequence[LabelMatch], first: int, last: int) -> Header | None:
     cells = len({match.cell.box for match in labels})
-    if cells < 2 or cells < _MIN_LABELLED * len(row.row.cells) or any(match.label == "Alien" for match in labels):
+    if cells < 2 or cells < _MIN_LABELLED * len(row.row.cells) or any(match.label == "NotItems" for match in labels):
         return None
     found: list[Column] = []
     for match, before in zip(labels, (None, *labels), strict=False):
@@ -208,7 +208,7 @@ def _resolved(columns: Sequence[Column]) -> list[Column]:
     found: list[Column] = []
     for column in columns:
         kind = column.kind
-        if kind == "Thing":
+        if kind == "Article":
             kind, named = ("ProductCode", True) if named else ("Description", True)
         elif kind == "Units":
             kind, measured = ("Unit", True) if measured else ("Quantity", True)

@@ -12,7 +12,7 @@ from backend.files.visual_rows import Cell
 from backend.invoices.label_match import LabelMatch, Vocabulary, tokens_of
 from backend.text.patterns.folding import fold
 
-# Labels of columns. "Thing" and "Units" mean one of two columns, which the other labels of the header tell.
+# Labels of columns. "Article" and "Units" mean one of two columns, which the other labels of the header tell.
 COLUMNS = Vocabulary(
     {
         "Description": (
@@ -36,7 +36,7 @@ COLUMNS = Vocabulary(
             "descrição", "designação", "serviço", "serviços", "descrição do serviço", "descrizione", "prestazione",
             "descrizione articolo", "descrizione della prestazione", "servizio", "descripcion producto",
         ),
-        "Thing": (
+        "Article": (
             "artículo", "artículos", "producto", "productos", "item", "items", "product", "article", "articles",
             "artikel", "produkt", "produit", "produits", "artigo", "produto", "articolo", "prodotto", "prodotti",
             "referencia / artículo", "material", "materiales", "article / servei", "producte", "productes",
@@ -132,7 +132,7 @@ COLUMNS = Vocabulary(
             "cajas", "boxes", "origen", "origin", "entrega", "matrícula",
         ),
         # a header with one of these is no table of goods: movements of an account, a payslip, taxes, payments
-        "Alien": (
+        "NotItems": (
             "saldo", "balance", "debe", "haber", "debit", "credit", "devengos", "deducciones", "earnings", "deductions",
             "paid in", "paid out", "money in", "money out", "cargos", "abonos", "fecha valor", "f valor", "value date",
             "cuota iva", "base iva", "tipo impositivo", "vat summary", "gst summary", "tax summary", "payment mode",
