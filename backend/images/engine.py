@@ -21,7 +21,7 @@ from backend.images.model_files import ImageModelSpec, check_unchanged
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
 from backend.models.autotune import Choice, EncoderRequest
-from backend.models.encoder_source import UnloadableEncoder
+from backend.models.encoder_source import EncoderSource, UnloadableEncoder
 from backend.models.runtimes import installed
 from backend.telemetry import log_event
 
@@ -132,15 +132,6 @@ TASK = "images"  # the engine's name, and a label of its metrics
 Logits = NDArray[np.float32]
 
 
-class ClassifierSource(Protocol):
-    """Gives the engine its model, once a batch; loads it again where it was unloaded."""
-
-    @property
-    def padding_cost(self) -> float: ...
-
-    def get(self) -> ImageClassifier: ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningBatch:
     """Pages under way, with the model that has them."""
@@ -162,7 +153,7 @@ class ImageEngine:
     A page whose result is not finite is computed again by ``recompute``, so that NaN never leaves.
     """
 
-    source: ClassifierSource
+    source: EncoderSource[ImageClassifier]
     budget: int  # of a batch, in the cost that the service gives a page
     batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
     recompute: Callable[[NDArray[np.uint8]], Logits | None] = no_fallback  # the logits of one page in float32

@@ -25,16 +25,17 @@ class Loadable(Protocol):
 
 
 Loaded = TypeVar("Loaded", bound=Loadable, default=Encoder)
+Loaded_co = TypeVar("Loaded_co", bound=Loadable, covariant=True, default=Encoder)
 
 
-class EncoderSource(Protocol):
-    """Gives an engine its encoder, once a batch."""
+class EncoderSource(Protocol[Loaded_co]):
+    """Gives an engine its encoder, or its model of another kind, once a batch."""
 
     @property
     def padding_cost(self) -> float:
         """The encoder's ``padding_cost``, known also while it is unloaded."""
 
-    def get(self) -> Encoder:
+    def get(self) -> Loaded_co:
         """The encoder. The caller may use it to the end of the batch, even if it is unloaded meanwhile."""
 
 

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from backend.errors import FinanciaError
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
 from backend.models.encoder import Ids
+from backend.models.encoder_source import EncoderSource
 from backend.models.generation import Generation, Generator
 
 TASK = "summaries"  # the engine's name, and a label of its metrics
 _CANARY_TOKENS = 4
 
 
-class GeneratorSource(Protocol):
-    """Gives the engine its model, once a batch; loads it again where it was unloaded."""
-
-    @property
-    def padding_cost(self) -> float: ...
-
-    def get(self) -> Generator: ...
-
-
 @dataclass(frozen=True, slots=True)
 class GenerationEngine:
     """One model on one device. Payload: `Generation`, or the ids alone of a first trial."""
 
-    source: GeneratorSource
+    source: EncoderSource[Generator]
     budget: int  # padded tokens of a batch, those to write included
     batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
     name: str = TASK
