@@ -15,7 +15,7 @@ from pathlib import Path
 from backend.config import Settings
 from backend.documents import extractors
 from backend.documents.extractors import EXTRACTORS_MAX, read_extractor
-from backend.errors import ModelUnavailable, Unavailable
+from backend.errors import InvalidField, ModelUnavailable, Unavailable
 from backend.models.classifier_head import pack_head, read_head
 from backend.replicas.folder_records import FolderRecords
 from backend.replicas.records import Records, SharedRecords, new_id, take_over
@@ -128,7 +128,8 @@ async def _take_over_folders(state_dir: Path, kept: FolderRecords) -> None:
         folder = state_dir / kind
         try:
             for name, header, parts in await asyncio.to_thread(read, folder):
-                await kept.write(kind, name, new_id(), expected=None, header=header, parts=parts)
+                with suppress(InvalidField):  # a folder that was never taught
+                    await kept.write(kind, name, new_id(), expected=None, header=header, parts=parts)
             if folder.is_dir():
                 folder.rename(folder.with_name(kind + _TAKEN_OVER))
         except (Unavailable, OSError) as error:

@@ -14,7 +14,7 @@ import orjson
 
 from backend.abandoned import run_to_end
 from backend.durable_files import flush
-from backend.errors import Unavailable
+from backend.errors import InvalidField, Unavailable
 from backend.replicas.records import TOMBSTONES_MAX, Entry, Index, Outcome, Version
 
 T = TypeVar("T")
@@ -120,7 +120,8 @@ class FolderRecords:
         return {file.stem: _read(file, only_entry=True)[0] for file in files}
 
     def _file(self, kind: str, name: str) -> Path:
-        assert _NAME.fullmatch(name), "names are checked by their kind"
+        if not _NAME.fullmatch(name):
+            raise InvalidField(f"name: '{name[:80]}' can be no file's", param="name")
         return self._root / kind / f"{name}{_SUFFIX}"
 
     def _replace(self, kind: str, name: str, entry: Entry, parts: Mapping[str, bytes]) -> None:
@@ -159,5 +160,5 @@ def _read(file: Path, *, only_entry: bool = False) -> tuple[Entry, dict[str, byt
             number, version_id, is_deleted, size, sizes = orjson.loads(stream.readline())
             entry = Entry(Version(number, version_id), is_deleted, stream.read(size))
             return entry, {} if only_entry else {part: stream.read(length) for part, length in sizes.items()}
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return Entry(Version(0, ""), False, b""), {}

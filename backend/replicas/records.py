@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
+
+from backend.errors import InvalidField
 
 _CONFLICTS = 8  # of one write with those of other replicas
 TOMBSTONES_MAX = 1000  # deletions that a store remembers of one kind
@@ -162,7 +165,10 @@ async def take_over(kind: str, parts: Sequence[str], source: Records, target: Re
             continue
         values = [(part, await source.part(kind, name, entry.version, part)) for part in parts]
         copies = {part: value for part, value in values if value is not None}
-        if copies:
-            await target.write(kind, name, new_id(), expected=None, header=entry.header, parts=copies, limit=limit)
-            taken.append(name)
+        if not copies:
+            continue
+        with suppress(InvalidField):  # a name that is none
+            write = target.write(kind, name, new_id(), expected=None, header=entry.header, parts=copies, limit=limit)
+            if (await write).status == "done":
+                taken.append(name)
     return taken

@@ -62,7 +62,7 @@ async def teach(state: SharedState) -> None:
 async def test_what_an_earlier_release_was_taught(open_state: Open, tmp_path: Path) -> None:
     """Head, examples and owner; a broken head is learnt again, what nobody can read stays where it is."""
     rows = [json.dumps({"text": example.text, "labels": list(example.labels)}) for example in EXAMPLES]
-    for name in ("mail", "broken", "none"):
+    for name in ("mail", "broken", "none", "No Name"):
         (tmp_path / "classifiers" / name).mkdir(parents=True)
         (tmp_path / "classifiers" / name / "examples.jsonl").write_text("\n".join(rows) if name != "none" else "{")
     write_head(tmp_path / "classifiers" / "mail", HEAD)
@@ -85,7 +85,9 @@ async def test_what_an_earlier_release_was_taught(open_state: Open, tmp_path: Pa
 
 async def test_a_redis_that_forgets_costs_nothing(open_state: Open, redis_server: RedisServer) -> None:
     """With TAUGHT_IN=state: what Redis had is taken over, stays when it restarts, and stays away when deleted."""
-    await teach(await open_state(redis_url=redis_server.url))
+    shared = await open_state(redis_url=redis_server.url)
+    await teach(shared)
+    await shared.taught.write("classifiers", "No Name", "a" * 16, expected=None, header=b"", parts={"examples": b"x"})
     redis: dict[str, Any] = {"redis_url": redis_server.url, "taught_in": "state"}
     state = await open_state(**redis)
     await ExtractorStore(state.taught).delete("notes", ANYBODY)
