@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import orjson
 
 from backend.documents.chunks import CHUNK_TOKENS
 from backend.errors import FinanciaError
 from backend.files.pages import Document, Page, TextLocation
+from backend.files.stored_file import StoredFile
 from backend.files.text_files import RequestedSource
 from backend.invoices.ocr_confusions import Repair
 from backend.invoices.records import ExtractedFields
+from backend.lanes.inference import Urgency
 from backend.models.encoder import Vectors
 from backend.ocr.engine_choice import OcrEngineName
 from backend.summaries.records import RequestedMethod, Summary, SummaryOptions
@@ -224,3 +226,25 @@ class DocumentAnswer:
 
 def ignore_event(event: DocumentEvent) -> Any:
     """An `EventCallback` that does nothing."""
+
+
+class ProcessDocument(Protocol):
+    """`DocumentService.process`."""
+
+    def __call__(
+        self,
+        upload: StoredFile,
+        options: DocumentOptions,
+        urgency: Urgency,
+        on_event: EventCallback,
+        *,
+        owner: str | None = None,
+    ) -> Awaitable[DocumentAnswer]: ...
+
+
+class RenderPage(Protocol):
+    """`DocumentExtractor.page_image`."""
+
+    def __call__(
+        self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
+    ) -> Awaitable[bytes]: ...

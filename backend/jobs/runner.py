@@ -13,7 +13,7 @@ from typing import Protocol
 
 from backend.abandoned import end_tasks
 from backend.callers.quotas import NO_METER, Meter
-from backend.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions, EventCallback
+from backend.documents.records import DocumentAnswer, DocumentEvent, ProcessDocument
 from backend.errors import (
     DeadlineExceeded,
     FinanciaError,
@@ -41,14 +41,6 @@ from backend.tracing.spans import INACTIVE, Active, SpanScope
 
 _STOPPED = "the service was stopped before it had read this file; send it again"
 _log = logging.getLogger(__name__)
-
-
-class Process(Protocol):
-    """`DocumentService.process`."""
-
-    def __call__(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback, *, owner: str
-    ) -> Awaitable[DocumentAnswer]: ...
 
 
 # Stores the document of a job as its `keep_as` says; the same job again is the same document.
@@ -110,7 +102,7 @@ class JobRunner:
         telemetry: Telemetry,
         policy: JobPolicy,
         *,
-        process: Process,
+        process: ProcessDocument,
         works: Mapping[str, Work],
         passwords: dict[str, str],
         meter_of: Callable[[str], Meter],

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from backend.callers.callers import owner_digest
 from backend.callers.event_watch import EventWatch, Watchers
 from backend.callers.quotas import NO_METER, Meter
-from backend.documents.records import DocumentAnswer, DocumentOptions
+from backend.documents.records import DocumentAnswer, DocumentOptions, ProcessDocument, RenderPage
 from backend.errors import NotFound, QuotaExceeded, Unavailable
 from backend.files.file_types import FileType, sniff
 from backend.files.page_codec import unpack_page
@@ -22,7 +22,7 @@ from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
 from backend.jobs.records import DOCUMENT, Job, JobEvent, JobFile, JobQuota, KeepAs, move
-from backend.jobs.runner import JobPolicy, JobRunner, Keep, Process, Work
+from backend.jobs.runner import JobPolicy, JobRunner, Keep, Work
 from backend.jobs.store import JobStore
 from backend.lanes.cache.keys import Enter, share_with_all
 from backend.supervision import Supervisor
@@ -30,14 +30,6 @@ from backend.telemetry import Telemetry
 from backend.tracing.spans import traceparent
 
 _MAX_PASSWORDS = 10_000  # of the newest jobs; each is a few bytes
-
-
-class RenderPage(Protocol):
-    """`DocumentExtractor.page_image`."""
-
-    def __call__(
-        self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None
-    ) -> Awaitable[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +94,7 @@ class JobService:
         telemetry: Telemetry,
         policy: JobPolicy,
         *,
-        process: Process,
+        process: ProcessDocument,
         render_page: RenderPage,
         meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
         models: Callable[[], str] = str,

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from backend.documents.chunks import Span, printed_rows, table_rows
-from backend.documents.records import DocumentAnswer, DocumentOptions, EventCallback
+from backend.documents.records import DocumentOptions, EventCallback, ProcessDocument
 from backend.documents.text_fields import plain_text_of
 from backend.errors import BadInput, InferenceFailed, Unavailable
 from backend.files.limits import FileLimits
@@ -41,14 +41,6 @@ _HEAD_RATIO = 0.75  # of these: who signs stands at the end
 # and forms of no class had 0.36 to 0.39, invoices and contracts 0.70 to 1.00.
 _MIN_TYPE_SCORE = 0.5
 _CLASSIFIED_CHARS = 2_000  # by a model of its own, which no vectors are at hand for
-
-
-class ProcessDocument(Protocol):
-    """`DocumentService.process`."""
-
-    def __call__(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback
-    ) -> Awaitable[DocumentAnswer]: ...
 
 
 @dataclass(frozen=True, slots=True)

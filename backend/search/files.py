@@ -6,8 +6,8 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
 
+from backend.documents.records import RenderPage
 from backend.errors import NotFound
 from backend.files.stored_file import StoredFile
 from backend.search.attributes import NAME_CHARS, checked_text
@@ -72,14 +72,6 @@ class RecentContents:
 
 
 MIN_EXPIRY_S, MAX_EXPIRY_S = 3_600, 2_592_000  # an hour to 30 days, as OpenAI's; the API checks them
-
-
-class RenderPage(Protocol):
-    """`DocumentExtractor.page_image`."""
-
-    def __call__(
-        self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
-    ) -> Awaitable[bytes]: ...
 
 
 def new_file_id() -> str:
