@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.tcp_proxy import TcpProxy
+
 
 class RedisServer:
     """One redis-server process on a Unix socket in a folder of its own; can be killed and started again."""
@@ -55,85 +57,10 @@ class RedisServer:
         return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-class RedisProxy:
-    """A TCP proxy to a server, on the test's loop; the test decides what passes."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self._server = server
-        self._listener: asyncio.Server | None = None
-        self._pumps: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.open = asyncio.Event()  # cleared: answers are held back until it is set again
-        self.open.set()
-        self.instead: bytes | None = None  # MGET is answered with these bytes and does not reach the server
-        self.connections = self.answers = 0  # made, and chunks of answers passed on, so far
-        self.asked = 0  # bytes of questions so far
-        self._heard = asyncio.Condition()
-
+class RedisProxy(TcpProxy):
     @property
     def url(self) -> str:
-        assert self._listener is not None
-        return f"redis://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/0"
-
-    async def start(self) -> None:
-        self._listener = await asyncio.start_server(self._join, "127.0.0.1", 0)
-
-    def cut(self) -> None:
-        """Reset every connection; new ones are taken."""
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def asked_more_than(self, size: int) -> None:
-        """Wait until more bytes of questions than these have come."""
-        async with self._heard:
-            await self._heard.wait_for(lambda: self.asked > size)
-
-    async def close(self) -> None:
-        assert self._listener is not None
-        self._listener.close()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-        self.cut()
-
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            upstream, upstream_writer = await asyncio.open_unix_connection(self._server.socket)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._writers |= {writer, upstream_writer}
-        for pump in (self._ask(reader, writer, upstream_writer), self._answer(upstream, writer)):
-            task = asyncio.get_running_loop().create_task(pump)
-            self._pumps.add(task)
-            task.add_done_callback(self._pumps.discard)
-
-    async def _ask(self, source: asyncio.StreamReader, back: asyncio.StreamWriter, sink: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65536):
-                if self.instead is not None and b"MGET" in data:
-                    back.write(self.instead)
-                else:
-                    sink.write(data)
-                async with self._heard:
-                    self.asked += len(data)
-                    self._heard.notify_all()
-        except OSError:
-            pass
-        finally:
-            sink.transport.abort()
-
-    async def _answer(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65536):
-                await self.open.wait()
-                self.answers += 1
-                sink.write(data)
-        except OSError:
-            pass
-        finally:
-            sink.transport.abort()
+        return f"redis://127.0.0.1:{self.port}/0"
 
 
 @pytest.fixture
@@ -170,7 +97,7 @@ def redis_server(start_redis: Callable[..., RedisServer]) -> RedisServer:
 @pytest.fixture
 async def redis_proxy(redis_server: RedisServer) -> AsyncIterator[RedisProxy]:
     """A controllable proxy to `redis_server`."""
-    proxy = RedisProxy(redis_server)
+    proxy = RedisProxy(lambda: asyncio.open_unix_connection(redis_server.socket))
     await proxy.start()
     yield proxy
     await proxy.close()

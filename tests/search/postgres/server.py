@@ -22,6 +22,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.tcp_proxy import TcpProxy
+
 PASSWORD = "gehëim/&@1"  # has characters that must be escaped in an address
 PASSWORD_IN_URL = "geh%C3%ABim%2F%26%401"
 _READY = "database system is ready to accept connections"
@@ -100,73 +102,6 @@ class PostgresServer:
         return self.url(name)
 
 
-class PostgresProxy:
-    """A TCP proxy to a server, on the test's loop; the test decides what passes."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self._server = server
-        self._listener: asyncio.Server | None = None
-        self._pumps: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.open = asyncio.Event()  # cleared: answers are held back until it is set again
-        self.open.set()
-        self._cut_after: int | None = None  # answers that still pass
-
-    @property
-    def port(self) -> int:
-        assert self._listener is not None
-        return int(self._listener.sockets[0].getsockname()[1])
-
-    async def start(self) -> None:
-        self._listener = await asyncio.start_server(self._join, "127.0.0.1", 0)
-
-    def cut_after(self, answers: int) -> None:
-        """Reset every connection in place of the answer after so many."""
-        self._cut_after = answers
-
-    def cut(self) -> None:
-        """Reset every connection."""
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def close(self) -> None:
-        assert self._listener is not None
-        self._listener.close()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-        self.cut()
-
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            upstream, upstream_writer = await asyncio.open_connection("127.0.0.1", self._server.port)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._writers |= {writer, upstream_writer}
-        for pump in (self._pass(reader, upstream_writer, held=False), self._pass(upstream, writer, held=True)):
-            task = asyncio.get_running_loop().create_task(pump)
-            self._pumps.add(task)
-            task.add_done_callback(self._pumps.discard)
-
-    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, held: bool) -> None:
-        try:
-            while data := await source.read(65536):
-                if held:
-                    await self.open.wait()
-                    if self._cut_after is not None:
-                        self._cut_after -= 1
-                        if self._cut_after < 0:
-                            self._cut_after = None
-                            self.cut()
-                            return
-                sink.write(data)
-        except OSError:
-            pass
-        finally:
-            sink.transport.abort()
-
-
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -229,9 +164,9 @@ async def postgres_url(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture
-async def postgres_proxy(postgres_server: PostgresServer) -> AsyncIterator[PostgresProxy]:
+async def postgres_proxy(postgres_server: PostgresServer) -> AsyncIterator[TcpProxy]:
     """A controllable proxy to `postgres_server`."""
-    proxy = PostgresProxy(postgres_server)
+    proxy = TcpProxy(lambda: asyncio.open_connection("127.0.0.1", postgres_server.port))
     await proxy.start()
     yield proxy
     await proxy.close()

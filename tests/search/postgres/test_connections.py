@@ -19,9 +19,10 @@ from backend.search.postgres.connections import ConnectionLimits
 from backend.search.postgres.storage import PostgresSearchStorage
 from backend.search.records import KeywordQuery, ListRange
 from tests.fakes import TEST_TIMEOUT_S, ManualClock
-from tests.search.postgres.server import PASSWORD, PASSWORD_IN_URL, PostgresProxy, PostgresServer
+from tests.search.postgres.server import PASSWORD, PASSWORD_IN_URL, PostgresServer
 from tests.search.samples import ENCODER, LEASE_S, add_indexed, current, indexed, store_file, unit_vectors, upload
 from tests.search.samples import vector_store as new_store
+from tests.tcp_proxy import TcpProxy
 
 QUICK = ConnectionLimits(connections=3, connect_s=0.5, command_s=0.5)
 Open = Callable[[], Awaitable[PostgresSearchStorage]]
@@ -75,7 +76,7 @@ async def test_a_crash_of_the_server_loses_nothing(start_postgres: Callable[...,
 
 
 async def test_a_server_that_hangs_costs_a_bounded_time(
-    postgres_proxy: PostgresProxy, postgres_server: PostgresServer, postgres_url: str
+    postgres_proxy: TcpProxy, postgres_server: PostgresServer, postgres_url: str
 ):
     """Neither a connection nor a command waits for ever, and others are refused at once meanwhile."""
     url = postgres_server.url(postgres_url.rpartition("/")[2], port=postgres_proxy.port)
@@ -96,7 +97,7 @@ async def test_a_server_that_hangs_costs_a_bounded_time(
 
 
 async def test_a_finish_that_breaks_off_stores_nothing(
-    postgres_proxy: PostgresProxy, postgres_server: PostgresServer, postgres_url: str, open_storage: Open
+    postgres_proxy: TcpProxy, postgres_server: PostgresServer, postgres_url: str, open_storage: Open
 ):
     """The connection is lost at each answer in turn: the file is claimed again, and then stored once."""
     url = postgres_server.url(postgres_url.rpartition("/")[2], port=postgres_proxy.port)
@@ -109,7 +110,7 @@ async def test_a_finish_that_breaks_off_stores_nothing(
         assert claim is not None
         for answers in range(4):
             await storage.waiting()  # a connection is there
-            postgres_proxy.cut_after(answers)
+            postgres_proxy.cut_after = answers
             with pytest.raises(Unavailable):
                 await storage.finish(claim, indexed(["alpha"]))
             clock.advance(2.0)
