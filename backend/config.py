@@ -283,8 +283,8 @@ class Settings(BaseSettings):
     limit_request_chars: Count = Field(16_000_000, description="Characters of all texts of one request.")
     limit_queue_chars: Count = Field(
         32_000_000,
-        description="Characters of all requests being worked on, texts under 4,000 aside; above it 429 with "
-        "Retry-After, before anything is tokenised.",
+        description="Characters of all requests being worked on, texts under 4,000 aside, of one key half of it; above "
+        "it 429 with Retry-After, before anything is tokenised.",
     )
     limit_tokenize_tokens: Count = Field(1_000_000, description="Tokens that one POST /tokenize is answered with.")
     limit_body_bytes: Count = Field(16 * 2**20, description="Bytes of one request body.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -88,6 +89,7 @@ class TextWork:
             most: ThreadPoolExecutor(count, thread_name_prefix="text") for most, count in _LONG_THREADS.items()
         }
         self._chars, self._since_s = 0, 0.0  # admitted now; when a request last came or went
+        self._owners = Counter[str]()  # characters admitted now
         self._throughput = Throughput()
         self._shed = telemetry.texts_shed_total
         self._tell: Callable[[int], None] = lambda _characters: None
@@ -98,12 +100,15 @@ class TextWork:
         """Count the characters of all processes of the service: ``tell`` them ours, and what is held ``elsewhere``."""
         self._tell, self._elsewhere = tell, elsewhere
 
-    def admit(self, characters: int) -> AbstractContextManager[None]:
+    def admit(self, characters: int, owner: str = "") -> AbstractContextManager[None]:
         """Hold so many characters of the budget while the block runs; short texts are not counted, and never refused.
+
+        Args:
+            owner: whose further requests may have half of the budget together; unset: all of it.
 
         Raises: TooLarge for more than one request may have; Overloaded with the time to wait while too many are held.
         """
-        return self._hold(characters) if characters > INLINE_CHARS else _UNCOUNTED
+        return self._hold(characters, owner) if characters > INLINE_CHARS else _UNCOUNTED
 
     async def run(self, work: Callable[[], _Result], characters: int) -> _Result:
         """Process so many characters: inline where it is short, on a thread where it would block the loop."""
@@ -163,16 +168,19 @@ class TextWork:
             threads.shutdown(wait=False, cancel_futures=True)
 
     @contextmanager
-    def _hold(self, characters: int) -> Iterator[None]:
-        self._check(characters)
+    def _hold(self, characters: int, owner: str) -> Iterator[None]:
+        self._check(characters, owner)
         self._change(characters)
+        self._owners[owner] += characters
         try:
             with self.idle_trim.busy() if characters > _TRIM_CHARS else _UNCOUNTED:
                 yield
         finally:
             self._change(-characters)
+            self._owners[owner] -= characters
+            self._owners += Counter()  # without those that hold nothing
 
-    def _check(self, characters: int) -> None:
+    def _check(self, characters: int, owner: str) -> None:
         limits, advice = self._limits, "Send fewer or shorter texts in one request."
         if characters > limits.request_chars:
             raise TooLarge(
@@ -184,6 +192,9 @@ class TextWork:
             raise TooLarge(
                 "characters of the request", characters, limits.queue_chars, "LIMIT_QUEUE_CHARS", advice=advice
             )
+        own = self._owners[owner] if owner else 0
+        if own and own + characters > limits.queue_chars // 2:
+            admission, held = Admission.FULL, own
         if admission is Admission.FULL:
             self._shed.inc()
             wait_s = retry_after_s(held, self._throughput.per_s)
@@ -192,7 +203,8 @@ class TextWork:
                 limits.queue_chars,
                 wait_s,
                 f"{held} characters of other requests are being worked on, with these {characters} they are "
-                f"over the limit of {limits.queue_chars} (LIMIT_QUEUE_CHARS); try again in {wait_s:.1f} s",
+                f"over the limit of {limits.queue_chars} (LIMIT_QUEUE_CHARS), half of which one key may have; "
+                f"try again in {wait_s:.1f} s",
             )
 
     def _change(self, characters: int) -> None:

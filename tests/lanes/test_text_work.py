@@ -81,6 +81,17 @@ async def test_a_full_budget_refuses_long_texts_for_as_long_as_it_takes(
         assert 20_000 == held(telemetry)
 
 
+async def test_one_key_may_have_half_of_the_budget(text_work: TextWork):
+    """What one holds refuses its own further texts, and nobody else's."""
+    with text_work.admit(40_000, "ana"):
+        with pytest.raises(Overloaded, match=r"40000 characters .* half of which one key may have"):
+            text_work.admit(20_000, "ana").__enter__()
+        with text_work.admit(50_000, "eva"):
+            pass
+    with text_work.admit(40_000, "ana"):
+        pass
+
+
 async def test_a_caller_that_leaves_ends_the_reading_of_its_text(text_work: TextWork):
     """After the slice that is being read: before, a megabyte was read to its end whoever waited."""
     tokenizer = CountingTokenizer()
