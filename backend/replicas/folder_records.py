@@ -36,12 +36,6 @@ class FolderRecords:
         self._lock = asyncio.Lock()  # of writes
         self._writes = 0
 
-    async def start(self) -> None:
-        """Nothing is open."""
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
     async def mark(self, kind: str) -> str:
         return await self._on_disk(lambda: self._mark(kind))
 

@@ -77,12 +77,6 @@ class Records(Protocol):
     def store(self) -> str:
         """What kind of store it is: "folder", "redis" or "postgres"."""
 
-    async def start(self) -> None:
-        """Look whether the store can be used; one that is away is tried again later. Raises: SetupError."""
-
-    async def close(self) -> None:
-        """Close every connection; what waits for an answer raises Unavailable."""
-
     async def mark(self, kind: str) -> str:
         """`Index.mark`, cheaply."""
 
@@ -117,6 +111,12 @@ class Records(Protocol):
 
 class SharedRecords(Records, Protocol):
     """A store that all replicas reach; `RedisRecords`, `PostgresRecords`. Raises: as `Records`."""
+
+    async def start(self) -> None:
+        """Look whether the store can be used; one that is away is tried again later. Raises: SetupError."""
+
+    async def close(self) -> None:
+        """Close every connection; what waits for an answer raises Unavailable."""
 
     async def report(self, replica: str, payload: bytes, keep_s: float) -> dict[str, bytes]:
         """Say that this replica runs, for ``keep_s``; what every running one said last, this one too."""
