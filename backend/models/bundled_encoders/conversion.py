@@ -1,9 +1,14 @@
-"""Converts packed weights into a sentence-transformers folder. Deterministic: every file has one right checksum."""
+"""Converts packed weights into a sentence-transformers folder. Deterministic: every file has one right checksum.
+
+The safetensors file is written part by part, so that large tensors take little memory, and equal tensors give equal
+bytes: the library's own writer takes all at once and orders the header as its version likes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.models.bundled_encoders.packed_weights import SPECIAL_PIECES, PackedShape, PackedWeights
-from backend.models.bundled_encoders.tensor_file import TensorToWrite, whole, write_tensors
 
+_NAMES = {"<f4": "F32", "<f2": "F16", "|i1": "I8"}  # numpy's names of dtypes -> those of the format
+_ALIGNMENT = 64  # of the first tensor: a mapped table begins on a cache line
 BLANK = "\u2581"  # what SentencePiece writes for a blank
 
 
@@ -184,3 +190,40 @@ def _layers(packed: PackedWeights) -> list[TensorToWrite]:
 def _tensor(packed: PackedWeights, name: str, packed_name: str, sizes: tuple[int, ...]) -> TensorToWrite:
     rows: Callable[[], Any] = lambda: packed.rows(packed_name, sizes, _ROWS)  # noqa: E731  # read when it is written
     return TensorToWrite(name, packed.dtype(packed_name), sizes, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorToWrite:
+    """One tensor: what the header says of it, and where its rows come from."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    rows: Callable[[], Iterable[NDArray[Any]]]  # consecutive parts, together of ``shape``
+
+    @property
+    def size_bytes(self) -> int:
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+def whole(name: str, value: NDArray[Any]) -> TensorToWrite:
+    """A tensor that is in memory."""
+    return TensorToWrite(name, value.dtype, value.shape, lambda: [value])
+
+
+def write_tensors(file: Path, tensors: Sequence[TensorToWrite]) -> None:
+    """Write the file; wider dtypes come first, so that every tensor is aligned. Raises: OSError."""
+    ordered = sorted(tensors, key=lambda tensor: -tensor.dtype.itemsize)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    stop = 0
+    for tensor in ordered:
+        start, stop = stop, stop + tensor.size_bytes
+        dtype = _NAMES[tensor.dtype.str]
+        header[tensor.name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, stop]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    with file.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for tensor in ordered:
+            for rows in tensor.rows():
+                stream.write(np.ascontiguousarray(rows, tensor.dtype).data)

@@ -14,10 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from backend.models.bundled_encoders import converted_folder
-from backend.models.bundled_encoders.conversion import convert
+from backend.models.bundled_encoders.conversion import TensorToWrite, convert, whole, write_tensors
 from backend.models.bundled_encoders.packed_weights import BLOCK, BLOCK_VALUES, FLOAT32, Q4_0, read_packed
 from backend.models.bundled_encoders.recipes import PACKED_FILE, Recipe
-from backend.models.bundled_encoders.tensor_file import TensorToWrite, whole, write_tensors
 
 WIDTH, LAYERS, HEADS, HIDDEN_WIDTH, POSITIONS, TYPES = 32, 2, 4, 64, 40, 2
 SPARE_ROWS = 3  # of the word table, without a piece

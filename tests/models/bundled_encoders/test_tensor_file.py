@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from backend.models.bundled_encoders.tensor_file import TensorToWrite, whole, write_tensors
+from backend.models.bundled_encoders.conversion import TensorToWrite, whole, write_tensors
 
 TENSORS = {
     "halves": np.arange(6, dtype="<f2").reshape(2, 3),
