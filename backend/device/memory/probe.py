@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from backend.device.batch_split import release_frames
 from backend.device.faults import FaultKind, classify
@@ -33,21 +33,8 @@ _FREE_RATIO_MIN = 0.95  # of the free memory at the measurement: what a desktop 
 _KEY = "memory:"  # prefix of the fingerprint: the tuned settings of the same model are in the same file
 
 
-class Meter(Protocol):
-    """Measures the memory of this process on a device."""
-
-    def reset(self) -> None:
-        """Synchronize and reset the peak."""
-
-    def in_use_bytes(self) -> int:
-        """Bytes in live tensors now."""
-
-    def peak_bytes(self) -> int:
-        """The maximum of ``in_use_bytes`` since ``reset``."""
-
-
 class CudaMeter:
-    """Reads the statistics of torch's CUDA allocator: exact, and independent of other processes.
+    """Measures the memory of this process on a card by torch's allocator: exact, and independent of other processes.
 
     Differences of the driver's free memory are not (vllm#56830: another process freed memory).
     """
@@ -77,7 +64,7 @@ class CudaMeter:
 
 def measure(
     run: Callable[[int, int], object],
-    meter: Meter,
+    meter: CudaMeter,
     lengths: Sequence[int],
     *,
     counts: Sequence[int] = SERVED_COUNTS,
@@ -240,7 +227,7 @@ def _fit(peaks: Mapping[int, int], safety: float) -> Affine:
     return line if line.peak_bytes(1) >= lone else Affine(lone - line.slope_bytes, line.slope_bytes)
 
 
-def _peak(run: Callable[[int, int], object], meter: Meter, count: int, length: int) -> int | None:
+def _peak(run: Callable[[int, int], object], meter: CudaMeter, count: int, length: int) -> int | None:
     """Peak bytes of one batch above the memory in use before; None when it ran out of memory."""
     meter.reset()
     before = meter.in_use_bytes()

@@ -169,31 +169,21 @@ def does_not_fit(message: str, longest: int, config: TrainingConfig, device: str
 _IDLE_STEPS = 10  # without a loss or a gradient before a run is given up
 
 
-class FaultSource(Protocol):
-    """Faults on purpose, for tests and benchmarks. Called on the training thread; ``step`` is optimizer steps done."""
+class FaultSource:
+    """Faults on purpose, for tests and benchmarks; this one breaks nothing.
+
+    Called on the training thread; ``step`` is optimizer steps done.
+    """
 
     def before(self, step: int, indices: Sequence[int]) -> None:
         """Before a micro-batch of these examples runs; may raise what a device would raise."""
 
-    def loss(self, step: int, indices: Sequence[int], part: LossPart) -> LossPart:
+    def loss(self, step: int, indices: Sequence[int], part: LossPart) -> LossPart:  # noqa: ARG002  # for others
         """The loss to use instead of the micro-batch's own ``part``."""
-
-    def retries(self, step: int) -> int:
-        """Allocator retries to add to the device's own, as a growing count."""
-
-
-class NoFaults:
-    """Breaks nothing."""
-
-    def before(self, step: int, indices: Sequence[int]) -> None:
-        """Does nothing."""
-
-    def loss(self, step: int, indices: Sequence[int], part: LossPart) -> LossPart:  # noqa: ARG002  # the protocol's
-        """The micro-batch's own loss."""
         return part
 
-    def retries(self, step: int) -> int:  # noqa: ARG002  # the protocol's
-        """Adds no retries."""
+    def retries(self, step: int) -> int:  # noqa: ARG002  # likewise
+        """Allocator retries to add to the device's own, as a growing count."""
         return 0
 
 

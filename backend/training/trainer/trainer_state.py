@@ -29,7 +29,6 @@ from backend.training.trainer.train_step import (
     BatchIterator,
     FaultSource,
     MicroBatchSize,
-    NoFaults,
     StepResult,
     ThrashDetector,
     TrainStep,
@@ -201,7 +200,7 @@ class TrainerState:
         )
         planned = min(config.epochs * batches.steps_per_epoch, config.max_steps or _ENDLESS_STEPS)
         share = -(-config.effective_batch // group.size)
-        faults = faults or NoFaults()
+        faults = faults or FaultSource()
         return cls(
             task=task,
             config=config,

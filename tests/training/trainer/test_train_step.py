@@ -22,7 +22,7 @@ from backend.training.trainer.distributed import init_process_group
 from backend.training.trainer.loop import train
 from backend.training.trainer.model_setup import ModelSetup, make_optimizer, parameter_groups
 from backend.training.trainer.precision import MixedPrecision
-from backend.training.trainer.train_step import NoFaults, StepResult, TrainStep
+from backend.training.trainer.train_step import FaultSource, StepResult, TrainStep
 from tests.toy_training import Faults, ToyTask, difference, plain_config, same_bits, weights_of
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ def make_train_step(
     mixed = MixedPrecision(CPU, MixedPrecisionConfig(dtype="float16", initial_scale=8.0), precision)
     optimizer = make_optimizer(task.model, config, CPU)
     return TrainStep(
-        task, setup, optimizer, mixed, init_process_group("cpu"), config=config, faults=faults or NoFaults()
+        task, setup, optimizer, mixed, init_process_group("cpu"), config=config, faults=faults or FaultSource()
     )
 
 
