@@ -49,7 +49,7 @@ _AT_ONCE = 100  # documents in memory while all are walked through
 _NOT_KEPT = ("vector", "chunks", "object", "fields", "fields_why", "fields_reasons", "valid", *DOCUMENT_CONTENT)
 _ANEW = "Send the fields of a document together; delete it and send the file again to begin anew."
 _TURNS = 4  # of an owner at once
-_TRIES = 5  # of a confirmation beside changes of others
+_TRIES = 5  # of a confirmation beside changes in other processes
 _LOOK_S = 2.0  # until a watched document is looked at again: what this process did not change wakes nobody
 
 Pages = tuple[int, ...]  # numbers of the pages of a document
@@ -95,6 +95,7 @@ class StoredDocuments:
         self._storage, self._files, self._lesson_of = storage, files, lesson_of
         self._adding = asyncio.Lock()
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by file
         self._watchers = Watchers()
         self._waiting: set[tuple[str, Waker]] = set()  # who waits for changes of which document
 
@@ -324,30 +325,31 @@ class StoredDocuments:
         revision: int | None,
         fields: Mapping[str, Any] | None = None,
     ) -> StoredDocument:
-        for _ in range(_TRIES):
-            stored = await self.get(owner, file_id)
-            _require_revision(stored, revision)
-            at_s, count = self._files.now_s(), len(stored.parts)
-            if document is not None and not 0 <= document < count:
-                raise InvalidField(
-                    f"document: this file holds {count}, so it must be 0 to {count - 1}, got {document}",
-                    param="document",
+        async with self._changing.setdefault(file_id, asyncio.Lock()):
+            for _ in range(_TRIES):
+                stored = await self.get(owner, file_id)
+                _require_revision(stored, revision)
+                at_s, count = self._files.now_s(), len(stored.parts)
+                if document is not None and not 0 <= document < count:
+                    raise InvalidField(
+                        f"document: this file holds {count}, so it must be 0 to {count - 1}, got {document}",
+                        param="document",
+                    )
+                if len(stored.changes) >= _MAX_CHANGES:
+                    raise TooLarge("changes of this document", len(stored.changes), _MAX_CHANGES, "fixed", advice=_ANEW)
+                made = tuple(
+                    DocumentChange(stored.revision + 1, action, index, at_s, by, fields or {})
+                    for index in _changed_by(action, document, count)
                 )
-            if len(stored.changes) >= _MAX_CHANGES:
-                raise TooLarge("changes of this document", len(stored.changes), _MAX_CHANGES, "fixed", advice=_ANEW)
-            made = tuple(
-                DocumentChange(stored.revision + 1, action, index, at_s, by, fields or {})
-                for index in _changed_by(action, document, count)
-            )
-            new = replace(stored, revision=stored.revision + 1, updated_s=at_s, changes=(*stored.changes, *made))
-            size_bytes = len(orjson.dumps([change.fields for change in new.changes]))
-            if size_bytes > _MAX_CHANGES_BYTES:
-                raise TooLarge("bytes of changes", size_bytes, _MAX_CHANGES_BYTES, "fixed", advice=_ANEW)
-            answer = corrected_answer(new)
-            row = DocumentRow(new, values_of(answer), await self._all_lessons(new, answer["documents"]))
-            if await self._storage.replace_document(row, limits=self._files.limits_of(owner)):
-                self._wake(file_id)
-                return new
+                new = replace(stored, revision=stored.revision + 1, updated_s=at_s, changes=(*stored.changes, *made))
+                size_bytes = len(orjson.dumps([change.fields for change in new.changes]))
+                if size_bytes > _MAX_CHANGES_BYTES:
+                    raise TooLarge("bytes of changes", size_bytes, _MAX_CHANGES_BYTES, "fixed", advice=_ANEW)
+                answer = corrected_answer(new)
+                row = DocumentRow(new, values_of(answer), await self._all_lessons(new, answer["documents"]))
+                if await self._storage.replace_document(row, limits=self._files.limits_of(owner)):
+                    self._wake(file_id)
+                    return new
         raise Conflict(f"document '{file_id}': others change it at the same time; read it again, then send your change")
 
     async def _all_lessons(self, stored: StoredDocument, documents: Sequence[Mapping[str, Any]]) -> tuple[Lesson, ...]:

@@ -205,7 +205,7 @@ async def test_tenants_see_their_own(services: FakeServices) -> None:
         assert 401 == (await client.get("/v1/documents/export")).status_code
 
 
-@pytest.mark.parametrize("path", ["", "/ledger", "/export?format=csv", "/{id}"])
+@pytest.mark.parametrize("path", ["", "/ledger", "/export?format=csv", "/{id}", "/{id}/confirm"])
 async def test_a_crowd_takes_turns(services: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one key few answers are made at once: each holds the documents that it is made of."""
     file_id, documents = await keep(services, invoice()), services.stored_documents
@@ -229,11 +229,13 @@ async def test_a_crowd_takes_turns(services: Any, path: str, monkeypatch: pytest
             async for one in found(*arguments, **options):
                 yield one
 
-    name = {"": "list_documents", "/{id}": "get"}.get(path, "each")
+    name = {"": "list_documents", "/{id}": "get", "/{id}/confirm": "confirm"}.get(path, "each")
+    method = "POST" if name == "confirm" else "GET"
     found = getattr(documents, name)
     monkeypatch.setattr(documents, name, each if name == "each" else call)
     async with connect(services) as client:
-        answers = await asyncio.gather(*(client.get(f"/v1/documents{path.format(id=file_id)}") for _ in range(12)))
+        url = f"/v1/documents{path.format(id=file_id)}"
+        answers = await asyncio.gather(*(client.request(method, url) for _ in range(12)))
 
     assert {200} == {answer.status_code for answer in answers}
     assert 1 < most <= 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
@@ -205,11 +205,13 @@ def _listed(checked: CheckedDocument) -> dict[str, Any]:
 _LISTED_PARTS = ("kind", "page_count", "sha256", "documents")
 
 
-async def _answered(request: Request, stored: StoredDocument) -> Response:
-    """The document without its pages, as changes are answered."""
-    [checked] = await _documents_of(request).checked(stored.owner, [stored])
-    changes = change_answers(stored)
-    answer = {**_listed(checked), "changes": changes}
+async def _changed(request: Request, change: Coroutine[Any, Any, StoredDocument]) -> Response:
+    """The document after a change, without its pages; what confirming one teaches takes seconds of a long document."""
+    with closing(change):
+        async with in_turn(request):
+            stored = await call_within_limit(request, change)
+            [checked] = await _documents_of(request).checked(stored.owner, [stored])
+    answer = {**_listed(checked), "changes": change_answers(stored)}
     return json_response(answer, headers=revision_headers(stored))
 
 
@@ -429,7 +431,7 @@ async def correct_fields(request: Request) -> Response:
     call = _documents_of(request).correct(
         caller.owner, caller.name, path_id(request, "document"), body.document, body.fields, revision=revision
     )
-    return await _answered(request, await call_within_limit(request, call))
+    return await _changed(request, call)
 
 
 class CutRequest(WireRequest):
@@ -480,7 +482,7 @@ async def split_document(request: Request) -> Response:
     call = _documents_of(request).split(
         caller.owner, caller.name, path_id(request, "document"), cut, read, revision=revision
     )
-    return await _answered(request, await call_within_limit(request, call))
+    return await _changed(request, call)
 
 
 class ReviewQuery(BaseModel):
@@ -507,7 +509,7 @@ async def _review(request: Request, act: Literal["confirm", "reopen"]) -> Respon
     call = (service.confirm if act == "confirm" else service.reopen)(
         caller.owner, caller.name, path_id(request, "document"), query.document, revision=revision
     )
-    return await _answered(request, await call_within_limit(request, call))
+    return await _changed(request, call)
 
 
 async def confirm_document(request: Request) -> Response:
