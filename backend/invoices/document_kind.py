@@ -91,6 +91,68 @@ _OTHER_TITLES = Vocabulary(
         "policy": ("póliza", "póliza de seguro", "condiciones particulares", "insurance policy", "policy schedule"),
     }
 )  # fmt: skip
+# What the network was never shown. They begin a heading, whatever else it says: "certificado de retenciones 2025".
+_HEADINGS = Vocabulary(
+    {
+        "reminder": (
+            "recordatorio de pago", "recordatorio", "aviso de impago", "requerimiento de pago", "reclamación de pago",
+            "reclamación de deuda", "recordatori de pagament", "payment reminder", "reminder", "final reminder",
+            "overdue notice", "past due notice", "final notice", "mahnung", "zahlungserinnerung", "rappel", "relance",
+            "mise en demeure", "sollecito di pagamento", "sollecito", "aviso de pagamento em atraso", "lembrete",
+        ),
+        "payment": (
+            "justificante de pago", "justificante de transferencia", "justificante de ingreso",
+            "orden de transferencia", "transferencia emitida", "comprobante de transferencia", "comprobante de pago",
+            "recibo de transferencia", "aviso de domiciliación", "adeudo por domiciliación", "adeudo domiciliado",
+            "adeudo directo", "aviso de adeudo", "aviso de cargo", "justificant de pagament",
+            "justificant de transferència", "xustificante de pagamento", "remittance advice", "payment advice",
+            "payment confirmation", "transfer confirmation", "zahlungsavis", "überweisungsbeleg", "avis de paiement",
+            "avis de virement", "ordre de virement", "avis de prélèvement", "avviso di pagamento",
+            "disposizione di bonifico", "comprovativo de transferência", "comprovativo de pagamento",
+        ),
+        "certificate": (
+            "certificado", "certificat", "certificate", "certificato", "bescheinigung", "attestation", "declaração",
+            "certificación",
+        ),
+        "contract": (
+            "contrato", "contracte", "contract", "agreement", "service agreement", "rental agreement",
+            "lease agreement", "maintenance agreement", "vertrag", "mietvertrag", "wartungsvertrag", "contrat",
+            "contratto", "acuerdo", "escritura",
+        ),
+        "statement": (
+            "estado de cuenta", "extracto de cliente", "liquidación de comisiones", "liquidación de gastos",
+            "hoja de gastos", "nota de gastos", "expense report", "expense claim", "spesenabrechnung",
+            "reisekostenabrechnung", "note de frais", "nota spese", "commission statement", "provisionsabrechnung",
+            "statement", "relevé de factures",
+        ),
+        "work report": (
+            "parte de trabajo", "parte de asistencia", "parte de obra", "orden de trabajo", "orden de reparación",
+            "hoja de trabajo", "work order", "job sheet", "arbeitsbericht", "bon d'intervention", "full de treball",
+            "folha de obra", "rapporto di intervento",
+        ),
+        "delivery note": (
+            "packing list", "albarán valorado", "nota de devolución", "lista de contenido", "lista de embalaje",
+            "lista de bultos", "carta de porte", "conocimiento de embarque", "bill of lading", "lettre de voiture",
+            "frachtbrief", "documento di trasporto", "ddt", "packliste", "liste de colisage", "guia de transporte",
+        ),
+        "quote": (
+            "tarifa de precios", "lista de precios", "price list", "preisliste", "liste de prix", "listino prezzi",
+            "oferta comercial", "propuesta económica", "propuesta comercial", "proposta comercial", "orzamento",
+            "cotización", "cotação", "proposal", "hoja de encargo", "nota de encargo",
+        ),
+        "order": (
+            "confirmación de reserva", "confirmación de pedido", "booking confirmation", "reservation confirmation",
+            "buchungsbestätigung", "confirmation de réservation", "confirmation de commande", "conferma d'ordine",
+            "conferma di prenotazione", "confirmação de reserva", "confirmação de encomenda", "nota de pedido",
+            "encomenda a fornecedor",
+        ),
+        "tax form": (
+            "documento único administrativo", "modelo", "autoliquidación", "recibo del impuesto", "carta de pago",
+            "impuesto sobre bienes inmuebles", "póliza de seguro", "tarjeta de embarque", "boarding pass",
+            "notificación", "resolución", "acta", "informe",
+        ),
+    }
+)  # fmt: skip
 _INVOICES = (
     "factura", "fra", "fact", "factura simplificada", "factura rectificativa", "ticket", "recibo", "minuta", "facture",
     "invoice", "tax invoice", "bill", "receipt", "credit note", "inv", "cash bill", "fattura", "fatura", "rechnung",
@@ -124,6 +186,7 @@ _POINTS = {
 }  # fmt: skip
 _PAIRS = ({"tax", "base"}, {"paid", "change"})  # what is together on invoices and receipts alone
 _PAIR = 0.5
+_SUMMED = {"id", "total", "tax", "base"}  # no other paper says all of an invoice
 _SURE = 0.7  # least strength of a reading: "importe" alone heads any column
 _COLUMNS = Vocabulary(
     {
@@ -215,7 +278,7 @@ def _ruled(evidence: Evidence, document_type: str | None) -> DocumentKind:
     is_letter = evidence.has_total and (evidence.titled or "id" in evidence.reasons)
     is_prose = evidence.prose > _MAX_PROSE and not is_letter
     points = evidence.points - (_PROSE_COST if is_prose else 0.0)
-    if evidence.other and not evidence.titled and hinted is None:
+    if evidence.other and not evidence.titled:
         return DocumentKind(None, because("title_of_other", type=evidence.other))
     if not (evidence.has_total or evidence.kind or evidence.is_statement):
         return DocumentKind(None, because("no_total"))
@@ -244,7 +307,7 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     cells = [(page, cell) for page in pages for cell in page.cells][:_MAX_CELLS]
     titles: dict[str, float] = {}
     seen: set[str] = set()
-    other = ""
+    other, strange, headed = "", "", False
     words = prose = 0
     buyer = False
     for page, cell in cells:
@@ -258,12 +321,15 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
         seen.update(name for match in _labels_in(cell) if (name := _name_of(match)))
         party = party_label(cell)
         buyer |= party is not None and party.label == CUSTOMER and len(party.phrase) > _SHORT
-        if sum(len(word.text) > 1 for word in cell.words) > _TITLE_WORDS:  # letters alone are a spaced-out word
+        if heading := _heading_of_other(page, cell):
+            strange = strange or heading
+        elif sum(len(word.text) > 1 for word in cell.words) > _TITLE_WORDS:  # letters alone are a spaced-out word
             pass
         elif others := [match.label for match in _OTHER_TITLES.find(cell) if not match.rest]:
             other = other or (others[0] if _is_heading(page, cell) else "")  # "Pedido" above a number is no title
         else:
             for match in _TITLES.find(cell):
+                headed |= _is_heading(page, cell)
                 titles[match.label] = max(titles.get(match.label, 0.0), 2.0 if _is_top(page, cell) else 1.0)
         seen.update(_amount_labels(page, cell))
     if pages and pages[0].page.height > _SLIP * pages[0].page.width:
@@ -275,9 +341,10 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     kind = _kind(titles, seen, is_statement=is_statement, buyer=buyer)
     reasons = [f"title {kind.replace('_', ' ')}"] if kind and kind in titles else []
     reasons += [name for name in _POINTS if name in seen]
-    titled = max(titles.values(), default=0.0) > 1
+    is_strange = bool(strange) and not headed and not seen >= _SUMMED
+    titled = max(titles.values(), default=0.0) > 1 and not is_strange
     share = prose / max(1, words)
-    return Evidence(points, kind, "total" in seen, is_statement, buyer, titled, other, share, tuple(reasons))
+    return Evidence(points, kind, "total" in seen, is_statement, buyer, titled, strange or other, share, tuple(reasons))
 
 
 def _plain(page: PageRows) -> str:
@@ -310,6 +377,21 @@ def _is_heading(page: PageRows, cell: Cell) -> bool:
     is_large = cell.box.height > _LARGE * page.line_height
     is_first = cell.row < _FIRST_ROWS and len(page.rows[cell.row].cells) == 1
     return _is_top(page, cell) and (is_large or is_first)
+
+
+def _heading_of_other(page: PageRows, cell: Cell) -> str:
+    """Of what other kind a heading is; empty for none, and for "Contrato: 998" among the lines at the top of a bill."""
+    is_large = cell.box.height > _LARGE * page.line_height
+    if not _is_top(page, cell) or not (is_large or cell.row < _FIRST_ROWS):
+        return ""
+    found = next(iter(_HEADINGS.find(_beginning(cell))), None)
+    if found is None or any(character.isalpha() for word in cell.words[: found.first] for character in word.text):
+        return ""
+    is_plain = not any(_NUMBER.fullmatch(word.text) for word in found.rest[:2])
+    is_alone = len(page.rows[cell.row].cells) == 1 or (
+        " " in found.phrase and all(word.text.isupper() for word in found.words)
+    )
+    return found.label if is_large or (is_plain and is_alone) else ""
 
 
 def _labels_in(cell: Cell) -> list[LabelMatch]:

@@ -15,7 +15,7 @@ from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation
 from backend.files.visual_rows import MAX_ROW_WORDS, PageRows, rows_of
 from backend.invoices.document_kind import document_kind
-from backend.invoices.documents_in_file import documents_by, documents_of
+from backend.invoices.documents_in_file import documents_by, documents_of, without_annexes
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned, sure_parts
@@ -143,12 +143,11 @@ def extract_fields(
     reader = PageReader(bundled_network())
     parts = documents_by(pages, "none" if whole and split == "auto" else split, reader)
     found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader, examples) for part in parts]
-    attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
-    # The mail around an invoice, and the letter before it, are none.
-    for some in (attached, found) if split == "auto" else ():
-        if any(one.kind is not None for one in some):
-            found = [one for one in some if one.kind is not None]
-            break
+    if split == "auto":
+        attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
+        if any(one.kind is not None for one in attached):  # the mail around an invoice is no document
+            found = attached
+        found.sort(key=lambda one: one.kind is None)  # nor is the letter before one the first
     first, *others = found
     if not others:
         return first
@@ -219,8 +218,9 @@ def _printed_fields(
         statement = find_statement(pages, mark)
         return replace(_with_ids(statement, Validity()), why=why, kind=kind)
     learned = read_learned(reader, pages, mark, document.text)
-    parts = reader.ends(pages)
-    items = settled_items(find_items(pages, mark), parts, pages, mark)
+    told = without_annexes(pages)  # what an annex details is no line again
+    parts = reader.ends(told)
+    items = settled_items(find_items(told, mark), parts, told, mark)
     taxes = learned_taxes(parts, mark)
     money = _settled(pages, mark, items, learned, taxes=taxes, taught=taught)
     own = taught.items(pages, mark) if taught is not None else None

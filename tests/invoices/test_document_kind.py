@@ -86,6 +86,24 @@ def test_what_says_that_it_is_no_invoice(sentence: str) -> None:
     assert _kind(f"{INVOICE}\nThis is not a VAT invoice.") == "invoice"
 
 
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "RECORDATORIO DE PAGO",
+        "2. Mahnung",
+        "REMITTANCE ADVICE                    31/05/2026",
+        "Certificado de retenciones 2025",
+        "Liquidación de gastos de viaje",
+    ],
+)
+def test_headings_of_other_papers(heading: str) -> None:
+    """What lists invoices with a total is none, whatever class they have; above an invoice's title it is a label."""
+    rows = "Factura     Fecha        Importe\n26/0331     01/06/2026    312,40\nTotal pendiente           312,40"
+
+    assert [None, None] == [_kind(f"{heading}\n{rows}"), _kind(f"{heading}\n{rows}", "invoice")]
+    assert _kind(f"{heading}\n{INVOICE}") == _kind(f"Contrato: 0098812231\n{INVOICE}") == "invoice"
+
+
 def test_the_classifier_helps_where_the_page_says_little() -> None:
     """Two points are too few alone, enough for what was classed as a receipt, and too few against another class."""
     text = "Bar Sol\nTOTAL   2,40\nIVA  0,22"

@@ -135,12 +135,25 @@ def test_two_receipts_without_numbers_or_ids() -> None:
     assert [one.pages for one in _all(extracted)] == [(1,), (2,)]
 
 
+def test_an_annex_and_a_delivery_note() -> None:
+    """The annex is of the invoice before it; what another paper's heading begins is a document of its own."""
+    annex = (
+        "Anexo a la factura\nDía      Operario      Horas\n03       M. Cano         4,0\nSuma                    4,0"
+    )
+    packed = "PACKING LIST\nCarton   Contents     Net kg\n1        40 shirts      9,2\nTotal    1 carton       9,2"
+    extracted = extract_fields(_document(HEAD.format(number="A-1") + SUMS, annex, packed, GROCER))
+
+    assert [(1, 2), (4,), (3,)] == [one.pages for one in _all(extracted)]
+
+
 def test_terms_and_letters() -> None:
-    """Terms behind an invoice are of it; the letter before it is none, and the invoice is told first."""
+    """Terms behind an invoice are of it; what is before it is a document without fields, and told last."""
     invoice = HEAD.format(number="A-1") + SUMS
 
     assert [(1, 2)] == [one.pages for one in _all(extract_fields(_document(invoice, TERMS)))]
-    assert [(2,)] == [one.pages for one in _all(extract_fields(_document(TERMS, invoice)))]
+    assert [((2,), "invoice"), ((1,), None)] == [
+        (one.pages, one.kind) for one in _all(extract_fields(_document(TERMS, invoice)))
+    ]
 
 
 def _all(extracted: ExtractedFields) -> tuple[ExtractedFields, ...]:

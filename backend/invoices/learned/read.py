@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,8 @@ _WHOLE_ADDRESS = 4  # words; a shorter one is less sure
 _NUMBER = 0.8  # probability of a number that tells documents apart
 _MOST = 3  # values of a field on a page
 _INDEX = {label: index for index, label in enumerate(LABELS)}
+_NEVER = 1e-3  # probability that none is less, or more sure, than
+_TOLD_APART = ("fields", "contract", "letter")
 _WITH_FIELDS = ("invoice", "simplified", "credit", "utility", "proforma")  # of its kinds
 
 
@@ -106,13 +109,14 @@ class PageReader:
         spans = [span for part in self.parts(page) for span in _spans(part, "InvoiceId")[:1]]
         return next((_text_value(page, "InvoiceId", words) for score, words in spans if score > _NUMBER), "")
 
-    def opens(self, page: PageRows) -> float | None:
-        """The probability that a document begins with a page, and no terms do; None where it was not read."""
+    def looks(self, page: PageRows) -> dict[str, float]:
+        """What the network says of a page that may begin a document: "first" in log odds, kinds; empty if not read."""
         part = next(iter(self.parts(page)), None)
         if part is None:
-            return None
+            return {}
+        first = min(max(part.reading.opens, _NEVER), 1 - _NEVER)
         kinds = self.kinds(page)
-        return part.reading.opens * (1 - kinds["contract"] - kinds["letter"])
+        return {"first": log(first / (1 - first)), **{name: kinds[name] for name in _TOLD_APART}}
 
 
 def _parts(page: PageRows, network: Network) -> Iterator[ReadPage]:
