@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from backend.bootstrap.domains import Found, OwnModelDomain, Shared
 from backend.bootstrap.models import NO_MODEL
 from backend.config import Settings
-from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.errors import HubUnreachable, ModelUnavailable
 from backend.images.classification import ImageClassificationService
@@ -33,6 +31,7 @@ from backend.images.engine import (
     page_cost,
 )
 from backend.images.model_files import ImageModelSpec, resolve_image_model
+from backend.lanes.encoder_engine import Float32Encoder, Float32Fallback
 from backend.lanes.engine import Engine, Replicas
 from backend.models.autotune import EncoderRequest
 from backend.models.batch_limits import learnt_batch_limits
@@ -75,7 +74,7 @@ def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSp
     choice = choose_arithmetic(spec, first, request, page_cost=cost)
     engines, residents = [], []
     for classifier, placement in zip(classifiers, ground.placements, strict=True):
-        exact = None if dtype == "fp32" else _Float32Pages(spec, placement, ground.telemetry)
+        exact = None if dtype == "fp32" else Float32Encoder(partial(load_again, spec, "fp32", placement))
         resident = UnloadableEncoder(
             classifier,
             partial(load_again, spec, dtype, placement),
@@ -84,7 +83,8 @@ def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSp
             companions=() if exact is None else (exact.drop,),
         )
         residents.append(resident)
-        engines.append(ImageEngine(resident, choice.budget, learnt_batch_limits(placement), exact or no_fallback))
+        recompute = no_fallback if exact is None else _in_float32(exact, ground.telemetry)
+        engines.append(ImageEngine(resident, choice.budget, learnt_batch_limits(placement), recompute))
     for engine in engines:
         _warm_up(engine, spec, choice.budget // cost)
     for why in choice.why:
@@ -141,33 +141,10 @@ def _rows(service: ImageClassificationService) -> list[dict[str, object]]:
     return [{"name": model.name, "task": TASK, **runs}]
 
 
-class _Float32Pages:
-    """Computes a page alone by the model in float32, which is loaded when first needed and kept. Any thread."""
-
-    def __init__(self, spec: ImageModelSpec, placement: Placement, telemetry: Telemetry) -> None:
-        self._load, self._lock = partial(load_again, spec, "fp32", placement), threading.Lock()
-        self._exact: ImageClassifier | None = None
-        self._nonfinite = telemetry.nonfinite_outputs_total.labels(TASK)
-        self._outcomes = {name: telemetry.precision_fallbacks_total.labels(TASK, name) for name in FALLBACK_OUTCOMES}
-
-    def __call__(self, page: NDArray[np.uint8]) -> Logits:
-        self._nonfinite.inc()
-        classifier = self._loaded()
-        row: Logits = classifier.numbers(classifier.forward(page[None]))[0]
-        self._outcomes["rescued" if np.isfinite(row).all() else "failed"].inc()
-        return row
-
-    def drop(self) -> None:
-        """Forget the model until it is needed again."""
-        with self._lock:
-            self._exact = None
-
-    def _loaded(self) -> ImageClassifier:
-        with self._lock:
-            if self._exact is None:
-                log_event(_log, logging.WARNING, "a page's output was not finite; loading the image model in float32")
-                self._exact = self._load()
-            return self._exact
+def _in_float32(exact: Float32Encoder[ImageClassifier], telemetry: Telemetry) -> Callable[[NDArray[np.uint8]], Logits]:
+    """Computes a page alone."""
+    fallback = Float32Fallback(exact, TASK, telemetry)
+    return lambda page: fallback.again(lambda classifier: classifier.numbers(classifier.forward(page[None]))[0])
 
 
 def _warm_up(engine: ImageEngine, spec: ImageModelSpec, pages: int) -> None:

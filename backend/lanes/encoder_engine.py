@@ -9,10 +9,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from backend.errors import FinanciaError, InferenceFailed
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
@@ -20,11 +21,12 @@ from backend.models.encoder import Encoder, TokenBatch, Vectors
 from backend.models.encoder_source import EncoderSource
 from backend.models.readout import QueuedResults, Readout, reads_on_device
 from backend.models.span_sums import Payload, ids_of, payload_at, with_spans
-from backend.telemetry import Telemetry, log_event
+from backend.telemetry import FALLBACK_OUTCOMES, Telemetry, log_event
 
 _log = logging.getLogger(__name__)
 ComputeOne = Callable[[Encoder, Payload], Vectors]  # a task's result for one text by that encoder
 Prepared = tuple[Encoder, TokenBatch]
+Exact = TypeVar("Exact", default=Encoder)  # what is loaded in float32: an encoder, or a model of another kind
 
 
 class Fallback(Protocol):
@@ -41,15 +43,15 @@ class NoFallback:
         return _not_finite(text, "float32")
 
 
-class Float32Encoder:
+class Float32Encoder(Generic[Exact]):
     """The same model in float32, loaded when first needed; shared by the engines of a device. Any thread."""
 
-    def __init__(self, load: Callable[[], Encoder]) -> None:
+    def __init__(self, load: Callable[[], Exact]) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._encoder: Encoder | None = None
+        self._encoder: Exact | None = None
 
-    def get(self) -> Encoder:
+    def get(self) -> Exact:
         with self._lock:
             if self._encoder is None:
                 log_event(
@@ -67,26 +69,28 @@ class Float32Encoder:
             self._encoder = None
 
 
-class Float32Fallback:
-    """Computes the text alone with the model in float32. Few texts of few models overflow fp16, which ends at 65,504.
+class Float32Fallback(Generic[Exact]):
+    """Computes the input alone with the model in float32. Few texts of few models overflow fp16, which ends at 65,504.
 
     Args:
         engine: name of the engine that uses this fallback, for the metrics.
     """
 
-    def __init__(self, exact: Float32Encoder, engine: str, telemetry: Telemetry) -> None:
+    def __init__(self, exact: Float32Encoder[Exact], engine: str, telemetry: Telemetry) -> None:
         self._exact = exact
         self._nonfinite = telemetry.nonfinite_outputs_total.labels(engine)
-        self._outcomes = {
-            outcome: telemetry.precision_fallbacks_total.labels(engine, outcome) for outcome in ("rescued", "failed")
-        }
+        self._outcomes = {name: telemetry.precision_fallbacks_total.labels(engine, name) for name in FALLBACK_OUTCOMES}
 
-    def recompute(self, text: Payload, compute: ComputeOne) -> Vectors | FinanciaError:
+    def again(self, run: Callable[[Exact], Vectors]) -> Vectors:
+        """What ``run`` gives with the model in float32, counted."""
         self._nonfinite.inc()
-        result = compute(self._exact.get(), text)
-        is_finite = bool(np.isfinite(result).all())
-        self._outcomes["rescued" if is_finite else "failed"].inc()
-        return result if is_finite else _not_finite(text, "float32 too")
+        result = run(self._exact.get())
+        self._outcomes["rescued" if np.isfinite(result).all() else "failed"].inc()
+        return result
+
+    def recompute(self: Float32Fallback[Encoder], text: Payload, compute: ComputeOne) -> Vectors | FinanciaError:
+        result = self.again(lambda encoder: compute(encoder, text))
+        return result if np.isfinite(result).all() else _not_finite(text, "float32 too")
 
 
 def _not_finite(text: Payload, where: str) -> FinanciaError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from backend.device.plan.attention import prefer_flash
 from backend.device.plan.placement import Placement
@@ -52,9 +52,6 @@ from backend.serving.engines.ner import TokenLabelsHead
 from backend.serving.engines.nli import read_nli
 from backend.serving.engines.scoring import CLASSIFIER, RERANKER, LogitsHead
 from backend.telemetry import Telemetry
-
-if TYPE_CHECKING:
-    from backend.models.generation import Generator
 
 _CPU_BUDGET, _GPU_BUDGET = 2048, 32_768  # padded tokens; a step of a CPU's lane costs as much for each row
 _WISHES = {"exact": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
