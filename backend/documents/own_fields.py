@@ -1,15 +1,16 @@
 """Fields in the caller's words on the pages of a document, by the names that are printed beside their values.
 
-A printed name is a label's where it is spelt like it, or means the same by the encoder's vectors. What stands beside it
-is the value if it can be read as the kind that was asked for. What no name tells is asked of the sentences of a page,
-where a model for questions is loaded; a label that they do not answer has no value.
+A printed name is a label's where it is spelt like it, or where a small network finds so by vectors, spelling and the
+value (`own_matches`). What stands beside it is the value if it can be read as the kind that was asked for. What no name
+tells is asked of the sentences of a page, where a model for questions is loaded; a label that they do not answer has no
+value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ import orjson
 from rapidfuzz import fuzz
 
 from backend.abandoned import require_wanted
+from backend.documents import own_matches
 from backend.documents.own_examples import Lessons, PageRuns, Run, Seen, lessons_from, page_runs, read_run
 from backend.documents.own_taught import Taught, choose
 from backend.documents.printed_names import Beside, PrintedName, Segment, content_of, printed_names
@@ -37,12 +39,10 @@ from backend.text.patterns import find_patterns
 from backend.text.sentences import sentence_spans
 
 _SPELT = 86.0  # of 100: how like two spellings of one name are
-# Cosine of a printed name and a label once what all names have in common is taken out. Of made papers with other names
-# than the caller's, 77 of 100 fields reach it, and 13 of 100 labels that the paper does not have.
-_MEANT = 0.25
-_BY_SPELLING = 0.97  # of such fields are right
-_MANY = 3  # names with colons
+_LIKELY = 0.3  # least likelihood that a name is a label's: where F1 of made papers was best
+_BY_SPELLING, _BY_MEANING = 0.97, 0.95  # of such fields are right, at most
 _MAX_NAMES = 400  # of a page whose meaning is looked at
+_MAX_NAME_CHARS = 60
 # Least score of an answer, and how many of 1 are right where it is near 0; fitted on eight letters made for it.
 _BY_ANSWER = {STRING: (0.15, 0.4), BOOLEAN: (0.15, 0.7)}
 _BY_ANSWER_OF_ITS_KIND = 0.05, 0.7  # of numbers, dates, amounts, addresses
@@ -59,6 +59,8 @@ NO_LESSONS: Lessons = {}
 _WHO = re.compile(
     r"\b(?:who|whom|whose|person|qui[eé]n|quienes|persona|personas|quem|pessoa|qui|personne)\b", re.IGNORECASE
 )
+_WORD = re.compile(r"(?:\w{1,3}\.|\w[\w'\u2019-]*)(?=[\s,;:).]|$)")
+_TITLES = re.compile(r"don|doña|(?:[Dd]r|[Ss]r|Ms|Mr|Mrs|Prof)a?\.?|señora?|D\.ª?")
 _ONE_OF_ITS_KIND = ("email", "phone", "iban", "url")  # of which a page has few: a lone one is what was asked for
 _LONE = 0.9
 _CLAUSE = re.compile(r"[.;:!?](?=\s|$)|,\s")
@@ -81,6 +83,7 @@ class _Told:
     label: int
     name: PrintedName
     score: float  # 0 to 1
+    read: own_matches.Read  # the value, or those of a list; none where nothing of its kind stands there
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,12 @@ class _PageNames:
     prose: str  # of `_prose`
     prose_surplus: int  # how many words stand in sentences more than elsewhere
     patterns: Sequence[Entity]
-    spelt: Sequence[_Told]  # names that are spelt as labels
-    others: Sequence[PrintedName]  # in which names of the other labels are looked for by their meaning
+    spelt: Sequence[_Told] = ()  # names that are spelt as labels
+    others: Sequence[PrintedName] = ()  # in which names of the other labels are looked for by their meaning
+
+    def in_prose(self, name: PrintedName) -> bool:
+        """Whether what stands beside a name begins in a sentence."""
+        return bool(self.prose[name.beside[0].words[0].start].strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ class OwnFields:
         taught = [label for label in labels if label.path in lessons]
         found, tokens = await self._as_taught(document, taught, lessons, urgency) if taught else ({}, 0)
         rest = [label for label in labels if label.path not in found]
-        taken = [value for values in found.values() for value in values]
+        taken = _Taken(len(document.text), found)
         seen: list[tuple[_PageNames, int]] = []
         for page, first in zip(document.pages, document.page_starts, strict=True) if rest else ():
             names = await self.text_work.run_long(partial(_names, page, rest), len(page.text))
@@ -134,20 +141,16 @@ class OwnFields:
             tokens += spent
             read = partial(_values, document, first, names, rest, [*names.spelt, *meant])
             for path, values in (await self.text_work.run_long(read, len(page.text))).items():
-                fitting = [
-                    value
-                    for value in values
-                    if _fits(value, lessons.get(path)) and not any(_overlap(value, one) for one in taken)
-                ]
+                fitting = [value for value in values if _fits(value, lessons.get(path)) and not taken.has(value)]
                 found.setdefault(path, []).extend(fitting)
         is_short = document.characters <= _MAX_ASKED_CHARS
         missing = [label for label in rest if is_short and not found.get(label.path)]
-        taken = [value for values in found.values() for value in values]
+        taken = _Taken(len(document.text), found)
         for names, first in seen if missing else ():
             answered, spent = await self._answered(document, names, first, missing, urgency)
             tokens += spent
             for path, value in answered:
-                if _fits(value, lessons.get(path)) and not any(_overlap(value, one) for one in taken):
+                if _fits(value, lessons.get(path)) and not taken.has(value):
                     found.setdefault(path, []).append(value)
         fields = []
         for label in labels:
@@ -228,7 +231,7 @@ class OwnFields:
         if not asked or not names.others:
             return [], 0
         texts = [
-            *_COMMON, *(name.text for name in names.others),
+            *_COMMON, *own_matches.NOTIONS, *(name.text for name in names.others),
             *(words_of(labels[index].path[-1]) for index in asked), *(labels[index].prompt for index in asked),
         ]  # fmt: skip
         priority, deadline_s = urgency
@@ -250,22 +253,24 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
             rank = (alike, len(name.text), -index)
             if alike and (name.segment not in best or rank > best[name.segment][0]):
                 best[name.segment] = (rank, name)
-    prose = _prose(page.text)  # what a sentence says beside its first words is no value by itself
+    prose = _prose(page.text)
+    names = _PageNames(page, prose, 2 * len(prose.split()) - len(page.text.split()), find_patterns(page.text))
+    spelt = [
+        _Told(-rank[2], name, _BY_SPELLING * rank[0] / 100, _read(names, labels[-rank[2]], name, best))
+        for rank, name in best.values()
+    ]
+    taken = {*best, *(place.segment for told in spelt for _, place in told.read)}  # a value is no name
     others = [
         name
         for name in printed
-        if name.is_likely
-        and name.segment not in best
-        and not any(
-            prose[place.words[0].start].strip() and not (name.with_colon and place.where == "after")
-            for place in name.beside[:1]
-        )
+        if name.segment not in taken
+        and len(name.text) <= _MAX_NAME_CHARS
+        # What a sentence says beside its first words is no value by itself.
+        and (not names.in_prose(name) or (name.with_colon and name.beside[0].where == "after"))
+        and (name.with_colon or names.prose_surplus <= 0)
     ]
-    surplus = 2 * len(prose.split()) - len(page.text.split())
-    if surplus > 0 or sum(name.with_colon for name in printed) >= _MANY:  # the page's way to print a name
-        others = [name for name in others if name.with_colon]
-    spelt = [_Told(-rank[2], name, _BY_SPELLING * rank[0] / 100) for rank, name in best.values()]
-    return _PageNames(page, prose, surplus, find_patterns(page.text), spelt, others[:_MAX_NAMES])
+    others.sort(key=lambda name: not name.is_likely)
+    return replace(names, spelt=spelt, others=others[:_MAX_NAMES])
 
 
 def _places(
@@ -302,13 +307,13 @@ def _prose(text: str) -> str:
 def _answers_read(
     document: Document, names: _PageNames, first: int, labels: Sequence[OwnLabel], answers: Sequence[Answer]
 ) -> list[tuple[Path, OwnValue]]:
-    page, kept = names.page, list[tuple[Path, OwnValue]]()
+    page, kept, taken = names.page, list[tuple[Path, OwnValue]](), _Taken(len(document.text), {})
     asked = [(label, answer) for label, answer in zip(labels, answers, strict=True) if answer.absent is None]
     pairs = [(label, answer, _sureness(label, answer, names)) for label, answer in asked]
     for label, answer, score in sorted(pairs, key=lambda pair: -pair[2]):
         if not score:
             continue
-        span = (answer.start, _line_end(page.text, answer.start, answer.end))
+        span = _span_of(label, answer, names)
         if label.kind == BOOLEAN:
             values = [_said(page.text, *span)]
         elif label.many:
@@ -319,9 +324,35 @@ def _answers_read(
         placed = [
             _placed(document, first, page, without_article(value, page.text), score=score, why=why) for value in values
         ]
-        if not any(_overlap(one, other) for one in placed for _, other in kept) or label.kind == BOOLEAN:
+        if not any(taken.has(one) for one in placed) or label.kind == BOOLEAN:
             kept += [(label.path, one) for one in placed]
+            taken.add(*placed)
     return kept
+
+
+def _span_of(label: OwnLabel, answer: Answer, names: _PageNames) -> tuple[int, int]:
+    """Where to read an answer's value: the place of the label's kind that it has a part of, or its first line.
+
+    A person's name of which an answer is the beginning is read to its end.
+    """
+    text, start, end = names.page.text, answer.start, answer.end
+    for place in places_of(label, text, names.patterns) or ():
+        if place[0] < end and start < place[1] and not label.many:
+            return place
+    if label.kind == STRING and not label.many and _WHO.search(label.prompt) and (past := _name_end(text, start)):
+        return start, past
+    return start, _line_end(text, start, end)
+
+
+def _name_end(text: str, start: int) -> int:
+    """Where the words with capitals end that begin there, a title aside; 0 for fewer than two."""
+    past, count = start, 0
+    for word in _WORD.finditer(text, start):
+        is_title = not count and _TITLES.fullmatch(word[0]) is not None
+        if not is_title and (not word[0][0].isupper() or text[past : word.start()].strip(" ")):
+            break
+        past, count = word.end(), count + (not is_title)
+    return past - (text[past - 1] == ".") if count > 1 else 0
 
 
 def _line_end(text: str, start: int, end: int) -> int:
@@ -388,51 +419,73 @@ def _fits(value: OwnValue, seen: Sequence[Seen] | None) -> bool:
     return not seen or any(has_digit == ("0" in one.form) for one in seen)
 
 
-def _overlap(one: OwnValue, other: OwnValue) -> bool:
-    return one.start < other.end and other.start < one.end
+class _Taken:
+    """The characters that are values already."""
+
+    def __init__(self, length: int, values: Mapping[Path, Sequence[OwnValue]]) -> None:
+        self._marks = bytearray(length)
+        self.add(*(value for own in values.values() for value in own))
+
+    def add(self, *values: OwnValue | ReadValue) -> None:
+        for value in values:
+            self._marks[value.start : value.end] = b"\x01" * (value.end - value.start)
+
+    def has(self, value: OwnValue | ReadValue) -> bool:
+        return self._marks.find(1, value.start, value.end) >= 0
 
 
 def _told_by_meaning(
     vectors: Vectors, names: _PageNames, labels: Sequence[OwnLabel], asked: Sequence[int]
 ) -> list[_Told]:
-    """Labels and names, each once, the most alike first, where a value of the label's kind stands beside the name.
+    """Labels and names, each once, the likeliest first, where a value of the label's kind stands beside the name.
 
     Args:
-        vectors: of ``_COMMON``, the other names, the labels that are asked for and their prompts.
+        vectors: of ``_COMMON``, ``NOTIONS``, the other names, the labels that are asked for and their prompts.
     """
-    centre = vectors[: len(_COMMON)].mean(axis=0)
-    count = len(names.others)
-    printed, own, described = np.split(normalized(vectors[len(_COMMON) :] - centre), [count, count + len(asked)])
-    alike = (own + described) @ printed.T / 2
-    taken = {one.name.segment for one in names.spelt}
-    for one in names.spelt:  # a value is no name
-        taken |= {place.segment for _, place in _read(names, labels[one.label], one.name, taken)}
-    told: list[_Told] = []
-    while (best := float(alike.max())) > _MEANT:
-        label, at = (int(index) for index in np.unravel_index(int(alike.argmax()), alike.shape))
-        name = names.others[at]
-        values = [] if name.segment in taken else _read(names, labels[asked[label]], name, taken)
-        if not values:
-            alike[label, at] = -1
-            continue
-        told.append(_Told(asked[label], name, _score(best)))
-        taken |= {name.segment, *(place.segment for _, place in values)}
-        alike[label], alike[:, at] = -1, -1
-    return told
+    wanted = [labels[index] for index in asked]
+    page, own, prompts = _candidates(vectors, names, len(wanted))
+    taken = {one.name.segment for one in names.spelt} | {
+        place.segment for one in names.spelt for _, place in one.read
+    }  # fmt: skip
+    by_kind: dict[tuple[str, bool, tuple[str, ...]], list[own_matches.Read]] = {}
+    for label in wanted:
+        kind = label.kind, label.many, label.choices
+        if kind not in by_kind:
+            by_kind[kind] = [_read(names, label, name, taken) for name in names.others]
+    read = [by_kind[label.kind, label.many, label.choices] for label in wanted]
+    likely = own_matches.likelihoods(page, wanted, own, prompts, read)
+    told = dict[int, _Told]()
+    named, values = set[Segment](), _Taken(len(names.page.text), {})
+    for at in np.argsort(-likely, axis=None, kind="stable").tolist():
+        label, index = divmod(at, len(names.others))
+        if likely[label, index] < _LIKELY:
+            break
+        name, own_values = names.others[index], read[label][index]
+        segments = {name.segment, *(place.segment for _, place in own_values)}
+        if label not in told and not segments & named and not any(values.has(value) for value, _ in own_values):
+            score = min(_BY_MEANING, own_matches.score_of(likely[label, index]))
+            told[label] = _Told(asked[label], name, score, own_values)
+            named |= segments
+            values.add(*(value for value, _ in own_values))
+    return list(told.values())
 
 
-def _score(alike: float) -> float:
-    return min(0.9, 0.5 + alike - _MEANT)
+def _candidates(vectors: Vectors, names: _PageNames, asked: int) -> tuple[own_matches.Candidates, Vectors, Vectors]:
+    """The names whose meaning is looked at, and the vectors of labels and of their prompts."""
+    rest = normalized(vectors[len(_COMMON) :] - vectors[: len(_COMMON)].mean(axis=0))
+    sizes = np.cumsum([len(own_matches.NOTIONS), len(names.others), asked])
+    notions, printed, own, prompts = np.split(rest, sizes)
+    in_prose = [names.in_prose(name) for name in names.others]
+    return own_matches.Candidates(names.others, in_prose, names.page.text, printed, notions), own, prompts
 
 
 def _values(
     document: Document, first: int, names: _PageNames, labels: Sequence[OwnLabel], told: Sequence[_Told]
 ) -> dict[Path, list[OwnValue]]:
     """The values on a page by label. Args: first, where the page's text begins in the document's."""
-    named = {one.name.segment for one in told}
     found: dict[Path, list[OwnValue]] = {}
     for one in told:
-        for value, place in _read(names, labels[one.label], one.name, named):
+        for value, place in one.read:
             why = because("own_label", position=place.where, label=one.name.text)
             placed = _placed(document, first, names.page, value, score=one.score, why=why)
             found.setdefault(labels[one.label].path, []).append(placed)

@@ -25,7 +25,7 @@ _NO = frozenset({"no", "non", "nao", "false", "falso", "☐", "✗", "✘", "n",
 _TICKED, _UNTICKED = "☒☑✓✔■", "☐□○"
 BOXES = frozenset(_TICKED + _UNTICKED)
 _BOX = re.compile(rf"(?P<ticked>[{_TICKED}]|[\[(]\s?[xX✓✔]\s?[\])])|[{_UNTICKED}]|[\[(]\s{{0,3}}[\])]")
-_PHONE = re.compile(r"(?<![\w.,])[+(]?\d(?:[ ()./\n-]{0,2}\d){6,14}(?!\w|[.,]\d)")
+_PHONE = re.compile(r"(?<![\w.,/])[+(]?\d(?:[ ()./\n-]{0,2}\d){6,14}(?!\w|[.,]\d)")
 _SEVERAL = re.compile(r"[;,\n•·|]+|(?<=\s)(?:y|e|and|et|&)(?=\s)")
 _ARTICLE = re.compile(
     r"(?:[Dd]on|[Dd]oña|D\.|D\.ª|Mr\.?|Mrs\.?|Ms\.?|Sr\.?|Sra\.?|señora?|el|la|los|las|un|una|unos|unas|the|an?|os?|uma?|le|les|une?|des)\s+"

@@ -260,16 +260,26 @@ async def test_sentences_answer_what_no_name_tells() -> None:
 
 
 async def test_questions_have_the_form_and_the_places_of_their_kind() -> None:
-    """A number is looked for where numbers are; what no sentence has the kind of is not asked."""
-    table = {"How many: puertas?": ("cinco puertas", 0.3), "Who is the cliente? (quien paga)": ("Ana Ruiz", 0.5)}
+    """A number is looked for where numbers are; what no sentence has the kind of is not asked.
+
+    A person's name and a number of which an answer is a part are read to their end.
+    """
+    table = {
+        "How many: puertas?": ("cinco puertas", 0.3),
+        "Who is the cliente? (quien paga)": ("Ana", 0.5),
+        "What is the teléfono?": ("678 402", 0.5),
+    }
     answers = AnswersByQuestion(table)
     own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
-    text = "Su coche de cinco puertas no pasó la revisión, doña Ana Ruiz, y no se podrá matricular."
+    text = "Su coche de cinco puertas no pasó la revisión, doña Ana Ruiz, y avise antes al 678 402 915."
     schema = {"puertas": {"type": "integer"}, "cliente": "quien paga", "aviso": {"type": "date"}}
+    schema["teléfono"] = {"type": "phone"}
     fields, _ = await own_fields.find(paper([(60, 60, text)]), read_labels(schema), Urgency())
 
-    assert {"puertas": 5, "cliente": "Ana Ruiz"} == first({".".join(field.path): field for field in fields})
-    assert [{0: [(text.index("cinco"), text.index("cinco") + 5)]}] == answers.within
+    found = first({".".join(field.path): field for field in fields})
+    assert {"puertas": 5, "cliente": "Ana Ruiz", "teléfono": "+34678402915"} == found
+    [within] = answers.within
+    assert [(text.index("cinco"), text.index("cinco") + 5)] == within[0][:1]
 
 
 @pytest.mark.parametrize(
