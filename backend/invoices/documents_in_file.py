@@ -12,12 +12,16 @@ from stdnum.es import nif
 from stdnum.eu import vat
 
 from backend.files.page_ranges import split_ranges
-from backend.files.visual_rows import PageRows
+from backend.files.pages import Box, Word
+from backend.files.visual_rows import MAX_ROW_WORDS, PageRows, page_rows
 from backend.invoices.document_kind import evidence_of
 from backend.invoices.learned.read import PageReader
 
 _BEGINS = 0.6  # probability: an annex that is told alone loses its invoice more than it gains
 _LINES = 250  # words of a page without a head that is looked at: of more, which are lines, it takes long
+_MAX_SIDES, _LEAST_WORDS = 600, 10  # words of a page with papers side by side, and of each of them
+_LEANS = (-0.08, -0.04, 0.0, 0.04, 0.08)  # sideways by downwards, of what is between two papers
+_GAP = 1.5  # heights of a line, at least
 _COPY = 0.95  # of the words of two pages that are one again
 _FIRST_ROWS = 3
 _ANNEX = re.compile(
@@ -86,8 +90,59 @@ def without_annexes(pages: Sequence[PageRows]) -> Sequence[PageRows]:
 
 def documents_in(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:
     """The pages of each document, in order; one without pages where there are none. An attached file begins one."""
-    files = [list(file) for _, file in groupby(pages, key=lambda page: page.page.attachment)]
+    parts = (part for page in pages for part in _papers_on(page, reader))
+    files = [list(file) for _, file in groupby(parts, key=lambda page: page.page.attachment)]
     return [document for file in files or [[]] for document in _documents_of_file(file, reader)]
+
+
+def _papers_on(page: PageRows, reader: PageReader) -> list[PageRows]:
+    """The papers that lie side by side on a photo or scan, each as a page; the page itself where it is one.
+
+    Words of a part keep their places, and their spans in the page's text, which is blank between them.
+    """
+    if page.page.source != "ocr" or len(page.page.words) > _MAX_SIDES:
+        return [page]
+    sides = _sides(page)
+    if not sides or not all(
+        "total" in evidence_of([side]).reasons and len(side.page.words) >= _LEAST_WORDS for side in sides
+    ):
+        return [page]
+    looks = [reader.looks(side) for side in sides]
+    if not all(look and look["first"] > 0 and look["fields"] > _BEGINS for look in looks):
+        return [page]
+    left, right = (_said(side, reader) for side in sides)
+    return sides if chance_of_beginning(right, left) >= _BEGINS else [page]
+
+
+def _sides(page: PageRows) -> list[PageRows]:
+    """What stands left and right of the widest gap from the first row to the last, which may lean; else nothing."""
+    best = 0.0, 0.0, 0.0  # width of the gap, its place, how much it leans
+    for lean in _LEANS:
+        spans = sorted((box.left + lean * box.top, box.right + lean * box.top) for box in map(_box, page.page.words))
+        reached = spans[0][1] if spans else 0.0
+        for left, right in spans:
+            best = max(best, (left - reached, (left + reached) / 2, lean))
+            reached = max(reached, right)
+    gap, place, lean = best
+    if gap < _GAP * page.line_height:
+        return []
+    sides: tuple[list[Word], list[Word]] = [], []
+    for word in page.page.words:
+        sides[word.box.left + lean * word.box.top > place].append(word)
+    return [_part(page, words) for words in sides]
+
+
+def _part(page: PageRows, words: Sequence[Word]) -> PageRows:
+    text, end = "", 0
+    for word in words:
+        text += " " * (word.start - end) + page.page.text[word.start : word.end]
+        end = word.end
+    part = replace(page.page, words=tuple(words), text=text)
+    return page_rows(part, page.start, MAX_ROW_WORDS)
+
+
+def _box(word: Word) -> Box:
+    return word.box
 
 
 def _documents_of_file(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:
@@ -96,7 +151,7 @@ def _documents_of_file(pages: Sequence[PageRows], reader: PageReader) -> list[Se
     starts, said = [0], _said(pages[0], reader)
     for index, page in enumerate(pages[1:], 1):
         own = _said(page, reader)
-        if chance_of_beginning(own, said) >= _BEGINS:
+        if page.is_first or chance_of_beginning(own, said) >= _BEGINS:
             starts.append(index)
             said = own
         else:

@@ -12,7 +12,7 @@ from stdnum.eu import vat
 
 from backend.files.einvoice.records import EInvoice
 from backend.files.einvoice.xml_tree import compact_id
-from backend.files.pages import Box, Document, TextLocation
+from backend.files.pages import Box, Document, TextLocation, bounding_box
 from backend.files.visual_rows import MAX_ROW_WORDS, PageRows, rows_of
 from backend.invoices.document_kind import document_kind
 from backend.invoices.documents_in_file import documents_by, documents_of, without_annexes
@@ -186,9 +186,18 @@ def _of_part(
     numbers = tuple(page.page.number for page in pages)
     invoice = document.einvoice
     of_first = document.pages[:1] == part.pages[:1]  # data in the file is told once
-    if invoice is not None and (of_first if invoice.page is None else invoice.page in numbers):
+    if invoice is not None and (of_first if invoice.page is None else _has_code(document, part, invoice)):
         printed = with_electronic(printed, invoice)  # a code on another document's page says nothing of this one
     return replace(printed, pages=numbers)
+
+
+def _has_code(document: Document, part: Document, invoice: EInvoice) -> bool:
+    """Whether a part has the page with a code; of papers that share a page, the one whose words it stands among."""
+    page = next((page for page in part.pages if page.number == invoice.page), None)
+    if page is None or invoice.box is None or any(page is whole for whole in document.pages):
+        return page is not None
+    words = bounding_box(word.box for word in page.words)
+    return words.left <= (invoice.box[0] + invoice.box[2]) / 2 <= words.right
 
 
 def with_electronic(printed: ExtractedFields, invoice: EInvoice) -> ExtractedFields:

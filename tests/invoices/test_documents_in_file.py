@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 
 import pytest
 
@@ -133,6 +134,18 @@ def test_two_receipts_without_numbers_or_ids() -> None:
     extracted = extract_fields(_document(GROCER, BAR))
 
     assert [one.pages for one in _all(extracted)] == [(1,), (2,)]
+
+
+def test_two_receipts_side_by_side() -> None:
+    """On a photo they are two documents of one page; a code is that one's among whose words it stands."""
+    lines = zip_longest(GROCER.strip().split("\n"), BAR.strip().split("\n"), fillvalue="")
+    photo = page_of_rows("\n".join(f"{left:30}{right}" for left, right in lines), source="ocr")
+    code = EInvoice("VERI*FACTU", {"InvoiceId": "B-9"}, page=1, box=(300, 40, 320, 60))
+    first, second = _all(extract_fields(replace(_document(BAR), pages=(photo,), einvoice=code)))
+
+    totals = [next(f.value for f in one.fields if f.name in ("Total", "InvoiceTotal")) for one in (first, second)]
+    assert [((1,), "3.50"), ((1,), "13.40")] == [(first.pages, totals[0]), (second.pages, totals[1])]
+    assert [False, True] == ["B-9" in [field.value for field in one.fields] for one in (first, second)]
 
 
 def test_an_annex_and_a_delivery_note() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -140,13 +141,14 @@ class OneDocumentAnswer(TypedDict):
 def documents_answer(
     extracted: ExtractedFields, tables: list[TableAnswer] | None, pages: Sequence[int]
 ) -> list[OneDocumentAnswer]:
-    """The documents of a file, each with the tables that begin on its pages.
+    """The documents of a file, each with the tables that begin on pages of its own.
 
     Args:
         tables: None where nobody asked for them.
         pages: numbers of the file's pages, of which is what could not be read for a fault.
     """
     documents = []
+    shared = Counter(number for one in (extracted, *extracted.others) for number in one.pages)
     for one in (extracted, *extracted.others):
         own: OneDocumentAnswer = {
             "pages": list(one.pages or pages),
@@ -157,7 +159,8 @@ def documents_answer(
             "valid": validity_answer(one.validity),
         }
         if tables is not None:
-            own["tables"] = [table for table in tables if table["page"] in own["pages"]]
+            alone = {number for number in own["pages"] if shared[number] <= 1}  # rows go across papers side by side
+            own["tables"] = [table for table in tables if table["page"] in alone]
         documents.append(own)
     return documents
 

@@ -83,14 +83,15 @@ class PageReader:
     def __init__(self, network: Network | None) -> None:
         self._network = network
         self.has_network = network is not None
-        self._read: dict[int, list[ReadPage]] = {}  # by the page's number in the file
+        self._read: dict[tuple[int, int, int], list[ReadPage]] = {}
 
     def parts(self, page: PageRows) -> list[ReadPage]:
         """The page as read, one with very many words in parts; nothing where there is no network."""
-        number = page.page.number
-        if number not in self._read:
-            self._read[number] = [] if self._network is None else list(_parts(page, self._network))
-        return self._read[number]
+        words = page.page.words
+        key = page.page.number, words[0].start if words else 0, len(words)  # of papers on one page each has its own
+        if key not in self._read:
+            self._read[key] = [] if self._network is None else list(_parts(page, self._network))
+        return self._read[key]
 
     def ends(self, pages: Sequence[PageRows]) -> list[ReadPage]:
         """The first and last pages of a document."""
