@@ -42,6 +42,7 @@ _SMALL = {
     "search_memory_bytes": 64 * 2**20,
     "speech_model": "none",
     "answer_model": "none",
+    "label_model": "none",
     "cache_memory_bytes": 16 * 2**20,
     "limit_page_pixels": 20_000_000,
 }
@@ -159,8 +160,12 @@ class Settings(BaseSettings):
     answer_model: str | None = Field(
         None,
         description="The model of POST /v1/answer, which also reads sentences for a `schema`: bundled, a local folder "
-        "of the same kind, or none. Unset: the "
-        "profile's.",
+        "of the same kind, or none. Unset: the profile's.",
+    )
+    label_model: str | None = Field(
+        None,
+        description="The model of types of entities in your own words (`labels`): bundled, a local folder of the same "
+        "kind, or none. Unset: the profile's.",
     )
     image_model: str = Field(
         "",

@@ -34,7 +34,7 @@ from rapidfuzz.distance import OSA
 from backend.api.dependencies import ApiLimits
 from backend.errors import BadInput, InvalidField, TooLarge
 from backend.models.tokenizer import Truncate
-from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS
+from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS, read_types
 
 Texts = list[str]
 TokenIds = list[list[int]]
@@ -225,6 +225,22 @@ OWN_LABELS = {
             "type": "object",
             "properties": {"type": {"const": "object"}, "properties": {"type": "object", "minProperties": 1}},
             "required": ["type", "properties"],
+        },
+        {"type": "null"},
+    ]
+}
+
+
+# Names, or names with descriptions, as `own_labels.read_types` reads them.
+_OWN_TYPES = {
+    "anyOf": [
+        {"type": "array", "minItems": 1, "maxItems": MAX_LABELS, "uniqueItems": True, "items": OWN_NAME},
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": MAX_LABELS,
+            "propertyNames": OWN_NAME,
+            "additionalProperties": {"type": "string", "maxLength": MAX_CHARS},
         },
         {"type": "null"},
     ]
@@ -535,6 +551,10 @@ def _check_labels(value: Any, info: ValidationInfo) -> Texts | None:
     return value
 
 
+def _check_own_types(value: Any, info: ValidationInfo) -> dict[str, str] | None:
+    return None if value is None else read_types(value, info.field_name or "labels")
+
+
 _INPUT_KINDS = [
     {**TEXT, "title": "a text"},
     {**many(TEXT), "title": "texts"},
@@ -585,6 +605,7 @@ TokenIdInputs = Annotated[  # texts are refused where they are used
     Any, PlainValidator(_check_inputs), WithJsonSchema({"anyOf": [_TOKEN_IDS, many(_TOKEN_IDS)]})
 ]
 Labels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=1))]
+OwnTypes = Annotated[Any, PlainValidator(_check_own_types), WithJsonSchema(_OWN_TYPES)]
 TwoLabels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=2))]
 Sentence = Annotated[str, Field(min_length=1, json_schema_extra={LIMIT_KEYWORD: "LIMIT_TEXT_CHARS"})]
 

@@ -24,6 +24,7 @@ from backend.models.classifier_head import CONFIG as HEAD_CONFIG
 from backend.models.model_files import BUNDLED, BUNDLED_SOURCES
 from backend.replicas.rollout import Target
 from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
@@ -37,12 +38,13 @@ from backend.text.classifiers import ClassifierRegistry
 _log = logging.getLogger(__name__)
 # Source of each task's model; a task without one is served by the embedding model, or not at all.
 PROFILES: Mapping[str, Mapping[str, str]] = {
-    "bundled": {EMBEDDINGS: BUNDLED, NER: BUNDLED, ANSWERS: BUNDLED},
+    "bundled": {EMBEDDINGS: BUNDLED, NER: BUNDLED, ANSWERS: BUNDLED, LABEL_TASK: BUNDLED},
     "multilingual": {
         EMBEDDINGS: "sentence-transformers/paraphrase-multilingual-mpnet-base-v2",
         NER: "Davlan/xlm-roberta-base-ner-hrl",
         CLASSIFIER: "MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli",
         ANSWERS: BUNDLED,
+        LABEL_TASK: BUNDLED,
     },
 }
 NO_MODEL = "none"  # as a source: no model, not even the profile's
@@ -104,6 +106,7 @@ def model_requests(settings: Settings) -> dict[str, ModelRequest]:
         CLASSIFIER: "" if _head_folder(settings) else settings.classifier_model,
         RERANKER: settings.reranker_model,
         ANSWERS: settings.answer_model,
+        LABEL_TASK: settings.label_model,
         SUMMARIES: settings.summary_model,
     }
     profile = PROFILES[settings.model_profile]

@@ -65,6 +65,7 @@ from backend.search.uploads import UploadService
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.analysis import TASK as ANALYSIS
+from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
@@ -91,7 +92,7 @@ from backend.text.reranking import RerankService
 from backend.text.scoring import ScoringService
 from backend.text.similarity import SimilarityService
 
-TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANSWERS, ANALYSIS, SUMMARIES)
+TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANSWERS, LABEL_TASK, ANALYSIS, SUMMARIES)
 _MIN_IDLE_S = 60.0  # of a model that leaves when memory is short
 _TOKENIZER_THREADS, _CORES_BESIDE = 2, 2  # at least; cores left to the event loop and to what feeds the card
 _DEVICE_COUNTERS = (

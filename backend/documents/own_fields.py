@@ -290,9 +290,8 @@ def _places(
 
 def _question(label: OwnLabel) -> str:
     name = " ".join(map(words_of, label.path))
-    described = label.prompt.removeprefix(name).removeprefix(": ")
-    form = _ASKED.get(label.kind, "Who is the {}?" if _WHO.search(described) else "What is the {}?")
-    return form.format(name) + (f" ({described})" if described else "")
+    form = _ASKED.get(label.kind, "Who is the {}?" if _WHO.search(label.description) else "What is the {}?")
+    return form.format(name) + (f" ({label.description})" if label.description else "")
 
 
 def _prose(text: str) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import orjson
+
 from backend.abandoned import end_tasks
 from backend.documents.chunks import SPECIAL_TOKENS, text_chunks
 from backend.documents.own_fields import OwnFields
@@ -141,6 +143,10 @@ class Understanding:
 
     async def _find(self, page: Page) -> tuple[TextEntities, Sequence[SuggestedRepair]]:
         priority, deadline_s = self._urgency
+        if self._options.entity_labels:
+            labels = orjson.loads(self._options.entity_labels)
+            named = await self._services.answers.label(labels, [page.text], priority=priority, deadline_s=deadline_s)
+            return named.rows[0], ()
         entities = await self._services.entities.find([page.text], priority=priority, deadline_s=deadline_s)
         row = entities.rows[0]
         if page.source != "ocr":  # a wrong number in a text layer is not a confusion of OCR

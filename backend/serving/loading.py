@@ -41,6 +41,7 @@ from backend.models.tokenizer import tokenizer_of
 from backend.serving.catalog import AfterStart, LoadedModel, served_names
 from backend.serving.engines.analysis import TASK as ANALYSIS
 from backend.serving.engines.analysis import SpanSumsHead
+from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import LABELS as ANSWER_LABELS
 from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
@@ -75,7 +76,7 @@ class ModelRequest:
     source: str  # "bundled" or another of BUNDLED_SOURCES, a folder, or a hub id with @revision
     encoder_request: EncoderRequest
     aliases: Sequence[str] = ()
-    task: str = EMBEDDINGS  # or NER, CLASSIFIER, RERANKER, ANSWERS, SUMMARIES
+    task: str = EMBEDDINGS  # or NER, CLASSIFIER, RERANKER, ANSWERS, LABEL_TASK, SUMMARIES
     is_optional: bool = False  # the service starts without it where it cannot be loaded
 
 
@@ -197,7 +198,7 @@ def _generator_again(spec: ModelSpec, load: Callable[[], Generator]) -> Generato
 def _head(spec: ModelSpec, task: str) -> TokenHead | SequenceHead | None:
     if task == NER:
         return read_token_head(spec)
-    if task == ANSWERS:
+    if task in (ANSWERS, LABEL_TASK):
         return _answer_head(spec)
     head = read_sequence_head(spec) if task in (CLASSIFIER, RERANKER) else None
     if task == RERANKER and head is not None and len(head.labels) > 1:
@@ -211,7 +212,7 @@ def _answer_head(spec: ModelSpec) -> TokenHead:
     head = read_token_head(spec)
     if head.labels != ANSWER_LABELS:
         raise ModelUnavailable(
-            f"{spec.name} has the labels {', '.join(head.labels[:5])}; a model for questions has "
+            f"{spec.name} has the labels {', '.join(head.labels[:5])}; a model for questions or labels has "
             f"{', '.join(ANSWER_LABELS)}, as the bundled one"
         )
     return head

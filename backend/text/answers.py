@@ -1,8 +1,9 @@
-"""Questions over a text: the words of it that answer each, with a calibrated score, or that there are none.
+"""Questions over a text, and types of entities in the caller's words: the words of it that each means, with a score.
 
 Extractive: an answer is always a piece of the text. A question is read together with windows of the text by the
 encoder, so what either says is data; nothing that a text says changes what is asked. Of a long text a question is read
-with the windows around the passages whose vectors are nearest to its own.
+with the windows around the passages whose vectors are nearest to its own; a type, which is a question that may have
+many answers, with all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,22 +21,36 @@ from numpy.typing import NDArray
 
 from backend.errors import NotFound, TooLarge, UnknownModel
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
+from backend.lanes.text_work import TokenBudget
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.pairs import PairTokenizer
 from backend.models.tokenizer import TokenArrays
 from backend.models.windows import Window, cut
+from backend.reasons import because
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.answers import TASK, Span, best_span, best_span_within
+from backend.serving.engines.answers import (
+    LABEL_TASK,
+    TASK,
+    Span,
+    best_span,
+    best_span_within,
+    spans,
+    type_question,
+)
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService, EmbedOptions
+from backend.text.entities import EntityResult, TextEntities
+from backend.text.entity_merge import MODEL, Entity, Lost
 from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
+from backend.text.own_labels import words_of
 from backend.text.own_values import plain_of
 from backend.text.sentences import trimmed
 from backend.text.written_numbers import NUMBER_WORDS
 
 MAX_QUESTIONS, MAX_QUESTION_CHARS = 50, 1_000
+LABEL_MIN_SCORE = 0.45  # of an entity, unless a caller says another
 _MAX_QUESTION_TOKENS = 128
 _WINDOW_TOKENS, _OVERLAP = 192, 64  # question and special tokens included; scores fall beyond what was taught
 # Of a text with more windows so many are read with each question, around the passages nearest to it by their vectors.
@@ -55,6 +71,7 @@ _NUMBERS = NUMBER_WORDS - {"a"} | {
 _LETTERS = re.compile(r"[a-z]+")
 _WITHOUT_NUMBER = 0.2  # of 8 such answers to XQuAD's questions and a stranger's 2 were right
 NO_PLACES: Mapping[int, Sequence[tuple[int, int]]] = {}
+_MIN_SCORE = 0.02  # of a type's entity: a token of each is the beginning of some run
 Absence = Literal["not_there", "empty_text"]
 
 
@@ -79,15 +96,16 @@ class AnswerResult:
 
 
 class NoAnswerModel(UnknownModel):
-    """No model for questions is loaded, so no model name is known."""
+    """No model for questions, or for own types, is loaded, so no model name is known."""
 
-    def __init__(self, name: str | None = None) -> None:
-        NotFound.__init__(
-            self,
-            "model: no model for questions is loaded here; set ANSWER_MODEL=bundled and restart",
-            param="model",
-        )
+    def __init__(self, name: str | None = None, task: str = TASK) -> None:
+        what, setting = ("questions", "ANSWER_MODEL") if task == TASK else ("labels", "LABEL_MODEL")
+        told = f"model: no model for {what} is loaded here; set {setting}=bundled and restart"
+        NotFound.__init__(self, told, param="model")
         self.name, self.known = name or "", ()
+
+
+_Part = tuple[int, int, int, int]  # start, stop, own start and own stop of a part of a text, in tokens, as `cut` has it
 
 
 class _Asked(NamedTuple):
@@ -96,6 +114,7 @@ class _Asked(NamedTuple):
     text: str
     ids: NDArray[np.int64]
     room: int  # tokens of the text beside it in a window
+    joiner: PairTokenizer
 
 
 class _Pair(NamedTuple):
@@ -105,25 +124,38 @@ class _Pair(NamedTuple):
     window: Window
     first: int  # the part's first token, among the text's
     place: int  # the same, among the window's
+    own_start: int  # the tokens that are this part's own, among the text's
+    own_stop: int
+
+
+class _Text(NamedTuple):
+    """A text in pairs."""
+
+    text: str
+    tokens: TokenArrays
+    pairs: Sequence[_Pair]
+
+    @property
+    def size(self) -> int:
+        """Tokens that the model reads."""
+        return sum(len(pair.window.ids) for pair in self.pairs)
 
 
 class _Read(NamedTuple):
     """A text with what the model made of it."""
 
-    text: str
-    tokens: TokenArrays
-    pairs: Sequence[_Pair]
+    text: _Text
     rows: Sequence[Vectors]  # probabilities of each pair's tokens
 
 
 class AnswerService:
-    """The use case behind ``/v1/answer``. Belongs to the loop's thread."""
+    """The use case behind ``/v1/answer`` and own types of entities. Belongs to the loop's thread."""
 
     def __init__(
         self, catalog: Catalog, inference: Inference, embeddings: EmbeddingService, telemetry: Telemetry
     ) -> None:
         self._catalog, self._inference, self._embeddings = catalog, inference, embeddings
-        self._usage = UsageCounter(telemetry, TASK)
+        self._usage, self._label_usage = UsageCounter(telemetry, TASK), UsageCounter(telemetry, LABEL_TASK)
 
     @property
     def is_loaded(self) -> bool:
@@ -156,28 +188,89 @@ class AnswerService:
         loaded, work, budget = self.require(model), self._inference.text_work, self._inference.token_budget()
         urgency = Urgency(priority, deadline_s)
         tokens = await work.read(loaded.tokenizer, text, budget)
-        joiner = PairTokenizer(loaded.tokenizer, loaded.spec.token_types)
-        read_all = partial(loaded.tokenizer.read_each, questions)
-        asked = _asked(loaded, joiner, questions, await work.run(read_all, sum(map(len, questions))))
+        asked = await self._asked(loaded, questions, "questions")
         places, embedding_tokens = await self._places(loaded, asked, text, tokens, urgency)
-        length = sum(stop - start for parts in places for start, stop in parts)
-        budget.add(length + sum(len(one.ids) * len(parts) for one, parts in zip(asked, places, strict=True)))
-        pairs = await work.run_long(partial(_pairs, joiner, asked, tokens, places), length, inline=True)
-        pipeline = WindowPipeline(loaded.engine, loaded.namespace(TASK))
-        windows = [pair.window for pair in pairs]
-        result = await self._inference.run(pipeline, windows, urgency)
-        rows = [row.vector.reshape(-1, len(loaded.labels)) for row in result.rows]
-        read = _Read(text, tokens, pairs, rows)
+        paired = await self._paired(asked, text, tokens, places, budget)
+        [read], timing = await self._read(loaded, [paired], urgency)
         decode = partial(_answers, read, questions, calibration_of(loaded), min_score, within)
-        answers = await work.run_long(decode, sum(map(len, rows)), inline=True)
-        total = sum(len(window.ids) for window in windows) + embedding_tokens
+        answers = await work.run_long(decode, paired.size, inline=True)
+        total = paired.size + embedding_tokens
         self._usage.count(len(questions), total)
-        return AnswerResult(tuple(answers), loaded.name, result.timing, total)
+        return AnswerResult(tuple(answers), loaded.name, timing, total)
+
+    async def label(
+        self,
+        labels: Mapping[str, str],
+        texts: Sequence[str],
+        *,
+        min_score: float = LABEL_MIN_SCORE,
+        model: str | None = None,
+        priority: Priority = Priority.INTERACTIVE,
+        deadline_s: float = math.inf,
+    ) -> EntityResult:
+        """What each label names in each text, whatever its length; equal texts are processed once.
+
+        Of two that overlap the likelier is kept.
+
+        Args:
+            labels: names of types, each with its description or an empty text.
+            min_score: the least score of an entity, 0 to 1.
+            deadline_s: as in ``answer``.
+
+        Raises: as ``answer``.
+        """
+        loaded, work, budget = (
+            self.require(model, LABEL_TASK),
+            self._inference.text_work,
+            self._inference.token_budget(),
+        )
+        questions = [type_question(words_of(name), description) for name, description in labels.items()]
+        asked = await self._asked(loaded, questions, "labels")
+        texts_paired = []
+        for text in dict.fromkeys(texts):
+            tokens = await work.read(loaded.tokenizer, text, budget)
+            places = [_everywhere(len(tokens.ids), one.room) for one in asked]
+            texts_paired.append(await self._paired(asked, text, tokens, places, budget))
+        reads, timing = await self._read(loaded, texts_paired, Urgency(priority, deadline_s))
+        rows = {}
+        for read in reads:
+            decode = partial(_entities, loaded, list(labels), calibration_of(loaded), min_score, read)
+            rows[read.text.text] = await work.run_long(decode, read.text.size, inline=True)
+        result = EntityResult(tuple(rows[text] for text in texts), loaded.name, timing)
+        self._label_usage.count(len(texts), result.tokens)
+        return result
+
+    async def _asked(self, loaded: LoadedModel, questions: Sequence[str], param: str) -> list[_Asked]:
+        """The questions with the room that they leave; ``param`` is their field. Raises: TooLarge."""
+        read_all = partial(loaded.tokenizer.read_each, questions)
+        read = await self._inference.text_work.run(read_all, sum(map(len, questions)))
+        return _with_room(loaded, questions, read, param)
+
+    async def _paired(
+        self,
+        asked: Sequence[_Asked],
+        text: str,
+        tokens: TokenArrays,
+        places: Sequence[Sequence[_Part]],
+        budget: TokenBudget,
+    ) -> _Text:
+        """A text with each question beside its parts of it. Raises: TooLarge by ``budget``."""
+        length = sum(stop - start for parts in places for start, stop, *_ in parts)
+        budget.add(length + sum(len(one.ids) * len(parts) for one, parts in zip(asked, places, strict=True)))
+        pair_up = partial(_pairs, asked, tokens, places)
+        return _Text(text, tokens, await self._inference.text_work.run_long(pair_up, length, inline=True))
+
+    async def _read(self, loaded: LoadedModel, texts: Sequence[_Text], urgency: Urgency) -> tuple[list[_Read], Timing]:
+        """What the model makes of all pairs, in one request to its lane."""
+        windows = [pair.window for text in texts for pair in text.pairs]
+        result = await self._inference.run(WindowPipeline(loaded.engine, loaded.namespace(TASK)), windows, urgency)
+        rows = (row.vector.reshape(-1, len(loaded.labels)) for row in result.rows)
+        return [_Read(text, [next(rows) for _ in text.pairs]) for text in texts], result.timing
 
     async def _places(
         self, loaded: LoadedModel, asked: Sequence[_Asked], text: str, tokens: TokenArrays, urgency: Urgency
-    ) -> tuple[list[list[tuple[int, int]]], int]:
-        """First and past-last token of the parts of the text to read with each question; tokens that choosing cost."""
+    ) -> tuple[list[list[_Part]], int]:
+        """The parts of the text to read with each question, and the tokens that choosing cost."""
         everywhere = {room: _everywhere(len(tokens.ids), room) for room in {one.room for one in asked}}
         if max(map(len, everywhere.values())) <= _MAX_WINDOWS:
             return [everywhere[one.room] for one in asked], 0
@@ -199,11 +292,11 @@ class AnswerService:
         ]
         return chosen, sum(of_text.tokens) + sum(of_questions.tokens)
 
-    def require(self, name: str | None) -> LoadedModel:
-        """The model that answers. Raises: UnknownModel where there is none of this name, or none at all."""
-        loaded = self._catalog.of(TASK)
+    def require(self, name: str | None, task: str = TASK) -> LoadedModel:
+        """The model of the task. Raises: UnknownModel where there is none of this name, or none at all."""
+        loaded = self._catalog.of(task)
         if loaded is None:
-            raise NoAnswerModel(name)
+            raise NoAnswerModel(name, task)
         if name is not None and name not in loaded.names:
             raise self._catalog.unknown(name, loaded.names)
         return loaded
@@ -215,52 +308,49 @@ def calibration_of(model: LoadedModel) -> tuple[float, float]:
     return float(slope), float(offset)
 
 
-def _asked(
-    model: LoadedModel, joiner: PairTokenizer, questions: Sequence[str], read: Sequence[TokenArrays]
-) -> list[_Asked]:
-    """The questions with the room that they leave. Raises: TooLarge."""
+def _with_room(model: LoadedModel, questions: Sequence[str], read: Sequence[TokenArrays], param: str) -> list[_Asked]:
+    """The questions with the room that they leave; ``param`` is their field. Raises: TooLarge."""
+    joiner = PairTokenizer(model.tokenizer, model.spec.token_types)
     size = min(_WINDOW_TOKENS, model.tokenizer.max_tokens)
     asked = []
     for index, question in enumerate(read):
-        name, room = f"questions[{index}] tokens", size - len(question.ids) - joiner.specials
+        name, room = f"{param}[{index}] tokens", size - len(question.ids) - joiner.specials
         if len(question.ids) > _MAX_QUESTION_TOKENS:
-            limit, advice = _MAX_QUESTION_TOKENS, "Ask shorter questions."
-            raise TooLarge(name, len(question.ids), limit, "a fixed limit", advice=advice, param="questions")
+            limit, advice = _MAX_QUESTION_TOKENS, "Say it shorter."
+            raise TooLarge(name, len(question.ids), limit, "a fixed limit", advice=advice, param=param)
         if room < 1:
-            raise TooLarge(name, size - room + 1, size, "the model's length", param="questions")
-        asked.append(_Asked(questions[index], question.ids.astype(np.int64), room))
+            raise TooLarge(name, size - room + 1, size, "the model's length", param=param)
+        asked.append(_Asked(questions[index], question.ids.astype(np.int64), room, joiner))
     return asked
 
 
-def _everywhere(tokens: int, room: int) -> list[tuple[int, int]]:
+def _everywhere(tokens: int, room: int) -> list[_Part]:
     """Overlapping parts that are the whole text together."""
-    return [(start, stop) for start, stop, _, _ in cut(tokens, room, min(_OVERLAP, room // 2))]
+    return cut(tokens, room, min(_OVERLAP, room // 2))
 
 
-def _around(cosines: Vectors, starts: range, size: int, tokens: int, room: int) -> list[tuple[int, int]]:
+def _around(cosines: Vectors, starts: range, size: int, tokens: int, room: int) -> list[_Part]:
     """Parts around the passages nearest to a question, in the order of the text."""
     spare, firsts = room - size, set[int]()
     for index in np.argsort(-cosines, kind="stable")[:_MAX_WINDOWS]:
         # Beside a question of more than half a window there is no room for a passage: it is read in two parts.
         firsts |= {starts[index] - spare // 2} if spare >= 0 else {starts[index], starts[index] - spare}
     within = {min(max(0, first), tokens - room) for first in firsts}
-    return [(first, first + room) for first in sorted(within)]
+    return [(first, first + room, first, first + room) for first in sorted(within)]
 
 
-def _pairs(
-    joiner: PairTokenizer, asked: Sequence[_Asked], text: TokenArrays, places: Sequence[Sequence[tuple[int, int]]]
-) -> list[_Pair]:
+def _pairs(asked: Sequence[_Asked], text: TokenArrays, places: Sequence[Sequence[_Part]]) -> list[_Pair]:
     """Each question with its parts of the text."""
     ids = text.ids.astype(np.int64)
     windows = []
     for index, question in enumerate(asked):
-        for start, stop in places[index]:
-            joined, place = joiner.join(question.ids, ids[start:stop])
+        for start, stop, *owned in places[index]:
+            joined, place = question.joiner.join(question.ids, ids[start:stop])
             offsets = np.full((len(joined.ids), 2), -1, np.int64)
             offsets[place : place + stop - start] = text.offsets[start:stop]
             nowhere = np.full(len(joined.ids), -1, np.int64)
             window = Window(joined.ids, offsets, nowhere, place, place + stop - start, joined.types)
-            windows.append(_Pair(index, window, start, place))
+            windows.append(_Pair(index, window, start, place, *owned))
     return windows
 
 
@@ -272,8 +362,8 @@ def _answers(
     within: Mapping[int, Sequence[tuple[int, int]]],
 ) -> list[Answer]:
     best: dict[int, tuple[float, int, int]] = {}
-    places = {index: _tokens_of(read.tokens, own) for index, own in within.items()}
-    for pair, row in zip(read.pairs, read.rows, strict=True):
+    places = {index: _tokens_of(read.text.tokens, own) for index, own in within.items()}
+    for pair, row in zip(read.text.pairs, read.rows, strict=True):
         length, own = pair.window.own_stop - pair.place, places.get(pair.question)
         span: Span | None
         if own is None:
@@ -289,12 +379,12 @@ def _answers(
     answers = []
     for index, question in enumerate(questions):
         if index not in best:
-            answers.append(Answer(0, 0, 0.0, "not_there" if read.pairs else "empty_text"))
+            answers.append(Answer(0, 0, 0.0, "not_there" if read.text.pairs else "empty_text"))
             continue
         margin, first, last = best[index]
         score = float(sigmoid(np.array(slope * margin + offset)))
-        start, end = _whole_words(read.text, int(read.tokens.offsets[first, 0]), int(read.tokens.offsets[last, 1]))
-        if _ASKS_NUMBER.search(plain_of(question)) and not _says_number(read.text[start:end]):
+        start, end = _whole_words(read.text, first, last)
+        if _ASKS_NUMBER.search(plain_of(question)) and not _says_number(read.text.text[start:end]):
             score *= _WITHOUT_NUMBER
         is_there = score >= min_score and start < end
         answers.append(Answer(start, end, score) if is_there else Answer(0, 0, score, "not_there"))
@@ -312,10 +402,42 @@ def _tokens_of(tokens: TokenArrays, places: Sequence[tuple[int, int]]) -> list[t
     return [(first, last) for first, last in zip(firsts, lasts, strict=True) if first < last]
 
 
-def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """Whole words, without blanks and commas at the edges, which tokens have along with words."""
+def _whole_words(read: _Text, first: int, last: int) -> tuple[int, int]:
+    """Where a run of tokens stands: whole words, without blanks and commas at its edges, which tokens have as well."""
+    text, start, end = read.text, int(read.tokens.offsets[first, 0]), int(read.tokens.offsets[last, 1])
     while 0 < start < end and text[start - 1].isalnum() and text[start].isalnum():
         start -= 1
     while start < end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
         end += 1
     return trimmed(text, start, end, _EDGES)
+
+
+def _entities(
+    model: LoadedModel, labels: Sequence[str], calibration: tuple[float, float], min_score: float, read: _Read
+) -> TextEntities:
+    """What the labels name in one text; of two that overlap the likelier."""
+    (slope, offset), text = calibration, read.text.text
+    candidates = []
+    for pair, row in zip(read.text.pairs, read.rows, strict=True):
+        lasts, margins = spans(row, pair.place, pair.window.own_stop)
+        scores = sigmoid(slope * margins + offset)
+        firsts = np.arange(pair.first, pair.first + len(lasts))
+        own = (firsts >= pair.own_start) & (firsts < pair.own_stop)
+        for index in np.flatnonzero(own & (scores >= max(min_score, _MIN_SCORE))).tolist():
+            start, end = _whole_words(read.text, pair.first + index, pair.first + int(lasts[index]))
+            if start < end:
+                name = labels[pair.question]
+                candidates.append(Entity(name, text[start:end], start, end, float(scores[index]), MODEL))
+    kept: list[Entity] = []
+    lost: list[Lost] = []
+    taken = np.zeros(len(text), dtype=np.int32)  # 1 + number of the entity that is kept
+    for entity in sorted(candidates, key=lambda one: (-one.score, one.start, one.end)):
+        if winner := int(taken[entity.start : entity.end].max()):
+            lost.append(Lost(entity, kept[winner - 1], because("score_stands")))
+            continue
+        kept.append(entity)
+        taken[entity.start : entity.end] = len(kept)
+    by_place = attrgetter("start", "end")
+    lost.sort(key=lambda one: by_place(one.entity))
+    coverage = model.tokenizer.cut(text, read.text.tokens, 0).coverage
+    return TextEntities(tuple(sorted(kept, key=by_place)), coverage, read.text.size, tuple(lost))

@@ -61,6 +61,7 @@ class OwnLabel:
     many: bool = False  # whether its answer is a list
     choices: tuple[str, ...] = ()  # the only values there may be
     required: tuple[bool, ...] = ()  # whether an object must have it, for each name of its path
+    description: str = ""
 
     @property
     def name(self) -> str:
@@ -107,6 +108,25 @@ def read_labels(value: Any, param: str = "schema") -> tuple[OwnLabel, ...]:
     }
     reader = _Reader(param, definitions)
     return reader.checked(reader.properties(schema, (), ()))
+
+
+def read_types(value: Any, param: str = "labels") -> dict[str, str]:
+    """Types of entities, names with their descriptions or an empty text, as `read_labels` reads them.
+
+    Raises: as `read_labels`; InvalidField for what only a value can have.
+    """
+    types = {}
+    for label in read_labels(value, param):
+        if len(label.path) > 1 or label.kind != STRING or label.choices:
+            told = f"{param} {label.name[:60]}: a type of entities has a description, no type, enum or properties"
+            raise InvalidField(told, param=param)
+        types[label.path[0]] = label.description
+    return types
+
+
+def types_json(value: Any, param: str) -> str:
+    """Types of entities as they are kept; empty for null. Raises: as `read_types`."""
+    return "" if value is None else orjson.dumps(read_types(value, param)).decode()
 
 
 def _unwrapped(value: dict[str, Any]) -> dict[str, Any] | None:
@@ -230,7 +250,8 @@ class _Reader:
         if not path[-1].strip():
             raise InvalidField(f"{place}: a name must not be empty", param=self.param)
         prompt = " ".join(words_of(name) for name in path)
-        prompt = f"{prompt}: {' '.join(description.split())}" if description.strip() else prompt
+        description = " ".join(description.split())
+        prompt = f"{prompt}: {description}" if description else prompt
         choices = value.get("enum") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(one, str) for one in choices):
             raise self.wrong(f"{place}.enum", "a list of texts", choices)
@@ -241,7 +262,7 @@ class _Reader:
         if choices and kind != STRING:
             raise InvalidField(f"{place}: a {kind} has no enum of texts; leave one of them out", param=self.param)
         required = tuple(path[:length] in self.required for length in range(1, len(path) + 1))
-        return OwnLabel(path, prompt, kind, many, tuple(choices), required)
+        return OwnLabel(path, prompt, kind, many, tuple(choices), required, description)
 
     def kind(self, said: Mapping[str, Any], place: str) -> str:
         kind, form = said.get("type") or STRING, said.get("format")

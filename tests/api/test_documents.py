@@ -259,6 +259,10 @@ async def test_what_follows_a_form(client: httpx.AsyncClient, tail_pieces: int, 
         ({"encoding_format": "hex"}, "encoding_format"),
         ({"schema": "{"}, "schema: is no JSON"),
         ({"schema": "[]"}, "schema: must name"),
+        ({"entity_labels": "cliente"}, "entity_labels: is no JSON"),
+        ({"entity_labels": "[]"}, "entity_labels: must name"),
+        ({"entity_labels": '{"a": {"type": "number"}}'}, "entity_labels a: a type of entities has a description"),
+        ({"entity_labels": '["a"]', "features": "text"}, "entity_labels: features leaves entities out"),
     ],
 )
 async def test_bad_fields(client: httpx.AsyncClient, fields: dict[str, str], words: str) -> None:
@@ -276,6 +280,16 @@ async def test_labels_are_split_at_commas_or_lines(client: httpx.AsyncClient, se
 
     assert [("factura", "contrato"), ("compra, venta", "alquiler")] == [
         options.labels for _, options, _ in services.documents.calls
+    ]
+
+
+async def test_own_types_of_entities(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """They come as JSON, a list or with descriptions."""
+    for labels in ('["cliente"]', '{"cliente": ""}', ""):
+        await client.post("/v1/documents", files=FILE, data={"entity_labels": labels})
+
+    assert ['{"cliente":""}', '{"cliente":""}', ""] == [
+        options.entity_labels for _, options, _ in services.documents.calls
     ]
 
 

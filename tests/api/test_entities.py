@@ -12,6 +12,7 @@ import pytest
 from backend.api.dependencies import ApiLimits
 from backend.api.routes import entities
 from backend.api.routes.entities import EntitiesAnswer
+from backend.text.answers import LABEL_MIN_SCORE
 from backend.text.entities import EntityResult, TextEntities
 from backend.text.entity_merge import Entity
 from tests.api.checks import problem, require_schema
@@ -66,6 +67,57 @@ async def test_options_reach_the_service(client: httpx.AsyncClient, services: Fa
     assert options == sent
     assert (None, 1.0, None) == (bare["types"], bare["min_score"], bare["model"])
     assert bare["sources"] is None
+
+
+async def test_own_labels(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A list has no descriptions; what a label names has it as its type. Unset, the least score is labels' own."""
+    body = {"input": "👍 Para Juan.", "labels": ["cliente"]}
+    [item] = (await client.post(URL, json=body)).json()["data"]
+    await client.post(URL, json={"input": "", "labels": {"cliente": "quien compra"}, "min_score": 0})
+
+    assert [{**JUAN, "type": "cliente"}] == item["entities"]
+    (bare, options), (described, sure) = services.answers.calls
+    assert ([{"cliente": ""}, "👍 Para Juan."], [{"cliente": "quien compra"}, ""]) == (bare, described)
+    assert (LABEL_MIN_SCORE, 0) == (options["min_score"], sure["min_score"])
+    assert not services.entities.calls
+
+
+@pytest.mark.parametrize(
+    ("labels", "status", "words"),
+    [
+        ([], 422, "labels: must name at least one thing to look for"),
+        ({}, 422, "labels: must name at least one thing to look for"),
+        ("cliente", 422, "labels: must be names, an object of names and descriptions"),
+        ([7], 422, "labels[0]: must be a name"),
+        (["a", " "], 422, "a name must not be empty"),
+        (["a", "a"], 422, "labels[1]: 'a' is there twice"),
+        (["a" * 1001], 413, "1001 is over the limit of 1000"),
+        ({"a": 7}, 422, "labels a: must be a description"),
+        ({"a": "b" * 1001}, 413, "1001 is over the limit of 1000"),
+        ([f"a{index}" for index in range(201)], 413, "labels: 201 is over the limit of 200"),
+        ({"a": {"type": "number"}}, 422, "labels a: a type of entities has a description"),
+        ({"a": {"properties": {"b": ""}}}, 422, "labels a.b: a type of entities has a description"),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}},
+            422,
+            "contains itself",
+        ),
+    ],
+)
+async def test_refused_labels(client: httpx.AsyncClient, labels: Any, status: int, words: str) -> None:
+    """What is refused names the label."""
+    answer = await client.post(URL, json={"input": "a", "labels": labels})
+
+    assert "labels" == problem(answer, status, None, words)["error"]["param"]
+
+
+@pytest.mark.parametrize("field", ["types", "sources"])
+async def test_labels_or_types(client: httpx.AsyncClient, field: str) -> None:
+    """What to look for is said in one way."""
+    answer = await client.post(URL, json={"input": "a", "labels": ["b"], field: ["model"]})
+
+    told = f"{field}: says what to look for, as labels does; leave one of them out"
+    assert field == problem(answer, 422, None, told)["error"]["param"]
 
 
 async def test_explain_lists_lost_entities(client: httpx.AsyncClient) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def _found_in(text: str) -> TextEntities:
 class FakeAnswers(FakeService):
     """The first word of the text answers every question; "x" answers nothing."""
 
-    def require(self, name: str | None) -> None:
+    def require(self, name: str | None, task: str = "answer") -> None:
         if name not in (None, "tiny/answer"):
             raise UnknownModel(name, ("tiny/answer",))
 
@@ -82,6 +82,14 @@ class FakeAnswers(FakeService):
         reason: Absence | None = None if end and not text.startswith("x") else "not_there" if end else "empty_text"
         found = Answer(0, 0 if reason else end, 0.75, reason)
         return AnswerResult((found,) * len(questions), "tiny/answer", TIMING, len(text) + 2)
+
+    async def label(self, labels: Mapping[str, str], texts: Sequence[str], **options: Any) -> EntityResult:
+        """The first label names "Juan"."""
+        await self.enter([labels, *texts], options)
+        first = next(iter(labels))
+        rows = (_found_in(text) for text in texts)
+        named = [replace(row, entities=tuple(replace(one, type=first) for one in row.entities)) for row in rows]
+        return EntityResult(tuple(named), "tiny/answer", TIMING)
 
 
 class FakeClassification(FakeService):

@@ -35,7 +35,13 @@ async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     started: list[Services] = []
 
     async def run(**settings: Any) -> Services:
-        defaults = {"state_dir": state_dir, "device": "cpu", "ner_model": "none", "answer_model": "none"}
+        defaults = {
+            "state_dir": state_dir,
+            "device": "cpu",
+            "ner_model": "none",
+            "answer_model": "none",
+            "label_model": "none",
+        }
         started.append(await build(load_settings(**{**defaults, **settings})))
         return started[-1]
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -31,10 +32,11 @@ from backend.files.pages import Box, locate
 from backend.files.records import TextLayer
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Timing, Urgency
 from backend.lanes.policy import SETTLED_BATCHES, QueueLimits
 from backend.lanes.work_item import Priority
-from backend.text.entities import TextEntities
+from backend.text.entities import EntityResult, TextEntities
+from backend.text.entity_merge import Entity
 from tests.documents.conftest import LIMITS, DocumentsFixture, result_of
 from tests.fakes import longest_step_s
 from tests.files.pdfs import encoded, pdf, picture, text
@@ -74,6 +76,27 @@ async def test_everything_of_a_pdf_with_text(documents: DocumentsFixture) -> Non
     assert found.key_sentences
     assert found.vector is not None
     assert 1.0 == pytest.approx(float(np.linalg.norm(found.vector)), abs=1e-4)
+
+
+async def test_own_types_of_entities(documents: DocumentsFixture) -> None:
+    """They are asked for page by page, and what they name has its place; numbers and dates are not looked for."""
+
+    async def label(labels: Mapping[str, str], texts: Sequence[str], **_options: Any) -> EntityResult:
+        assert {"trabajo": "obra hecha"} == labels
+        rows = []
+        for page_text in texts:
+            start = page_text.find("reparacion")
+            found = [Entity("trabajo", "reparacion", start, start + 10, 0.7, "model")] if start >= 0 else []
+            rows.append(TextEntities(tuple(found), 1.0, 5))
+        return EntityResult(tuple(rows), "tiny/answer", Timing())
+
+    documents.service._services.answers.label = label  # type: ignore[method-assign]
+    answer = await documents.process(DIGITAL, entity_labels='{"trabajo":"obra hecha"}')
+
+    [placed] = answer.understood.entities
+    assert ("trabajo", "reparacion") == (placed.entity.type, answer.text[placed.entity.start : placed.entity.end])
+    assert [1] == [place.page for place in placed.places]
+    assert DocumentOptions().key() != DocumentOptions(entity_labels='{"trabajo":""}').key()
 
 
 async def test_fields_are_told_before_entities_are_found(documents: DocumentsFixture) -> None:

@@ -1,8 +1,9 @@
-"""Questions over a text, by a tiny span head over real lanes and by the bundled one."""
+"""Questions and types over a text, by a tiny span head over real lanes and by the bundled one."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -26,7 +27,15 @@ from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import ModelSpec
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer, tokenizer_of
-from backend.serving.engines.answers import LABELS, MAX_TOKENS, TASK, best_span, best_span_within
+from backend.serving.engines.answers import (
+    LABEL_TASK,
+    LABELS,
+    MAX_TOKENS,
+    TASK,
+    best_span,
+    best_span_within,
+    spans,
+)
 from backend.serving.engines.ner import TokenLabelsHead
 from backend.telemetry import Telemetry
 from backend.text.answers import Answer, AnswerService, NoAnswerModel
@@ -59,7 +68,7 @@ class FakeCatalog:
         """`WordVectors` needs none."""
 
     def of(self, task: str) -> FakeModel | None:
-        return self.model if task == TASK else None
+        return self.model if task in (TASK, LABEL_TASK) else None
 
     def unknown(self, name: str, known: Any) -> UnknownModel:
         return UnknownModel(name, known)
@@ -140,12 +149,33 @@ def test_the_best_span_within_places() -> None:
     assert best_span_within(probabilities, 10, 60, []) is None
 
 
+@pytest.mark.parametrize("tokens", [2, 9, 60, 130])
+def test_spans(tokens: int) -> None:
+    """From each token the likeliest run; what may begin or end inside makes it less likely."""
+    probabilities = np.random.default_rng(tokens).dirichlet([1, 1, 1], tokens)
+    place = tokens // 2
+    logits = np.log(probabilities[:, 1:] / probabilities[:, :1])
+    begins, ends = (logits[place:] - logits[0]).T
+    expected = []
+    for first in range(tokens - place):
+        margins = []
+        for last in range(first, min(tokens - place, first + MAX_TOKENS)):
+            inside = np.log1p(np.exp([*begins[first + 1 : last + 1], *ends[first:last]])).sum()
+            margins.append((begins[first] + ends[last] - inside) / 2)
+        expected.append((first + int(np.argmax(margins)), pytest.approx(max(margins))))
+
+    lasts, best = spans(probabilities, place, tokens)
+
+    assert expected == list(zip(lasts, best, strict=True))
+
+
 def test_probabilities_of_zero() -> None:
-    """A softmax in float32 may give zeros: the margin stays finite."""
+    """A softmax in float32 may give zeros: the margins stay finite."""
     probabilities = np.zeros((4, 3), np.float32)
     probabilities[:2, 0] = probabilities[2:, 1] = 1
 
     assert np.isfinite(best_span(probabilities, 2, 4).margin)
+    assert np.isfinite(spans(probabilities, 2, 4)[1]).all()
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
@@ -178,6 +208,44 @@ async def test_a_number_is_answered_with_one(taggers: TinyTaggers, build: Build)
         says_one = "7" in text[found.start : found.end]
 
         assert says_one or found.score <= 0.2
+
+
+async def test_labels_name_words_of_the_text(taggers: TinyTaggers, build: Build) -> None:
+    """Pieces of the text without blanks at their edges, in its order and without overlaps, of at least the least score;
+    what gave way is less likely. Texts together as alone, and in many windows."""
+    service = build(model_of(spec_of(taggers.folder("bert", LABELS))))
+    labels = {"total": "", "is due": "querying", "zürich": ""}
+    texts = [TEXT, "  " + TEXT * 20, "", TEXT]
+
+    together = (await service.label(labels, texts, min_score=0.4)).rows
+
+    for text, row in zip(texts, together, strict=True):
+        found = [(one.type, one.start, one.end) for one in row.entities]
+        [alone] = (await service.label(labels, [text], min_score=0.4)).rows
+        assert found == [(one.type, one.start, one.end) for one in alone.entities]
+        assert bool(found) == bool(text)
+        for entity in row.entities:
+            assert text[entity.start : entity.end] == entity.text == entity.text.strip() != ""
+            assert entity.type in labels
+            assert 0.4 <= entity.score <= 1
+        assert all(before.end <= after.start for before, after in itertools.pairwise(row.entities))
+        assert all(one.to in row.entities and one.entity.score <= one.to.score for one in row.lost)
+    assert together[1].entities[-1].end > len(texts[1]) - len(TEXT)  # nothing is cut
+
+
+async def test_names_of_programs_are_read_as_words(taggers: TinyTaggers, build: Build) -> None:
+    """A label comes back as it was sent; asked for it is as words."""
+    service = build(model_of(spec_of(taggers.folder("bert", LABELS))))
+
+    one, other = [
+        (await service.label({name: ""}, [TEXT], min_score=0.0)).rows[0].entities
+        for name in ("total_de la", "total de la")
+    ]
+
+    assert [(found.start, found.end, found.score) for found in one] == [
+        (found.start, found.end, found.score) for found in other
+    ]
+    assert {"total_de la"} == {found.type for found in one}
 
 
 async def test_long_texts(taggers: TinyTaggers, build: Build) -> None:
@@ -218,6 +286,12 @@ async def test_refusals(taggers: TinyTaggers, build: Build) -> None:
         await service.answer(["la"], TEXT, min_score=0.5, model="other")
     with pytest.raises(NoAnswerModel, match="ANSWER_MODEL=bundled"):
         await build(None).answer(["la"], TEXT, min_score=0.5)
+    with pytest.raises(TooLarge, match=r"labels\[1\] tokens"):
+        await service.label({"la": "", "de": "la " * 62}, [TEXT], min_score=0.5)
+    with pytest.raises(TooLarge, match="LIMIT_QUEUE_TOKENS"):
+        await service.label({"la": "", "de": ""}, [TEXT * times for times in range(90, 100)], min_score=0.5)
+    with pytest.raises(NoAnswerModel, match="LABEL_MODEL=bundled"):
+        await build(None).label({"la": ""}, [TEXT], min_score=0.5)
 
 
 LEASE = (

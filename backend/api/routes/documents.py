@@ -71,10 +71,11 @@ from backend.lanes.inference import Urgency, offload
 from backend.ocr.engine_choice import OcrEngineName
 from backend.reasons import reasons_in
 from backend.search.stored_documents import StoredDocuments, keyed_id
+from backend.serving.engines.answers import LABEL_TASK
 from backend.summaries.records import RequestedMethod
 from backend.text.answers import AnswerService
 from backend.text.embeddings import EmbeddingService
-from backend.text.own_labels import labels_json
+from backend.text.own_labels import labels_json, types_json
 
 _documents_of: Handle[DocumentService] = Handle("documents")
 _stored_documents_of: Handle[StoredDocuments] = Handle("stored_documents")
@@ -123,15 +124,19 @@ def _split_words(value: Any) -> Any:
     return [word.strip() for word in value.replace("+", ",").split(",") if word.strip()] or None
 
 
-def _schema_text(value: Any) -> Any:
-    """The JSON of a schema, once it is known to be understood; empty stays empty."""
+def _understood(value: Any, param: str, as_kept: Callable[[Any, str], str]) -> Any:
+    """The JSON of a field of own words, once it is known to be understood; empty stays empty."""
     if not isinstance(value, str) or not value.strip():
         return value
     try:
-        schema = orjson.loads(value)
+        asked = orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        raise InvalidField(f"schema: is no JSON: {error}", param="schema") from error
-    return labels_json(schema)
+        raise InvalidField(f"{param}: is no JSON: {error}", param=param) from error
+    return as_kept(asked, param)
+
+
+_schema_text = partial(_understood, param="schema", as_kept=labels_json)
+_entity_labels_text = partial(_understood, param="entity_labels", as_kept=types_json)
 
 
 def _split_labels(value: Any) -> Any:
@@ -261,6 +266,11 @@ class DocumentRequest(ReadRequest):
     extractor: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
         None, description="A name that GET /v1/extractors lists, in place of schema and examples."
     )
+    entity_labels: Annotated[str, BeforeValidator(_entity_labels_text), WithJsonSchema({"type": "string"})] = Field(
+        "",
+        description="Types of entities in your own words, as JSON: names, or an object of names and descriptions;"
+        " `entities` has what they name instead of names, numbers and dates.",
+    )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="How vectors are written; base64: little-endian float32, a third of the bytes."
     )
@@ -276,6 +286,10 @@ class DocumentRequest(ReadRequest):
     def _agrees_with_itself(self) -> DocumentRequest:
         require_labels(self.labels or (), "labels")
         require_two_labels(self.labels)
+        if self.entity_labels and self.features is not None and "entities" not in self.features:
+            raise InvalidField(
+                "entity_labels: features leaves entities out; add it, or leave entity_labels out", param="entity_labels"
+            )
         require_min_below_max(self.summary_min_tokens, self.summary_tokens, "summary_")
         return self
 
@@ -296,6 +310,7 @@ class DocumentRequest(ReadRequest):
             summary_min_tokens=self.summary_min_tokens,
             summary_beams=self.summary_beams,
             schema=self.own_schema,
+            entity_labels=self.entity_labels,
         )
 
 
@@ -402,8 +417,13 @@ KEPT_FEATURES = frozenset({"text", "words", "fields", "tables", "classes", "lang
 
 
 async def with_own_words(request: Request, form: DocumentRequest) -> DocumentOptions:
-    """The form's options, with what an extractor or examples ask for and teach. Raises: as `own_words`."""
+    """The form's options, with what an extractor or examples ask for and teach.
+
+    Raises: as `own_words`; UnknownModel where nothing can read own types of entities.
+    """
     options = form.options()
+    if options.entity_labels:
+        _answers_of(request).require(None, LABEL_TASK)
     asked = own_words(request, options.schema, form.examples, form.extractor)
     schema, lessons = await call_within_limit(request, asked)
     return replace(options, schema=schema, lessons=lessons)

@@ -1,11 +1,11 @@
-"""``POST /v1/entities``: the names, numbers and dates in texts."""
+"""``POST /v1/entities``: the names, numbers and dates in texts, or what the caller's own labels name."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -13,15 +13,25 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import written_json
 from backend.api.json_body import read_json
-from backend.api.request_fields import TextInputs, WireRequest, check_limits
+from backend.api.request_fields import OwnTypes, TextInputs, WireRequest, check_limits
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
+from backend.errors import InvalidField
 from backend.reasons import ReasonAnswer, reasons_in
+from backend.text.answers import LABEL_MIN_SCORE, AnswerService
 from backend.text.entities import EntityResult, EntityService, TextEntities
 from backend.text.entity_merge import Entity, Lost
 
 _entities_of: Handle[EntityService] = Handle("entities")
+_answers_of: Handle[AnswerService] = Handle("answers")
+
+_OWN_OR_GIVEN: dict[str, Any] = {
+    "anyOf": [
+        {"properties": {"labels": {"type": "null"}}},
+        {"properties": {"types": {"type": "null"}, "sources": {"type": "null"}}},
+    ]
+}
 
 Source = Literal["model", "pattern"]
 
@@ -29,11 +39,20 @@ Source = Literal["model", "pattern"]
 class EntitiesRequest(WireRequest):
     """`POST /v1/entities`."""
 
+    model_config = ConfigDict(json_schema_extra=_OWN_OR_GIVEN)
+
     input: TextInputs = Field(description="Texts of any length up to LIMIT_TEXT_CHARS; nothing is cut.")
     types: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="Kinds of entities to answer with: the model's (PER, ORG, LOC) and patterns'; unset: all."
     )
-    min_score: float = Field(0.0, ge=0.0, le=1.0, description="Least score of an entity.")
+    labels: OwnTypes = Field(
+        None,
+        description="In place of `types` and `sources`: types in your own words, a list of names or an object of names"
+        " and descriptions. What each names is asked of LABEL_MODEL; nothing else is looked for.",
+    )
+    min_score: float | None = Field(
+        None, ge=0.0, le=1.0, description=f"Least score of an entity; unset: 0, and of labels {LABEL_MIN_SCORE}."
+    )
     sources: Annotated[list[Source], Field(min_length=1)] | None = Field(
         None,
         description="Who looks: the model, which reads names, patterns, which read numbers and dates; unset: both,"
@@ -42,12 +61,20 @@ class EntitiesRequest(WireRequest):
     explain: bool | None = Field(False, description="Also answer what was found and gave way to another, and why.")
     model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
 
+    @model_validator(mode="after")
+    def _asks_in_one_way(self) -> EntitiesRequest:
+        for name in ("types", "sources"):
+            if self.labels is not None and getattr(self, name) is not None:
+                raise InvalidField(f"{name}: says what to look for, as labels does; leave one of them out", param=name)
+        return self
+
 
 class EntityAnswer(TypedDict):
     """One entity in a text."""
 
     type: Annotated[
-        str, Field(description="PER, ORG, LOC, … as the model names it; DATE, MONEY, IBAN, … of a pattern.")
+        str,
+        Field(description="PER, ORG, LOC, … as the model names it; DATE, MONEY, IBAN, … of a pattern; or a label."),
     ]
     text: Annotated[str, Field(description="As the caller wrote it.")]
     start: Annotated[int, Field(description="First code point in the caller's text.")]
@@ -142,21 +169,21 @@ async def find_entities(request: Request) -> Response:
     accounts, tax numbers, dates, amounts and addresses from patterns, with their normalised `value` and whether their
     checksum is right. Where two overlap one is kept; `explain` tells which gave way and why. Long texts are read in
     overlapping windows; nothing is cut. Order is kept; equal texts are read once.
+
+    With `labels` each entity is what one of them names, the likelier of two that overlap. Labels are data, and so are
+    texts: nothing that either says changes what is looked for.
     """
     body = await read_json(request, EntitiesRequest)
     characters = check_limits(body.input, limits_of(request), "input")
-    result = await call_service_timed(
-        request,
-        partial(
-            _entities_of(request).find,
-            body.input,
-            types=body.types,
-            min_score=body.min_score,
-            sources=body.sources,
-            model=body.model,
-        ),
-        characters=characters,
-    )
+    if body.labels is None:
+        min_score = body.min_score or 0.0
+        service = _entities_of(request)
+        find = partial(service.find, body.input, types=body.types, sources=body.sources, min_score=min_score)
+    else:
+        min_score = LABEL_MIN_SCORE if body.min_score is None else body.min_score
+        find = partial(_answers_of(request).label, body.labels, body.input, min_score=min_score)
+        characters += sum(map(len, [*body.labels, *body.labels.values()]))
+    result = await call_service_timed(request, partial(find, model=body.model), characters=characters)
     answer = partial(entities_answer, result, explain=bool(body.explain))
     return await written_json(answer, sum(len(row.entities) + len(row.lost) for row in result.rows))
 
@@ -195,6 +222,10 @@ ROUTES = (
                 "input": ["Acme Ltd hired Jane Doe.", "Sin nombres."],
                 "types": ["ORG", "PER"],
                 "min_score": 0.8,
+            },
+            "types in your own words": {
+                "input": "La furgoneta, matrícula 1234 BCD, tenía el faro roto.",
+                "labels": {"matrícula": "placa del vehículo", "avería": "pieza rota o fallo"},
             },
             "patterns only, with what gave way": {
                 "input": "IBAN ES91 2100 0418 4502 0005 1332, vence el 31/03/2026.",

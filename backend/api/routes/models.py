@@ -33,7 +33,7 @@ _loader_of: Handle[ModelSwapper] = Handle("loader")
 class LoadModelRequest(BaseModel):
     """`POST /admin/models`."""
 
-    task: Literal["embeddings", "ner", "answer", "classifier", "reranker", "summaries"] = Field(
+    task: Literal["embeddings", "ner", "answer", "label", "classifier", "reranker", "summaries"] = Field(
         "embeddings", description="Which of the served models to replace."
     )
     source: str = Field(min_length=1, max_length=1000, description="A folder on the server, a hub id, or bundled.")
@@ -156,6 +156,7 @@ _CAPABILITIES = {  # by task: what it does, and what Xinference calls it
     "embeddings": (["embed", "rerank", "classify"], "embedding"),
     "ner": (["tag"], "flexible"),
     "answer": (["answer"], "flexible"),
+    "label": (["tag"], "flexible"),
     "classifier": (["classify"], "flexible"),
     "reranker": (["rerank"], "rerank"),
     "summaries": (["summarize"], "flexible"),
