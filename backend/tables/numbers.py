@@ -24,10 +24,11 @@ _CURRENCIES = {
 _CODE = "|".join(re.escape(code) for code in sorted(_CURRENCIES, key=len, reverse=True))
 # Spaces group thousands only before exactly three digits: "1 284,50". Two numbers side by side are two words.
 _DIGITS = r"(?:\d{1,3}(?:[.,' ]\d{3}){1,40}(?:[.,]\d{1,6})?|\d+(?:[.,]\d{1,6})?|[.,]\d{1,2})"
+# A second currency is the next number's: "CHF84.00 CHF- 15.00".
 # A minus behind a number is glued to it or ends the cell: "base 240,00 - tax 14,40" is two positive amounts.
 _NUMBER = re.compile(
     rf"(?:(?<![\w.,/-])|(?<=[^\W\d_]{{3}})(?=\d\d?\s?%))(?<!\d:)(?P<open>\()?(?P<sign>[-+])?\s?(?P<before>{_CODE})?\s?(?P<inner>[-+])?\s?(?P<digits>{_DIGITS})"
-    rf"\s?(?P<after>{_CODE}|%)?(?P<trailing>(?:(?<=\S)|(?=-\s?\)?$))-(?!\w))?(?P<close>\))?(?![\w/])(?![.,:]\d)(?!-(?!(?:{_CODE})\b)\w)",
+    rf"(?:(?P<after>(?(before)|\s?)(?:{_CODE})|\s?%)|\s?)(?P<trailing>(?:(?<=\S)|(?=-\s?\)?$))-(?!\w))?(?P<close>\))?(?![\w/])(?![.,:]\d)(?!-(?!(?:{_CODE})\b)\w)",
     re.IGNORECASE,
 )
 
@@ -84,7 +85,8 @@ def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
     for match in matches(_NUMBER, text):
         if len(match["digits"]) > _MAX_DIGITS:
             continue
-        percent = match["after"] == "%"
+        after = (match["after"] or "").strip()
+        percent = after == "%"
         try:
             value = parse_fraction(match["digits"]) if percent else parse_number(match["digits"], mark)
         except InvalidOperation:
@@ -96,7 +98,7 @@ def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
         negative = bracketed or "-" in (match["sign"], match["inner"], match["trailing"])
         start, end = folded.span(*match.span())
         words = cell.words[bisect_left(starts, start + 2) - 1 : bisect_left(starts, end)]
-        code = match["before"] or (None if percent else match["after"])
+        code = match["before"] or (None if percent else after)
         currency = _CURRENCIES[code.upper()] if code and (code.isupper() or not _is_word(code)) else None
         found.append(Number(-value if negative else value, match["digits"], currency, percent, cell, words))
     return found

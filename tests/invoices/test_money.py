@@ -929,6 +929,8 @@ def test_currency(text: str, code: str):
         pytest.param("TOTAL.......605,00", "605.00", id="leader-dots"),
         pytest.param("(45.00)", "-45.00", id="brackets-alone-take-off"),
         pytest.param("VAT 20 (45.00)", "45.00", id="brackets-in-a-label-do-not"),
+        pytest.param("CHF84,139.20 CHF- 15,225.19", "-15225.19", id="a-minus-after-its-currency"),
+        pytest.param("CHF12.00 CHF84,139.20 CHF- -", "84139.20", id="the-next-ones-currency"),
         pytest.param("Total 1.605,00zł", "1605.00", id="a-currency-without-a-space"),
     ],
 )

@@ -208,6 +208,33 @@ def test_an_address_below_a_name_that_stands_twice() -> None:
     )
 
 
+def test_a_typed_address_is_found_in_lines_that_begin_anywhere() -> None:
+    """Centred ones, for example."""
+    document = _document(due=f"{_FIRST['due']}\n\n              Pasaje 4\n      Nave 12, 08020 Barcelona")
+
+    [spot] = (
+        spot
+        for spot in _taught(document, {"CustomerAddress": "Pasaje 4, Nave 12, 08020 Barcelona"}).spots
+        if spot.name == "CustomerAddress" and not spot.wrong
+    )
+    assert ("Pasaje 4 Nave 12, 08020 Barcelona", 2) == (spot.printed, spot.rows)
+
+
+def test_an_amount_is_of_the_field_that_it_stands_more_like() -> None:
+    """What is withheld is no discount where none is printed."""
+    discounted = {
+        **_WITHHELD,
+        "base": "150,00 €\nMenos           3 % EUR    5,00",
+        "tax": "31,50 €\nPercepcion     19 % EUR   28,50",
+    }
+    example = _taught(_document(**discounted), {"WithholdingAmount": "28.50", "TotalDiscount": "5.00", **_SUMS})
+    held = {**_NEXT, "tax": "63,00 €\nPercepcion     19 % EUR   57,00", "total": "306,00"}
+
+    found = _read(_document(**held), example)
+    assert "57.00" == found["WithholdingAmount"].value
+    assert "TotalDiscount" not in found
+
+
 def test_what_is_sure_is_taught_of_papers_that_look_otherwise() -> None:
     """A value behind its words at its place, though most others stand behind new ones; nothing of a stranger's."""
     example = _taught(_document(), {"DueDate": "2026-04-11"})

@@ -21,7 +21,7 @@ from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import TAX_IDS, Field, FieldRow
-from backend.invoices.taught.examples import KEYS, SAME_FOR_ALL, Spot, SupplierExample, key_of
+from backend.invoices.taught.examples import KEYS, SAME_FOR_ALL, SIGNED_AS_TOTAL, Spot, SupplierExample, key_of
 from backend.invoices.taught.printed import (
     AMOUNTS,
     DATES,
@@ -51,7 +51,6 @@ _FITS = 0.5  # share of an example's places that are found again
 _SURE = 0.9  # likeness of a place that is the example's although most others are not found
 _SCORE = 0.97
 _MAX_EXAMPLES = 8
-_SIGNED_AS_TOTAL = ("WithholdingAmount", "TotalDiscount")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,10 @@ def _of_supplier(pages: PrintedPages, examples: Sequence[SupplierExample]) -> tu
             if proposal is not None:
                 own[spot.name] = proposal
                 if spot.name.startswith(("Vendor", "Customer")) and proposal.printed is not None:
-                    taken.update(map(id, proposal.printed.words))
-                    if spot.name.endswith("Name"):  # another one on each paper: no words that an address is below
-                        pages.without(proposal.printed.words, proposal.printed.page.page.number)
+                    is_name = spot.name.endswith("Name")  # another one on each paper: no words that an address is below
+                    printed = pages.without(proposal.printed) if is_name else [proposal.printed]
+                    taken.update(id(word) for one in printed for word in one.words)
+        own = _of_one_amount_each(own)
         right = [spot for spot in example.spots if spot.printed and not spot.wrong]
         moving = {spot.place: False for spot in right if spot.name not in SAME_FOR_ALL}  # whether it is found again
         moving.update((spot.place, True) for spot in right if spot.name in own and spot.place in moving)
@@ -210,6 +210,23 @@ def _of_supplier(pages: PrintedPages, examples: Sequence[SupplierExample]) -> tu
     return share, Taught(examples[0].kind, found, wrong, same, pages, columns, corrected, taxes)
 
 
+def _of_one_amount_each(found: Mapping[str, Proposal]) -> dict[str, Proposal]:
+    """The proposals without those whose amount stands more like another's, unless the example's are one, too."""
+
+    def is_others(name: str, one: Proposal) -> bool:
+        return name in AMOUNTS and any(
+            other.likeness > one.likeness and other.spot.place != one.spot.place and _words(other) == _words(one)
+            for key, other in found.items()
+            if key in AMOUNTS
+        )
+
+    return {name: one for name, one in found.items() if not is_others(name, one)}
+
+
+def _words(proposal: Proposal) -> list[int]:
+    return [] if proposal.printed is None else [id(word) for word in proposal.printed.words]
+
+
 _LONGEST_NAME, _LONGEST_IBAN_WORDS, _MAX_KEYS = 10, 9, 400
 
 
@@ -221,7 +238,7 @@ def keys_on(pages: Sequence[PageRows]) -> list[str]:
         for cell in page.cells[:_MAX_KEYS]:
             texts = [letters_of(word.text.rpartition(":")[2]) for word in cell.words]
             for first in range(min(len(texts), 3 * _LONGEST_NAME)):
-                if first == 0 or cell.words[first - 1].text.endswith((":", "·", "-", "|", ",")):
+                if first < 2 or cell.words[first - 1].text.endswith((":", "·", "-", "|", ",")):
                     rest = texts[first : first + _LONGEST_NAME]
                     for name in (rest, list(takewhile(bool, rest))):  # the cell's, or up to a mark between two
                         found[key_of("VendorName", "".join(name))] = None
@@ -363,10 +380,8 @@ def _below_alike(spot: Spot, option: Printed, name: Below | None) -> float:
     if name is None:
         return 0.0
     known = _offsets(spot.place, name.spot.place)
-    if set(map(plain, name.spot.value.split())) <= {*spot.above, ""}:  # printed there a second time
-        known = (0.0, 0.0, 0.0, 0.0)
-    elif not -_LINE < known[0] < _NEAR:
-        return 0.0
+    if not -_LINE < known[0] < _NEAR:
+        known = (0.0, 0.0, 0.0, 0.0)  # the name is printed a second time
     for place in name.places:
         found = _offsets(option.place, place)
         sides = zip(known[1:], found[1:], strict=True)
@@ -520,10 +535,13 @@ def _may_be(proposal: Proposal, field: Field | None, adds_up: bool | None, is_du
     name, printed = proposal.spot.name, proposal.printed
     if name in AMOUNTS and adds_up and (field is not None or name in _KINDS) and not is_due:
         return False
+    if name == "CustomerAddress" and field is not None and field.value.startswith(proposal.value):
+        return False  # it has more lines than the example's
     is_unsure = name in AMOUNTS or proposal.likeness <= _SAME_PLACE
     if field is not None and not proposal.spot.corrected and (is_unsure or _overlap(printed, field)):
         return False
-    if name in TAX_IDS and field is not None and field.valid is True and is_valid(proposal.value) is not True:
+    good = (True, None) if name in SAME_FOR_ALL and printed is not None else (True,)
+    if name in TAX_IDS and field is not None and field.valid is True and is_valid(proposal.value) not in good:
         return False
     if printed is not None and printed.valid is False and field is not None and field.valid is not False:
         return False
@@ -561,7 +579,7 @@ def _field(name: str, proposal: Proposal, fields: Mapping[str, Field]) -> Field:
     if printed is None:
         return Field(name, value, "", _SCORE, "computed", _why(proposal))
     total = fields.get("InvoiceTotal")
-    if name in _SIGNED_AS_TOTAL:
+    if name in SIGNED_AS_TOTAL:
         value = f"{abs(Decimal(value)) * (-1 if total is not None and total.value.startswith('-') else 1):f}"
     return printed_field(
         name, value, printed.words, printed.page, score=_SCORE, why=_why(proposal), valid=printed.valid,

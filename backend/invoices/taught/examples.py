@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -33,6 +33,7 @@ SAME_FOR_ALL = ("VendorName", "VendorTaxId", "VendorAddress", "MerchantName", "I
 TAUGHT = (
     *AMOUNTS, *RATES, *DATES, *NUMBERS, *TAX_IDS, *NAMES, "VendorAddress", "CustomerAddress", "IBAN", "CurrencyCode",
 )  # fmt: skip
+SIGNED_AS_TOTAL = ("WithholdingAmount", "TotalDiscount")
 _ANYWHERE = (*SAME_FOR_ALL, *RATES)  # known though they are not printed
 _MAX_RATES = 8
 _LONGEST = 200  # characters of a value that is kept
@@ -180,18 +181,23 @@ def _places_of(printed: PrintedPages, confirmed: Mapping[str, Field], items: Ite
             continue
         options = _places(printed, right)
         options = [option for option in options if not is_goods(option.page.page.number, option.box)] or options
-        if name in DATES:  # of two fields with one value each has its own
+        if name in DATES or name in SIGNED_AS_TOTAL:  # of two fields with one value each has its own
             options = [one for one in options if all(one.words != other.words for other in found.values())] or options
         if options:
             found[name] = options[-1] if name in AMOUNTS else options[0]
-    for place in (place for name, place in found.items() if name not in _ANYWHERE):
-        printed.without(place.words, place.page.page.number)
+    _set_apart(printed, found, is_goods)
+    return found
+
+
+def _set_apart(printed: PrintedPages, found: Mapping[str, Printed], is_goods: Callable[[int, Box], bool]) -> None:
+    for name, place in found.items():
+        if name not in _ANYWHERE:
+            printed.without(place)
     for page in printed.pages:
         own = {word.start for place in found.values() if place.page is page for word in place.words}
         for row in page.rows:
             if is_goods(page.page.number, row.box) and own.isdisjoint(word.start for word in row.words):
-                printed.without(row.words, page.page.number)
-    return found
+                printed.without_words(row.words, page.page.number)
 
 
 def _spot(

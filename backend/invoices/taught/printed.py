@@ -141,8 +141,15 @@ class PrintedPages:
         """Every cell, and what stands behind a label in one, with the cells below it; a line break between lines."""
         return self._once(f"blocks {label} {extent}", self._blocks(label, extent))
 
-    def without(self, changing: Iterable[Word], page: int) -> None:
-        """Take no words around a value that are other ones on each paper."""
+    def without(self, value: Printed) -> list[Printed]:
+        """Take no words of a value around others: each paper has other ones. A name's wherever it is printed."""
+        again = [] if any(map(str.isdecimal, value.value)) else self.find(value.value)
+        for one in (value, *again):
+            self.without_words(one.words, one.page.page.number)
+        return [value, *again]
+
+    def without_words(self, changing: Iterable[Word], page: int) -> None:
+        """The same for some words of a page."""
         self._changing.update((page, word.start) for word in changing)
 
     def around(self, found: Printed) -> Printed:
@@ -267,29 +274,35 @@ class PrintedPages:
         for row, words in enumerate(self._rows[page.page.number]):
             texts = [letters_of(word.text) for word in words]
             for column, text in enumerate(texts):
-                if text and wanted.startswith(text):
+                if _begins(wanted, text):
                     found = self._run(page, row, column, wanted)
                     if found:
                         yield self.printed(" ".join(w.text for w in found), tuple(found), page)
 
     def _run(self, page: PageRows, row: int, column: int, wanted: str) -> list[Word]:
-        """Words that print a text, from one on; on the next rows below the first word."""
-        rows = self._rows[page.page.number]
+        """Words that print a text, from one on; a line goes on below, whatever stands beside it or between."""
         found: list[Word] = []
-        left, words = rows[row][column].box.left, rows[row][column:]
-        for _ in range(_MAX_WORDS):
-            for word in words:
+        rows = page.rows[row : min(row + _MAX_WORDS, _MAX_ROWS)]
+        line = rows[0].words[column:]
+        box = line[0].box
+        for below in (*rows[1:], None):
+            own: list[Word] = []
+            for word in line:
                 text = letters_of(word.text)
                 if not wanted.startswith(text):
                     break
                 wanted = wanted[len(text) :]
-                found.append(word)
+                own.append(word)
                 if not wanted:
-                    return found
-            row += 1
-            if row >= len(rows):
+                    return [*found, *own]
+            if below is None:
                 break
-            words = tuple(word for word in rows[row] if word.box.left > left - page.line_height)
+            found += own
+            box = bounding_box(word.box for word in own) if own else box
+            cells = (cell for cell in below.cells if cell.box.left < box.right and box.left < cell.box.right)
+            goes_on = (word for cell in cells for word in cell.words if _begins(wanted, letters_of(word.text)))
+            first = next(goes_on, None)
+            line = () if first is None else below.words[below.words.index(first) :]
         return []
 
     def printed(self, value: str, words: Sequence[Word], page: PageRows) -> Printed:
@@ -359,6 +372,10 @@ def _is_below(box: Box, upper: Box, reach: float) -> bool:
     """Whether a cell stands below another text: at its left, its right or its middle."""
     sides = (box.left - upper.left, box.right - upper.right, (box.left + box.right - upper.left - upper.right) / 2)
     return min(map(abs, sides)) < reach
+
+
+def _begins(text: str, word: str) -> bool:
+    return bool(word) and text.startswith(word)
 
 
 def _is_in(box: Box, boxes: Sequence[Box]) -> bool:
