@@ -100,12 +100,16 @@ class Understanding:
             text: of the document.
             on_fields: called with the fields as soon as they are read, before entities, vectors and the summary are.
         """
-        (analysis, skipped, fields, tables), chunks, by_page, seen = await asyncio.gather(
-            self._analysed(document, text, on_fields),
-            self._chunks(document, text),
-            self._page_entities(),
-            self._look(document),
+        work = (
+            asyncio.create_task(self._analysed(document, text, on_fields)),
+            asyncio.create_task(self._chunks(document, text)),
+            asyncio.create_task(self._page_entities()),
+            asyncio.create_task(self._look(document)),
         )
+        try:
+            (analysis, skipped, fields, tables), chunks, by_page, seen = await asyncio.gather(*work)
+        finally:  # what one of them raises ends the others: none is to wait for a lane when nobody waits for it
+            await end_tasks(*work)
         summary = await self._summary(text, analysis)
         entities = await self._services.text_work.run_long(partial(_placed, document, by_page), len(text))
         custom, own_tokens = await self._custom(document)

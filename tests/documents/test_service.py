@@ -35,7 +35,7 @@ from backend.jobs.document_codec import option_fields, pack_answer, unpack_answe
 from backend.lanes.inference import Timing, Urgency
 from backend.lanes.policy import SETTLED_BATCHES, QueueLimits
 from backend.lanes.work_item import Priority
-from backend.text.entities import EntityResult, TextEntities
+from backend.text.entities import EntityResult, EntityService, TextEntities
 from backend.text.entity_merge import Entity
 from tests.documents.conftest import LIMITS, DocumentsFixture, result_of
 from tests.fakes import longest_step_s
@@ -322,6 +322,31 @@ async def test_cancelling_ends_the_work(documents: DocumentsFixture) -> None:
     assert len(documents.ocr.images) == documents.ocr.cancelled
     documents.ocr.gate = None
     assert await documents.process(SCAN)  # nothing was lost or locked
+
+
+async def test_what_is_refused_leaves_nothing_in_the_queue(
+    documents: DocumentsFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When entities find no room, the chunks' vectors are not computed for nobody."""
+    waiting, ended = asyncio.Event(), asyncio.Event()
+
+    async def refused(*_: Any, **__: Any) -> TextEntities:
+        await waiting.wait()
+        raise Overloaded(1, 1, 1.0)
+
+    async def embedded(*_: Any, **__: Any) -> None:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(EntityService, "find", refused)
+    monkeypatch.setattr(type(documents.stack.service), "embed_untruncated", embedded)
+    with pytest.raises(Overloaded):
+        await documents.process(DIGITAL, features=frozenset({"entities", "chunks"}))
+
+    assert ended.is_set()
 
 
 async def test_a_full_queue_refuses_a_request(documents: DocumentsFixture) -> None:
