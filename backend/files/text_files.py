@@ -31,7 +31,7 @@ _WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # without a BOM: t
 # By Python's names: those of the web (https://encoding.spec.whatwg.org/#names-and-labels) and the wide ones. Python has
 # others that are no text (rot13, unicode_escape), fail (undefined) or take quadratic time (punycode).
 _ENCODINGS = frozenset(
-    {"ascii", "utf-8", *_WIDE, "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "cp866", "cp874"}
+    {"ascii", "utf-7", "utf-8", *_WIDE, "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "cp866", "cp874"}
     | {f"iso8859-{part}" for part in range(1, 17)}
     | {f"cp{page}" for page in (850, *range(1250, 1259))}
     | {"gbk", "gb2312", "gb18030", "big5", "euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr", "cp949"}
@@ -126,24 +126,24 @@ def _suffix(name: str) -> str:
 def _decoded(content: bytes) -> str | None:
     for bom, encoding in _BOMS:
         if content.startswith(bom):
-            return _strict(content[len(bom) :], encoding)
+            return decoded_as(content[len(bom) :], encoding)
     declared = _DECLARED.search(content[:1024])
     if declared is not None:
         name = (declared[1] or declared[2]).decode("ascii")
-        if (text := _strict(content, name)) is not None:
+        if (text := decoded_as(content, name)) is not None:
             return text
     if b"\x00" in content[:_SAMPLE_BYTES]:
         return next((text for encoding in _WIDE if (text := _wide(content, encoding)) is not None), None)
-    if (text := _strict(content, "utf-8")) is not None:
+    if (text := decoded_as(content, "utf-8")) is not None:
         return text
     if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", content):
         return None
-    return next((text for page in likely_code_pages(content) if (text := _strict(content, page)) is not None), None)
+    return next((text for page in likely_code_pages(content) if (text := decoded_as(content, page)) is not None), None)
 
 
 def _wide(content: bytes, encoding: str) -> str | None:
     """The text, where few of its first characters are ideograms, which chance makes of anything else."""
-    text = _strict(content, encoding)
+    text = decoded_as(content, encoding)
     if text is None:
         return None
     sample = text[:500]
@@ -154,7 +154,8 @@ def _wide(content: bytes, encoding: str) -> str | None:
     return text if sample and likely >= 0.9 * len(sample) else None
 
 
-def _strict(content: bytes, encoding: str) -> str | None:
+def decoded_as(content: bytes, encoding: str) -> str | None:
+    """The text in an encoding that the web, mail or a program names; None where that is no text's, or it is another."""
     try:
         return str(content, encoding) if codecs.lookup(encoding).name in _ENCODINGS else None
     except (LookupError, UnicodeError, ValueError):

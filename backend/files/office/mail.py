@@ -18,7 +18,7 @@ from backend.files.file_types import MAILBOX_LINE, FileType
 from backend.files.office.content import Content
 from backend.files.office.html_page import read_html
 from backend.files.office.rtf import read_rtf
-from backend.files.text_files import decode_text
+from backend.files.text_files import decode_text, decoded_as
 
 _HEADERS = ("From", "To", "Cc", "Date")
 _MAX_ATTACHMENTS = 500
@@ -97,13 +97,8 @@ def _payload(part: Message) -> bytes:
 
 
 def _text(part: Message, data: bytes) -> str:
-    charset = part.get_content_charset()
-    if charset:
-        try:
-            return data.decode(charset)
-        except (LookupError, UnicodeError):
-            pass
-    return decode_text(data) or data.decode("cp1252", "replace")
+    text = decoded_as(data, part.get_content_charset() or "")
+    return text if text is not None else decode_text(data) or data.decode("cp1252", "replace")
 
 
 def _decoded(value: Any) -> str:

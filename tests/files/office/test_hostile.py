@@ -301,6 +301,11 @@ _GREEDY = [  # each with how often "a" stands in it
         101,
         id="cells-that-span-a-million",
     ),
+    pytest.param(
+        lambda: b"From: a@b.es\nSubject: a\nContent-Type: text/plain; charset=punycode\n\n" + b"b" * 1_000_000,
+        1,
+        id="square-charset",
+    ),
 ]
 
 
