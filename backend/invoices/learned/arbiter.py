@@ -94,13 +94,13 @@ def arbitrated(rules: Mapping[str, Field], learned: Learned, kind: str) -> dict[
             guess = max((option for option in options if option.score >= sure), key=lambda o: o.value, default=guess)
         if field is not None and _in_two_minds(options, sure):
             guess = next((option for option in options if option.value == field.value), guess._replace(score=0.0))
-        if name in AMOUNTS or (kind == "receipt" and _is_told(name, is_known=field is not None)):
+        if name in AMOUNTS or (kind == "receipt" and is_party and _is_known(name, field)):
             continue
         if field is not None and field.value == guess.value:
             fields[name] = replace(field, score=max(field.score, _AGREED))
         elif guess.score < (_SURE_OF_WHOLE if _is_part(field, guess) else sure):
             continue
-        elif _fills(guess, fields) if field is None else _overrules(guess, field) and not (is_party and swaps):
+        elif _fills(guess, fields, kind) if field is None else _overrules(guess, field) and not (is_party and swaps):
             fields[name] = _as_read(guess)
     for part in ("Name", "TaxId"):
         _tell_apart(fields, learned, part)
@@ -144,15 +144,15 @@ def _in_two_minds(options: Sequence[Guess], sure: float) -> bool:
     return options[0].name.endswith("Name") and len({letters_of(g.value) for g in options if g.score >= sure}) > 1
 
 
-def _is_told(name: str, *, is_known: bool) -> bool:
-    """Whether rules tell all that a receipt has of a field: it has no customer, and is paid at once."""
-    return name == "DueDate" or name.startswith("Customer") or (is_known and name.startswith("Vendor"))
+def _is_known(name: str, field: Field | None) -> bool:
+    return field is not None or name.startswith("Customer")
 
 
-def _fills(guess: Guess, fields: Mapping[str, Field]) -> bool:
+def _fills(guess: Guess, fields: Mapping[str, Field], kind: str) -> bool:
     """Whether a sure value stands where rules found none: nothing is due before it is billed, no telephone a number."""
-    if guess.name == "DueDate" and "InvoiceDate" in fields:
-        return guess.value >= fields["InvoiceDate"].value
+    if guess.name == "DueDate" and "InvoiceDate" in fields:  # what was paid at once was due on no day
+        issued = fields["InvoiceDate"].value
+        return guess.value > issued or (guess.value == issued and kind != "receipt")
     if guess.name == "InvoiceId" and guess.score < _SURES["InvoiceId"]:
         return not _TELEPHONE.fullmatch(guess.value)
     return guess.name != "IBAN" or guess.valid is True
