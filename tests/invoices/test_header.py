@@ -43,6 +43,12 @@ DATES = [
     ("Fecha:06/03/2026", "2026-03-06"),
     ("Fecha de operación: 12/03/2026", "2026-03-12"),
     ("Fecha de         Fecha de\nemisión          vencimiento\n12/03/2026       12/04/2026", "2026-03-12"),
+    ("Fait à Angers, le vingt-deux janvier deux mille vingt-six", "2026-01-22"),
+    ("Graz, am fünften Mai\nzweitausendsechsundzwanzig", "2026-05-05"),
+    ("Madrid, a treinta y uno de marzo de dos mil veintiséis", "2026-03-31"),
+    ("Barcelona, vint-i-dos de maig de dos mil vint-i-sis", "2026-05-22"),
+    ("Roma, ventuno aprile duemilaventisei", "2026-04-21"),
+    ("Lisboa, 2 de março de dois mil e vinte e seis", "2026-03-02"),
 ]
 
 
@@ -80,6 +86,7 @@ DUE_DATES = [
     ("Your bank will be debited on or after 30 April 2026", "2026-04-30"),
     ("To be settled before 30 April 2026", "2026-04-30"),
     ("We will debit your account on 5 May 2026", "2026-05-05"),
+    ("Merci de bien vouloir régler cette somme au plus tard le 21 février\n2026. Pas d'escompte.", "2026-02-21"),
 ]
 
 

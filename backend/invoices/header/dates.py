@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import zip_longest
 
 from rapidfuzz.distance import Levenshtein
 
 from backend.files.pages import Word
+from backend.invoices.label_match import tokens_of
 from backend.text.patterns.date_order import DateOrder
-from backend.text.patterns.dates import LONG_MONTHS, find_dates
+from backend.text.patterns.dates import LONG_MONTHS, MONTHS, find_dates
 from backend.text.patterns.folding import fold
 from backend.word_cache import word_cache
 
@@ -60,10 +62,10 @@ def dates_in(words: Sequence[Word], order: DateOrder, *, is_ocr: bool) -> list[P
     if is_ocr:
         texts = [_without_slips(text, following) for text, following in zip_longest(texts, texts[1:], fillvalue="")]
         texts = [_month(text) if _is_beside_number(texts, index) else text for index, text in enumerate(texts)]
+    found = {first: PrintedDate(day, tuple(words[first:last]), first, False) for first, last, day in _in_words(texts)}
     if not any(character.isdecimal() for text in texts for character in text):
-        return []
+        return list(found.values())
     folded = fold(" ".join(texts))
-    found: dict[int, PrintedDate] = {}
     for match in find_dates(folded.text, order):
         if not match.valid or match.value is None or not _DAY.fullmatch(match.value):
             continue
@@ -74,6 +76,76 @@ def dates_in(words: Sequence[Word], order: DateOrder, *, is_ocr: bool) -> list[P
         ambiguous = bool(two and max(int(two[1]), int(two[2])) <= 12 and int(two[1]) != int(two[2]))
         found.setdefault(first, PrintedDate(match.value, tuple(words[first:last]), first, ambiguous))
     return [found[first] for first in sorted(found)]
+
+
+# Numbers up to 31 by the word for two thousand: below twenty, then with the tens ("{}" is a unit).
+_WRITTEN = {
+    "dosmil": (("uno/primero dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciseis "
+               "diecisiete dieciocho diecinueve"), "veinte veinti{}", "treinta treintay{}"),
+    "deuxmille": (("un/premier deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize "
+                  "dixsept dixhuit dixneuf"), "vingt vingt{} vingtet{}", "trente trenteet{}"),
+    "zweitausend": (("ein/ers zwei drei/drit vier funf sechs sieben/sieb acht/ach neun zehn elf zwolf dreizehn "
+                    "vierzehn funfzehn sechzehn siebzehn achtzehn neunzehn"),
+                    "zwanzig {}undzwanzig", "dreissig {}unddreissig"),
+    "duemila": (("uno/primo due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici "
+                "quindici sedici diciassette diciotto diciannove"), "venti venti{} vent{}", "trenta trent{}"),
+    "doismil": (("um/primeiro dois tres quatro cinco seis sete oito nove dez onze doze treze catorze quinze dezasseis "
+                "dezassete dezoito dezanove"), "vinte vintee{}", "trinta trintae{}"),
+    "dousmil": (("un/primeiro dous tres catro cinco seis sete oito nove dez once doce trece catorce quince dezaseis "
+                "dezasete dezaoito dezanove"), "vinte vintee{}", "trinta trintae{}"),
+    "dosmil ": (("un/primer dos tres quatre cinc sis set vuit nou deu onze dotze tretze catorze quinze setze disset "
+                "divuit dinou"), "vint vinti{}", "trenta trentai{}"),
+}  # fmt: skip
+_YEAR_IN_WORDS = re.compile(rf"(?:{'|'.join(map(str.strip, _WRITTEN))})(?:e|und)?(?P<rest>\w*)")
+_OF = frozenset({"de", "d", "del", "di", "dell", "do"})
+_DAY_WORDS, _YEAR_WORDS = 3, 8
+
+
+def _numbers_in_words() -> Iterator[tuple[str, int]]:
+    for below, *tens in _WRITTEN.values():
+        units = [(name, number) for number, names in enumerate(below.split(), 1) for name in names.split("/")]
+        yield from units
+        for ten, forms in enumerate(tens, 2):
+            alone, *joined = forms.split()
+            yield alone, 10 * ten
+            yield from ((form.format(name), 10 * ten + unit) for form in joined for name, unit in units if unit < 10)
+
+
+_NUMBERS: Mapping[str, int] = dict(_numbers_in_words())
+
+
+def _in_words(texts: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Dates with a day or a year in words: index of their first word, that after their last, ISO 8601."""
+    plain = ["".join(tokens_of(text)) for text in texts]
+    for at in (index for index, word in enumerate(plain) if word in MONTHS):
+        end = next((index for index in range(at - 1, -1, -1) if plain[index] not in _OF), -1) + 1
+        start = next((index for index in range(at + 1, len(plain)) if plain[index] not in _OF), len(plain))
+        days = ((_number(plain[max(0, end - count) : end]), end - count) for count in range(_DAY_WORDS, 0, -1))
+        years = ((_year(plain[start : start + count]), start + count) for count in range(_YEAR_WORDS, 0, -1))
+        day, first = next(((day, first) for day, first in days if day and first >= 0), (0, 0))
+        year, last = next(((year, last) for year, last in years if year), (0, 0))
+        last = min(last, len(texts))
+        if day and year and not (plain[first].isdecimal() and plain[last - 1].isdecimal()):
+            try:
+                yield first, last, date(year, MONTHS[plain[at]], day).isoformat()
+            except ValueError:  # the 31st of June
+                continue
+
+
+def _number(words: Sequence[str]) -> int:
+    """Up to 31, in digits or in words, ordinals too; 0 where it is none."""
+    text = "".join(words)
+    if text.isdecimal():
+        return int(text) if len(text) <= 2 else 0
+    return _NUMBERS.get(text) or _NUMBERS.get(re.sub(r"s?te[nr]?$", "", text), 0)
+
+
+def _year(words: Sequence[str]) -> int:
+    text = "".join(words)
+    if text.isdecimal():
+        return int(text) if len(text) == 4 else 0
+    written = _YEAR_IN_WORDS.fullmatch(text)
+    return 2000 + _number([written["rest"]]) if written else 0
 
 
 def time_in(words: Sequence[Word]) -> PrintedTime | None:

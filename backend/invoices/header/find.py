@@ -171,7 +171,9 @@ class _Labelled(NamedTuple):
 
     def _before_label(self, cell: Cell, first: int) -> Sequence[Word]:
         stops = [other.first for other in self.of(cell) if other.first >= first]
-        return cell.words[first : min(stops, default=first + _LONG_CELL)]
+        words = cell.words[first : min(stops, default=first + _LONG_CELL)]
+        is_begun = first and not stops and any(word.text[:1].isdecimal() for word in words)
+        return _wrapped(self.page, cell, first) if is_begun else words
 
     def _below(self, label: LabelMatch) -> Iterator[_Place]:
         left, right = label.words[0].box.left, label.words[-1].box.right
@@ -185,6 +187,15 @@ class _Labelled(NamedTuple):
             for cell in under:
                 words = [word for word in cell.words if word.box.left < right + height]
                 yield _Place(words, 0.88 - 0.06 * step, "below", row.index)
+
+
+def _wrapped(page: PageRows, cell: Cell, first: int = 0) -> Sequence[Word]:
+    """The words of a cell from one on, and how the line below goes on, where a date may be broken over both."""
+    below = page.rows[cell.row + 1].cells if cell.row + 1 < len(page.rows) else ()
+    under = (other for other in below if abs(other.box.left - cell.box.left) < page.line_height)
+    further = next(under, None)
+    own = cell.words[first : first + _LONG_CELL]
+    return own if further is None or not own else (*own, *further.words[:_LONGEST_REST])
 
 
 def find_payment_term(pages: Sequence[_Labelled]) -> Field | None:
@@ -232,6 +243,7 @@ _RECEIPT = Vocabulary(
     }
 )  # fmt: skip
 _RECEIPT_WORDS = 6  # of a cell that may say so: no prose
+_LONGEST_REST = 5  # words of a date on the next line
 _LONG_CELL = 40  # words: prose, whose dates are none of the document's
 _FIELDS = {"date": ("InvoiceDate", 1.0), "plain_date": ("InvoiceDate", 0.85), "due": ("DueDate", 1.0)}
 
@@ -324,7 +336,8 @@ def _bare_dates(page: _Labelled, items: ItemLines | None, order: DateOrder) -> I
     for cell in page.page.cells:
         if len(cell.words) > _LONG_CELL or (items is not None and items.contains(cell.page, cell.middle)):
             continue
-        for found in dates_in(cell.words, order, is_ocr=page.page.page.source == "ocr"):
+        dates = dates_in(_wrapped(page.page, cell), order, is_ocr=page.page.page.source == "ocr")
+        for found in (found for found in dates if found.first < len(cell.words)):
             if fold(_text(cell.words[max(0, found.first - 2) : found.first])).text.casefold() == "sort code":
                 continue  # of a British bank: 20-11-43
             score = _bare_score(page.page, cell, len(found.words))

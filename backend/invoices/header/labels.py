@@ -41,7 +41,8 @@ _ALONE = (
     "latest payment", "latest payment date", "last day to pay", "last date for payment", "final payment date",
     "pay bef", "due bef", "vcto", "f vcto", "fecha vcto", "vcmto", "vto pago", "lim pago", "f lim pago",
     "f límite pago", "fecha lím pago", "fecha tope de pago", "plazo hasta", "zahlb bis", "zahlungsfrist endet am",
-    "spätester zahlungstermin", "dernier délai",
+    "spätester zahlungstermin", "dernier délai", "au plus tard le", "spätestens am", "a más tardar el", "no later than",
+    "entro e non oltre il", "o mais tardar até", "com a màxim el",
     "pagable fins al",
 )  # fmt: skip
 DEADLINES = (

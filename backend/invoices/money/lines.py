@@ -244,7 +244,7 @@ def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -
 
 
 def _heads_items(row: _Row) -> bool:
-    return sum(says(match, "column") for match, _ in row.open_labels) >= _ITEM_COLUMNS
+    return len({match.cell for match, _ in row.open_labels if says(match, "column")}) >= _ITEM_COLUMNS
 
 
 def _among_items(page: PageRows, rows: Sequence[_Row], items: ItemLines | None) -> list[bool]:
@@ -337,6 +337,8 @@ def _qualifies(label: LabelMatch, after: LabelMatch) -> bool:
     if says(label, "tax", "surcharge", "withholding") and says(after, "base"):
         between = [token for word in label.cell.words[label.last : after.first + 1] for token in tokens_of(word.text)]
         return not _ON.isdisjoint(between)
+    if says(label, "withholding"):  # "Ret. IRPF"
+        return says(after, "withholding")
     return says(label, "total", "base", "due", "gross")
 
 

@@ -37,7 +37,7 @@ _MIN_UNDOUBTED = 1.0
 _CONTRADICTS = 4.0  # more than all that labels and sums may add
 # Score of a label that says one thing and nothing else: what it names must have a place.
 _CLEAR: tuple[tuple[Kind, float], ...] = (("total", 0.75), ("due", 0.75), ("base", 0.8), ("tax", 0.9))
-_STEPS: tuple[Kind, ...] = ("paid", "balance", "discount", "charge", "rounding")
+_STEPS: tuple[Kind, ...] = ("paid", "balance", "discount", "charge", "rounding", "withholding")
 _COMMON_RATES = KNOWN_RATES - {Decimal(rate) for rate in (0, 1, 2, 3, 12, 24)}
 _WITHHOLDING_RATES = frozenset(
     map(Decimal, ("15", "7", "19", "24", "2", "1", "20", "21", "11.5", "25", "18", "9", "35"))
@@ -200,7 +200,7 @@ class _Search:
                 for held in self._withheld(base):
                     near = abs(whole - held.number_cents - total.cents) <= slack
                     if near and held.number_cents not in used:
-                        yield _Sum(total, rows, bases, taxes, held.withheld, 0.9 + bonus)
+                        yield _Sum(total, rows, bases, taxes, held.withheld, 0.8 + bonus)
 
     @cached_property
     def _untaxed(self) -> list[_Printed]:

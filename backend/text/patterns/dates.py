@@ -89,21 +89,21 @@ _FOREIGN_NAMES = (
     "novembre november novembro",
     "desembre decembre dezember dez dicembre dezembro decembro",
 )
-_MONTHS = {
+MONTHS = {
     name: number
     for months in (_FOREIGN_NAMES, _MONTH_NAMES)
     for number, names in enumerate(months, 1)
     for name in names.split()
 }
-LONG_MONTHS: Mapping[str, int] = {name: number for name, number in _MONTHS.items() if len(name) > 4}
+LONG_MONTHS: Mapping[str, int] = {name: number for name, number in MONTHS.items() if len(name) > 4}
 _ENGLISH = {
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
 }  # fmt: skip
 # Languages that write the day first, by a name that is no abbreviation.
-_DAY_FIRST_NAMES = {name for name in _MONTHS if len(name) > 4} - _ENGLISH | {"mayo", "mars", "marz", "marc", "aout"}
+_DAY_FIRST_NAMES = {name for name in MONTHS if len(name) > 4} - _ENGLISH | {"mayo", "mars", "marz", "marc", "aout"}
 # Abbreviations, and "march", also a verb: they need more context than a full name.
-_SHORT = frozenset(name for name in _MONTHS if len(name) <= 4) - {"july", "june", "mayo", "aout"} | {"march", "marco"}
+_SHORT = frozenset(name for name in MONTHS if len(name) <= 4) - {"july", "june", "mayo", "aout"} | {"march", "marco"}
 # Also verbs, the sea, "long ago", names of people and a planet.
 _WORDS = frozenset({"may", "mar", "set", "march", "ago", "marc", "mars", "mai", "juli", "marco"})
 
@@ -112,10 +112,10 @@ def _alternatives(names: set[str]) -> str:
     return "|".join(sorted(names, key=len, reverse=True))
 
 
-_MONTH = _alternatives(set(_MONTHS))
-_FIRST_LETTERS = "".join(sorted({letter for name in _MONTHS for letter in (name[0], name[0].upper())}))
+_MONTH = _alternatives(set(MONTHS))
+_FIRST_LETTERS = "".join(sorted({letter for name in MONTHS for letter in (name[0], name[0].upper())}))
 # The rest after the first letter; not every pair of both is a month.
-_WITHOUT_FIRST = _alternatives({name[1:] for name in _MONTHS})
+_WITHOUT_FIRST = _alternatives({name[1:] for name in MONTHS})
 
 _GAP = r"[ ]{0,3}(?:\n[ ]{0,3})?"
 _FOUR = r"(?:1[5-9]|20|21)\d\d"
@@ -270,7 +270,7 @@ def _parse_written(text: str) -> list[_WrittenDate]:
     for date in dates:
         taken[date.start : date.end] = b"\1" * (date.end - date.start)
     others = (match for match in matches(_MONTH_LED, text) if not taken[match.start()])
-    return dates + [_month_led(match) for match in others if match["name"].lower() in _MONTHS]
+    return dates + [_month_led(match) for match in others if match["name"].lower() in MONTHS]
 
 
 def _is_day_first(written: _WrittenDate) -> bool:
@@ -285,7 +285,7 @@ def _find_written(dates: list[_WrittenDate]) -> Iterator[PatternMatch]:
     for date in dates:
         if not _is_plausible(date):
             continue
-        month = _MONTHS[date.name]
+        month = MONTHS[date.name]
         if date.day is not None:
             score = SURE if date.year is not None else WEAK
             if parsed := _parse_day((date.start, date.end), year=date.year, month=month, day=date.day, score=score):
@@ -301,7 +301,7 @@ def _parse_in_words(match: re.Match[str]) -> PatternMatch | None:
     if not year or year[0][0] != 0 or not (is_first or (day and day[0][:2] == (0, len(match["day"])))):
         return None
     span = match.start(), match.start("year") + year[0][1]
-    month = _MONTHS[match["name"].lower()]
+    month = MONTHS[match["name"].lower()]
     return _parse_day(span, year=year[0][2], month=month, day=1 if is_first else day[0][2], score=SURE)
 
 
