@@ -25,7 +25,7 @@ _GAP = 1.5  # heights of a line, at least
 _COPY = 0.95  # of the words of two pages that are one again
 _FIRST_ROWS = 3
 _ANNEX = re.compile(
-    r"(?i)\W*(?:(?:ane[jx]os?|annexe?s?|appendix|anlage|anhang|allegato)\b|condici\w+ general|terms (?:and|&) cond"
+    r"(?i)\W{0,20}(?:(?:ane[jx]os?|annexe?s?|appendix|anlage|anhang|allegato)\b|condici\w+ general|terms (?:and|&) cond"
     r"|allgemeine gesch|conditions g[ée]n[ée]rales|condizioni generali|condi[çc][õo]es gerais|general terms"
     r"|(?:detalle|detall|detalhe|d[ée]tail|dettaglio|desglose|desglossament|itemi[sz]ed|breakdown|relaci[óo]n de)\b)"
 )

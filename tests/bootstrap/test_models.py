@@ -17,9 +17,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 
 from backend.api.routes.models import model_card
 from backend.bootstrap.models import PROFILES
+from backend.bootstrap.shared_state import TAUGHT
 from backend.callers.callers import ANYBODY
 from backend.errors import ModelPending, ModelUnavailable, Unavailable
 from backend.models import model_files as hub_module
+from backend.models.classifier_head import unpack_head, write_head
+from backend.replicas.folder_records import FolderRecords
 from backend.retry import Backoff
 from backend.serving import pending_models
 from backend.serving.engines.answers import LABEL_TASK
@@ -27,6 +30,7 @@ from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.ner import TASK as NER
 from backend.serving.engines.scoring import CLASSIFIER
+from backend.text.classifier_store import HEAD_FORMAT, KIND
 from tests.bootstrap.conftest import QUICK
 from tests.tiny_models import TinyModels, reference_of, spec_of
 from tests.tiny_scorers import NLI, TinyScorers
@@ -196,7 +200,13 @@ async def test_classifiers_follow(start, hub, small, state_dir, tmp_path):
     hub.is_open = True
     wanted = await start(embedding_model=WANTED, **QUICK)
     await wanted.classification.train_classifier("theirs", examples, caller=ANYBODY)
-    head = shutil.copytree(state_dir / "classifiers" / "theirs", tmp_path / "theirs")
+    records = FolderRecords(state_dir / TAUGHT)
+    version = (await records.index(KIND)).entries["theirs"].version
+    part = f"head:{wanted.catalog.embedding().spec.fingerprint}:{HEAD_FORMAT}"
+    packed = await records.part(KIND, "theirs", version, part)
+    assert packed is not None
+    (head := tmp_path / "theirs").mkdir()
+    write_head(head, unpack_head(packed))
     await wanted.classification.delete_classifier("theirs")
     hub.is_open = False
     services = await start(embedding_model=WANTED, classifier_model=str(head), **QUICK)

@@ -222,3 +222,35 @@ def test_amounts_before_vat_and_altogether():
         Altogether           £180.00
     """)
     assert (found["SubTotal"], found["TotalTax"], found["InvoiceTotal"]) == ("150.00", "30.00", "180.00")
+
+
+def test_nothing_that_is_printed_is_zero_due():
+    """ "€205.26 due" and "Pay online" say what to pay; the 0.00 of a reverse charge is no rest of it."""
+    found = values("""
+        Invoice
+        Invoice number           9C41F7A2-0013
+        Date of issue            March 8, 2026
+
+        Papertrail Labs B.V.                                       Bill to
+        Keizersgracht 391-B                                        Ordesa Consulting SL
+        NL VAT NL852130946B01                                      ES VAT ESB22419030
+
+        €205.26 due March 8, 2026
+        Pay online
+
+        Description                                  Qty      Unit price    Amount
+        Team plan - 14 seats                          14    €11.00      €154.00
+        Remaining time on Team plan - 14 seats after 24 Feb 2026          €12.86
+        OCR pages add-on, 3,200 pages                3200     €0.012      €38.40
+
+                                                  Subtotal             €205.26
+                                                  Total excluding tax  €205.26
+                                                  VAT - Spain (0% on €205.26) [1]   €0.00
+                                                  Total                €205.26
+                                                  Amount due           €205.26
+
+        [1] Tax to be paid on reverse charge basis
+
+        9C41F7A2-0013 · €205.26 due March 8, 2026    Page 1 of 1
+    """)
+    assert found["AmountDue"] == "205.26"

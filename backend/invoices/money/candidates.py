@@ -164,7 +164,8 @@ def _by_arithmetic(lines: MoneyLines, found: dict[Kind, list[Candidate]]) -> Ite
         yield from (("base", candidate) for candidate in sums(["total"], ["tax"], -1))
     if not any(tax.score >= _SURE for tax in found.get("tax", ())):
         yield from (("tax", candidate) for candidate in sums(["total"], ["base"], -1))
-    yield from (("due", candidate) for candidate in sums(["total"], ["withholding", "paid"], -1))
+    due = sums(["total"], ["withholding", "paid"], -1)
+    yield from (("due", candidate) for candidate in due if candidate.value)  # any 0.00 would do where all is paid
 
 
 def _paid(found: dict[Kind, list[Candidate]]) -> Iterable[Candidate]:
