@@ -90,6 +90,8 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "xml", ""),  # the electronic invoice beside it
         ("invalid_field", "schema", ""),  # a schema within the schema: what can be read of JSON Schema
         ("too_large", "schema", ""),
+        ("invalid_field", "entity_labels", ""),  # JSON within the form
+        ("too_large", "entity_labels", ""),
         ("invalid_field", "document_annotation_format", ""),  # the same
         ("too_large", "document_annotation_format", ""),
         ("invalid_field", "pages", ""),  # behind its last page, or backwards
