@@ -18,6 +18,7 @@ from backend.device.memory.release import release
 from backend.errors import FinanciaError, InvalidField, ModelUnavailable, SetupError, Unavailable
 from backend.models.encoder_source import UnloadableEncoder
 from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.loading import LoadContext, ModelRequest, load_model
 from backend.serving.pending_models import PendingModel
 from backend.supervision import Supervisor
@@ -25,6 +26,7 @@ from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger(__name__)
 Load = Callable[[LoadContext, ModelRequest], LoadedModel]
+_BY_FIRST_REQUEST = frozenset({LABEL_TASK})  # 80 MiB that few ask for, half a second of a core away
 
 
 class ModelSwapper:
@@ -86,16 +88,19 @@ class ModelSwapper:
                 await self._swap(await asyncio.to_thread(self._load_and_check, pending.source, pending.task))
 
     async def finish_start(self) -> None:
-        """Load the models of the start that come later, and warm all of them up.
+        """Load the models of the start that come later, and warm them up; some come with the first request for them.
 
-        One that cannot be loaded in the way that was known or kept is loaded in the next way that works.
+        One that cannot be loaded in the way that was known or kept is loaded in the next way that works, and then all
+        are loaded: what fails for one may fail for others.
         """
-        for model in self._catalog.models():
-            if model.after_start is None:
+        waits = True
+        for model in sorted(self._catalog.models(), key=lambda model: model.task in _BY_FIRST_REQUEST):
+            if model.after_start is None or (waits and model.task in _BY_FIRST_REQUEST):
                 continue
             try:
                 await asyncio.to_thread(model.after_start.warm_up)
             except Unavailable as error:
+                waits = False
                 log_event(_log, logging.WARNING, "loading a model in another way", task=model.task, reason=error)
                 await self._serve_anew(model)
 

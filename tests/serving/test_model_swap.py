@@ -11,6 +11,7 @@ from backend.device.tuning_cache import TuningCache
 from backend.errors import Unavailable
 from backend.models.autotune import Choice, EncoderRequest
 from backend.serving.catalog import AfterStart, Catalog, LoadedModel
+from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.loading import LoadContext, ModelRequest
 from backend.serving.model_swap import IdleUnloader, ModelSwapper
 from backend.telemetry import Telemetry
@@ -98,6 +99,17 @@ async def test_models_are_warmed_up(started):
     await start.swapper.finish_start()
 
     assert (["warm"], []) == (start.warmed, start.swaps)
+
+
+@pytest.mark.parametrize(("fault", "warmed"), [(None, ["warm"]), (Unavailable("no kernel"), ["warm", "labels"])])
+async def test_what_few_ask_for_comes_with_its_first_request(started, fault, warmed):
+    """Labels' model; but where another cannot be loaded as known, it is tried, too, before somebody needs it."""
+    start = started(fault=fault)
+    after = replace(start.model.after_start, warm_up=lambda: start.warmed.append("labels"))
+    start.catalog.replace(replace(start.model, task=LABEL_TASK, after_start=after))
+    await start.swapper.finish_start()
+
+    assert warmed == start.warmed
 
 
 async def test_a_model_that_cannot_be_loaded_as_known_is_loaded_in_another_way(started):
