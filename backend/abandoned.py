@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from backend.errors import CallerGone
 
 _Result = TypeVar("_Result")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_C = TypeVar("_C")
+_D = TypeVar("_D")
 
 
 class Abandoned:
@@ -67,11 +71,25 @@ async def run_to_end(work: Callable[[], _Result]) -> _Result:
         raise
 
 
-async def together(*calls: Coroutine[Any, Any, _Result]) -> list[_Result]:
+@overload
+async def together(
+    one: Coroutine[Any, Any, _A],
+    two: Coroutine[Any, Any, _B],
+    three: Coroutine[Any, Any, _C],
+    four: Coroutine[Any, Any, _D],
+    /,
+) -> tuple[_A, _B, _C, _D]: ...
+
+
+@overload
+async def together(*calls: Coroutine[Any, Any, _Result]) -> Sequence[_Result]: ...
+
+
+async def together(*calls: Coroutine[Any, Any, Any]) -> Sequence[Any]:
     """The results of calls that run side by side; when one fails, or the caller leaves, the others end."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:
-        return await asyncio.gather(*tasks)
+        return tuple(await asyncio.gather(*tasks))
     finally:
         await end_tasks(*tasks)
 

@@ -30,10 +30,7 @@ KIND = "batch"  # of the jobs; and the purpose of the records that are listed
 _OUTCOME = "outcome"  # the purpose of those that are not
 _PREFIX = "batch_"
 _MAX_ERRORS = 100  # of a file that is told
-_AT_ONCE, _AT_ONCE_BYTES = (
-    64,
-    2**17,
-)  # requests that are computed at the same time: vectors may take a thousand times it
+_AT_ONCE, _AT_ONCE_BYTES = 64, 2**17  # requests computed at the same time: vectors may take a thousand times the bytes
 _MAX_LINE_BYTES = 2**22  # reading one holds Python's lock
 Status = Literal["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelled"]
 

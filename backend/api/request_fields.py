@@ -202,49 +202,34 @@ LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # patter
 
 
 OWN_NAME = {"type": "string", "pattern": r"\S", "maxLength": MAX_CHARS}
+_DESCRIPTION = {"type": "string", "maxLength": MAX_CHARS}
 _OWN_LABEL = {
     "type": "object",
     "properties": {
         "type": {"enum": [*KINDS, "list"]},
-        "description": {"type": "string", "maxLength": MAX_CHARS},
+        "description": _DESCRIPTION,
         "enum": {"type": "array", "items": {"type": "string"}},
     },
 }
+
+
+def _named(told: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    """The schema of names in a list, or each with what is told of it, or of ``others``; null: none."""
+    names = {"type": "array", "minItems": 1, "maxItems": MAX_LABELS, "uniqueItems": True, "items": OWN_NAME}
+    by_name = {"type": "object", "minProperties": 1, "maxProperties": MAX_LABELS, "propertyNames": OWN_NAME}
+    return {"anyOf": [names, {**by_name, "additionalProperties": told}, *others, {"type": "null"}]}
+
+
 # Names, names with descriptions, or a JSON Schema of an object, as `own_labels` reads them.
-OWN_LABELS = {
-    "anyOf": [
-        {"type": "array", "minItems": 1, "maxItems": MAX_LABELS, "uniqueItems": True, "items": OWN_NAME},
-        {
-            "type": "object",
-            "minProperties": 1,
-            "maxProperties": MAX_LABELS,
-            "propertyNames": OWN_NAME,
-            "additionalProperties": {"anyOf": [{"type": "string", "maxLength": MAX_CHARS}, _OWN_LABEL]},
-        },
-        {
-            "type": "object",
-            "properties": {"type": {"const": "object"}, "properties": {"type": "object", "minProperties": 1}},
-            "required": ["type", "properties"],
-        },
-        {"type": "null"},
-    ]
-}
-
-
-# Names, or names with descriptions, as `own_labels.read_types` reads them.
-_OWN_TYPES = {
-    "anyOf": [
-        {"type": "array", "minItems": 1, "maxItems": MAX_LABELS, "uniqueItems": True, "items": OWN_NAME},
-        {
-            "type": "object",
-            "minProperties": 1,
-            "maxProperties": MAX_LABELS,
-            "propertyNames": OWN_NAME,
-            "additionalProperties": {"type": "string", "maxLength": MAX_CHARS},
-        },
-        {"type": "null"},
-    ]
-}
+OWN_LABELS = _named(
+    {"anyOf": [_DESCRIPTION, _OWN_LABEL]},
+    {
+        "type": "object",
+        "properties": {"type": {"const": "object"}, "properties": {"type": "object", "minProperties": 1}},
+        "required": ["type", "properties"],
+    },
+)
+_OWN_TYPES = _named(_DESCRIPTION)  # names, or names with descriptions, as `own_labels.read_types` reads them
 
 
 def many(items: dict[str, Any]) -> dict[str, Any]:

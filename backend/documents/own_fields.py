@@ -97,6 +97,11 @@ class _PageNames:
     spelt: Sequence[_Told] = ()  # names that are spelt as labels
     others: Sequence[PrintedName] = ()  # in which names of the other labels are looked for by their meaning
 
+    @property
+    def taken(self) -> set[Segment]:
+        """The names that are spelt as labels, and the values beside them, which are no names."""
+        return {one.name.segment for one in self.spelt} | {place.segment for one in self.spelt for _, place in one.read}
+
     def in_prose(self, name: PrintedName) -> bool:
         """Whether what stands beside a name begins in a sentence."""
         return bool(self.prose[name.beside[0].words[0].start].strip())
@@ -259,7 +264,8 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
         _Told(-rank[2], name, _BY_SPELLING * rank[0] / 100, _read(names, labels[-rank[2]], name, best))
         for rank, name in best.values()
     ]
-    taken = {*best, *(place.segment for told in spelt for _, place in told.read)}  # a value is no name
+    names = replace(names, spelt=spelt)
+    taken = names.taken
     others = [
         name
         for name in printed
@@ -270,7 +276,7 @@ def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
         and (name.with_colon or names.prose_surplus <= 0)
     ]
     others.sort(key=lambda name: not name.is_likely)
-    return replace(names, spelt=spelt, others=others[:_MAX_NAMES])
+    return replace(names, others=others[:_MAX_NAMES])
 
 
 def _places(
@@ -443,9 +449,7 @@ def _told_by_meaning(
     """
     wanted = [labels[index] for index in asked]
     page, own, prompts = _candidates(vectors, names, len(wanted))
-    taken = {one.name.segment for one in names.spelt} | {
-        place.segment for one in names.spelt for _, place in one.read
-    }  # fmt: skip
+    taken = names.taken
     by_kind: dict[tuple[str, bool, tuple[str, ...]], list[own_matches.Read]] = {}
     for label in wanted:
         kind = label.kind, label.many, label.choices

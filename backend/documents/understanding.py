@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import orjson
 
-from backend.abandoned import end_tasks
+from backend.abandoned import end_tasks, together
 from backend.documents.chunks import SPECIAL_TOKENS, text_chunks
 from backend.documents.own_fields import OwnFields
 from backend.documents.page_classes import DocumentImages, ImagePart, combine
@@ -100,16 +100,13 @@ class Understanding:
             text: of the document.
             on_fields: called with the fields as soon as they are read, before entities, vectors and the summary are.
         """
-        work = (
-            asyncio.create_task(self._analysed(document, text, on_fields)),
-            asyncio.create_task(self._chunks(document, text)),
-            asyncio.create_task(self._page_entities()),
-            asyncio.create_task(self._look(document)),
+        # What one of them raises ends the others: none is to wait for a lane when nobody waits for it.
+        (analysis, skipped, fields, tables), chunks, by_page, seen = await together(
+            self._analysed(document, text, on_fields),
+            self._chunks(document, text),
+            self._page_entities(),
+            self._look(document),
         )
-        try:
-            (analysis, skipped, fields, tables), chunks, by_page, seen = await asyncio.gather(*work)
-        finally:  # what one of them raises ends the others: none is to wait for a lane when nobody waits for it
-            await end_tasks(*work)
         summary = await self._summary(text, analysis)
         entities = await self._services.text_work.run_long(partial(_placed, document, by_page), len(text))
         custom, own_tokens = await self._custom(document)

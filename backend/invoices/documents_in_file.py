@@ -12,7 +12,7 @@ from stdnum.es import nif
 from stdnum.eu import vat
 
 from backend.files.page_ranges import split_ranges
-from backend.files.pages import Box, Word
+from backend.files.pages import Word
 from backend.files.visual_rows import MAX_ROW_WORDS, PageRows, page_rows
 from backend.invoices.document_kind import evidence_of
 from backend.invoices.learned.read import PageReader
@@ -116,9 +116,10 @@ def _papers_on(page: PageRows, reader: PageReader) -> list[PageRows]:
 
 def _sides(page: PageRows) -> list[PageRows]:
     """What stands left and right of the widest gap from the first row to the last, which may lean; else nothing."""
+    boxes = [word.box for word in page.page.words]
     best = 0.0, 0.0, 0.0  # width of the gap, its place, how much it leans
     for lean in _LEANS:
-        spans = sorted((box.left + lean * box.top, box.right + lean * box.top) for box in map(_box, page.page.words))
+        spans = sorted((box.left + lean * box.top, box.right + lean * box.top) for box in boxes)
         reached = spans[0][1] if spans else 0.0
         for left, right in spans:
             best = max(best, (left - reached, (left + reached) / 2, lean))
@@ -133,16 +134,12 @@ def _sides(page: PageRows) -> list[PageRows]:
 
 
 def _part(page: PageRows, words: Sequence[Word]) -> PageRows:
-    text, end = "", 0
+    pieces, end = list[str](), 0
     for word in words:
-        text += " " * (word.start - end) + page.page.text[word.start : word.end]
+        pieces += [" " * (word.start - end), page.page.text[word.start : word.end]]
         end = word.end
-    part = replace(page.page, words=tuple(words), text=text)
+    part = replace(page.page, words=tuple(words), text="".join(pieces))
     return page_rows(part, page.start, MAX_ROW_WORDS)
-
-
-def _box(word: Word) -> Box:
-    return word.box
 
 
 def _documents_of_file(pages: Sequence[PageRows], reader: PageReader) -> list[Sequence[PageRows]]:

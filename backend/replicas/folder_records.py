@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +12,7 @@ from typing import TypeVar
 import orjson
 
 from backend.abandoned import run_to_end
-from backend.durable_files import flush
+from backend.durable_files import replace_file
 from backend.errors import InvalidField, Unavailable
 from backend.replicas.records import TOMBSTONES_MAX, Entry, Index, Outcome, Version
 
@@ -120,21 +119,9 @@ class FolderRecords:
 
     def _replace(self, kind: str, name: str, entry: Entry, parts: Mapping[str, bytes]) -> None:
         """Raises: OSError; the old file is then unchanged."""
-        file = self._file(kind, name)
-        file.parent.mkdir(parents=True, exist_ok=True)
         version, sizes = entry.version, {part: len(value) for part, value in parts.items()}
         head = orjson.dumps([version.number, version.id, entry.is_deleted, len(entry.header), sizes])
-        handle, written = tempfile.mkstemp(dir=file.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.writelines([head, b"\n", entry.header, *parts.values()])
-                stream.flush()
-                os.fsync(handle)
-            Path(written).replace(file)
-        except OSError:
-            Path(written).unlink(missing_ok=True)
-            raise
-        flush(file.parent)
+        replace_file(self._file(kind, name), [head, b"\n", entry.header, *parts.values()], is_flushed=True)
         self._writes += 1
 
     async def _on_disk(self, act: Callable[[], T]) -> T:

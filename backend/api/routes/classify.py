@@ -396,7 +396,7 @@ async def _classified(
             finally:
                 stored.close()
 
-    return await together(*(one(index) for index in range(len(images.encoded))))
+    return list(await together(*(one(index) for index in range(len(images.encoded)))))
 
 
 def _of_input(error: BadInput, index: int) -> BadInput:
