@@ -201,7 +201,7 @@ _URL_SAFE = str.maketrans("-_", "+/", " \r\n\t")
 LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # pattern: not blank
 
 
-OWN_NAME = {"type": "string", "pattern": r"\S", "maxLength": MAX_CHARS}
+OWN_NAME = {"type": "string", "pattern": r"[^\s\x1c-\x1f]", "maxLength": MAX_CHARS}  # not blank as Python has it
 _DESCRIPTION = {"type": "string", "maxLength": MAX_CHARS}
 _OWN_LABEL = {
     "type": "object",
