@@ -1,7 +1,5 @@
 """Compares a server's vectors, requested over HTTP, with those of sentence-transformers."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Sequence

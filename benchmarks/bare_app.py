@@ -4,8 +4,6 @@ A peer of the benchmark, not an example to follow. FastAPI runs the route in its
 compete for the cores instead of sharing a batch.
 """
 
-from __future__ import annotations
-
 import os
 
 from fastapi import FastAPI

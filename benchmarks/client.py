@@ -1,7 +1,5 @@
 """What the benchmarks of single requests send and read: one request a connection, refusals as errors."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

@@ -5,8 +5,6 @@ with middleware, metrics and headers, and an endpoint that does nothing. Neither
 the constant over the service.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -7,8 +7,6 @@ A server for each device, its cache off, all running at the same time and asked 
 that is not asked costs nothing, and a card's ratio is of one round. What computes there is what the service chose.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

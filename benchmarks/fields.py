@@ -7,8 +7,6 @@
 Exit status: 1 when a target is missed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

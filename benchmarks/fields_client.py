@@ -1,7 +1,5 @@
 """HTTP client of the fields benchmark: sends files and texts, keeps what is scored of the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

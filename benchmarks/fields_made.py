@@ -3,8 +3,6 @@
 Seeds are none that the network was taught on. That it was taught by the same generator flatters it all the same.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is compared: plain regular expressions on the text of the page."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Scores of tables: neighbouring filled cells, as in ICDAR 2013's competition, and cells alone."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter, defaultdict

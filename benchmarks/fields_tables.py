@@ -1,7 +1,5 @@
 """Tables of the fields benchmark, and missed targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of the check of a card and of the device table: what was measured, what was reached, and what was not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ One server runs at a time. Rounds interleave the servers (A, B, C, A, B, C), so 
 all of them; the tables show medians with their spread.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

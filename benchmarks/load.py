@@ -8,8 +8,6 @@ from the moment a request was due, so that it includes waiting for a slow server
     python -m benchmarks.load --port 8000 --rate-per-s 200
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

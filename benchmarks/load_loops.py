@@ -3,8 +3,6 @@
 Both run as callbacks on one event loop, without a task or future per request, and record into a LoadRecorder.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

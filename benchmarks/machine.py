@@ -1,7 +1,5 @@
 """The circumstances of a benchmark: machine, versions, commit, command."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

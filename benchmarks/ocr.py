@@ -10,8 +10,6 @@ Peers need the program tesseract with Spanish and English. Their texts of the da
 they do not change. Exit status: 1 when a target is missed, 2 when something could not be measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Client of the OCR benchmark: sends files one at a time, concurrently, or as a job that it follows."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

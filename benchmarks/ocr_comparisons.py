@@ -1,7 +1,5 @@
 """The OCR engines on other work than clean pages: a scan alone, doubtful pages, a mixed set, a PDF made searchable."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Memory growth of OCR: resident bytes of the service and its processes over thousands of pages."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Generates reproducible test pages: drawn as images, or as text of a PDF. No two pages have the same text."""
 
-from __future__ import annotations
-
 import io
 import random
 import unicodedata

@@ -6,8 +6,6 @@ pytesseract returns words with boxes in one call per page (``image_to_data``), l
 as well, as many do, doubles its time. Timing starts after a first, small page: models are loaded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json

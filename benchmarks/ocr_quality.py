@@ -1,7 +1,5 @@
 """OCR quality: data sets of ../shared/data with ground truth, by this service over HTTP and by its peers."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """OCR metrics: character error rate, with and without the order of a page, and word recall against the ground truth."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Making a scanned PDF searchable: OCRmyPDF, in an environment of its own, beside this service's jobs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """OCR speed: this service over HTTP, an earlier commit of it, and their peers on the same pages, round after round."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Tables of the OCR benchmark: speed, quality, memory growth, and missed targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Seconds of several OCR engines for the same work, round by round, and their ratios to ours."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The compared servers: how each is started with its best settings, polled until ready, and stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

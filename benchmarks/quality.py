@@ -8,8 +8,6 @@ The service runs in this process with its default settings (and those of the env
 folder. Exit status: 1 when a target is missed, 2 when something could not be measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

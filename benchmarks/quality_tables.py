@@ -1,7 +1,5 @@
 """Tables of the quality benchmark: all of it for the README, and the rows of a model for its card."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

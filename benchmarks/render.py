@@ -4,8 +4,6 @@ python -m benchmarks.render            # rewrite the tables between their marker
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Raw and summarized measurements of a run over HTTP, in the format of results/http.json."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections import Counter

@@ -8,8 +8,6 @@ Each store runs in a process of its own, one after the other. txtai, chromadb an
 their own (`--venv`). Exit status: 1 when a goal is missed, 2 when something could not be measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -6,8 +6,6 @@ Prints one line of JSON; `add-until-killed` prints how many chunks are acknowled
 the library it drives only, so that other libraries run in an environment of their own.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

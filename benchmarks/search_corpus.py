@@ -3,8 +3,6 @@
 Needs numpy only: the processes of other libraries read it too.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ an invoice number, a date and an amount of its own. Its vector is the weighted m
 the served encoder, plus noise, so that chunks of one paragraph are near each other, not equal. Questions are the sets'.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -4,8 +4,6 @@ Runs in an environment that has them (`search_peers.install`), not in the servic
 benchmarks/search_contestant.py; vectors are given, so that the stores alone are compared.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import os

@@ -1,7 +1,5 @@
 """Runs the stores of the search benchmark, each step in a process of its own, also those that are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

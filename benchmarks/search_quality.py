@@ -8,8 +8,6 @@ table shows the others. Reciprocal rank fusion joins the same two rankings, for 
 language misses the goal: 0.02 more than vectors alone and than words alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

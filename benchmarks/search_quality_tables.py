@@ -1,7 +1,5 @@
 """The table of the quality of hybrid search, from its result."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from benchmarks.tables import Result, about, table

@@ -6,8 +6,6 @@
 Prints one line of JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """This service's embedded storage as the search benchmark drives it: without models, the vectors are given."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Sequence

@@ -1,7 +1,5 @@
 """Tables of the search benchmark, and missed goals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The table of docs/reliability.md: what happened to requests and jobs under each fault."""
 
-from __future__ import annotations
-
 from benchmarks.soak.schedule import CALM, FAULTS
 from benchmarks.tables import Result, about, table
 

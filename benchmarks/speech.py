@@ -9,8 +9,6 @@
 Clips come from ../shared/data/speech. Exit status: 1 when a target is missed, 2 when something could not be measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,8 +3,6 @@
 uvicorn benchmarks.speech_app:app    # with BENCHMARK_MODEL, BENCHMARK_THREADS and BENCHMARK_WORKERS
 """
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

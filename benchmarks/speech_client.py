@@ -1,7 +1,5 @@
 """HTTP client of the speech benchmark: OpenAI's multipart request, one or many at once."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """A long file made of clips: whether every clip's words come back in order, in the right place, and at what cost."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -5,8 +5,6 @@
 Settings are those of faster-whisper's own README with this service's beams and arithmetic.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Speech quality: word errors by set, languages, and files in which nobody speaks, by this service and its peers."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Speech speed over HTTP: clips from many clients, a lone clip, and memory, beside faster-whisper behind FastAPI."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -1,7 +1,5 @@
 """Common parts of result sections: the circumstances of a measurement, and Markdown tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The texts the benchmarks send: Spanish and English, mixed lengths, the same sequence on every run."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

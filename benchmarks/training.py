@@ -9,8 +9,6 @@ runs the same batches; rounds are interleaved and the median step counts. Memory
 the estimate of a dry run on a CPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Shared by all tests: the device option, the data folder, and skipping where a program is absent."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

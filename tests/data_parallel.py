@@ -3,8 +3,6 @@
 Every scenario also runs alone, in the test itself. Rank 0 writes the weights and what the run reported to FOLDER.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Small pages of three kinds that an image classifier can learn in seconds."""
 
-from __future__ import annotations
-
 import numpy as np
 from PIL import Image, ImageDraw
 

@@ -1,7 +1,5 @@
 """Fake engines, each with one behaviour or one way to fail, and a clock that moves only by ``advance``."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """A collector: an HTTP server that takes traces over OTLP, and decodes them by OpenTelemetry's own protobuf classes."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Callable, Iterator

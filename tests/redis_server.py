@@ -1,7 +1,5 @@
 """Pytest plugin: a real Redis server, and a TCP proxy to it that can delay, reset or replace replies."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

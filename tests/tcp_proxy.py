@@ -1,7 +1,5 @@
 """A TCP proxy to a server, on the test's loop; the test decides what passes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress

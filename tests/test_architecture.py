@@ -1,7 +1,5 @@
 """backend/ keeps its layers, and the check that says so finds a violation of each kind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The check_gpu command: its report, its exit codes, and no stack traces."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

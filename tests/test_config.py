@@ -1,7 +1,5 @@
 """Settings: how the environment is read, what stops the start, and descriptions."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 

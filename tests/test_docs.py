@@ -1,7 +1,5 @@
 """The documents tell the truth: commands, links, settings, metrics and routes are those of the code."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

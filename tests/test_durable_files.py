@@ -1,7 +1,5 @@
 """Fsync of files and folders, and atomic JSON files (more in device/test_tuning_cache.py)."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.durable_files import flush

@@ -1,7 +1,5 @@
 """The tree of errors: the docstring draws it right, and messages say what to do."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

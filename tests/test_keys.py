@@ -1,7 +1,5 @@
 """The command that makes keys and checks keys files."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checksums of torch's wheels, asked of an index of its own: a real pip against an index on 127.0.0.1."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import io

@@ -1,7 +1,5 @@
 """Made sentences of business papers: the same for the same seed, tagged as the data sets are, cut as serving cuts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from backend.models.words import word_places

@@ -1,7 +1,5 @@
 """The server process: start, failing start, shutdown and exit codes."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

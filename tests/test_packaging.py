@@ -1,7 +1,5 @@
 """What the service imports is what its installation brings: test packages must not hide a missing one."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

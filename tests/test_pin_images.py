@@ -1,7 +1,5 @@
 """Images by digest: what files name, and what a registry on 127.0.0.1 says of it."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import threading

@@ -1,7 +1,5 @@
 """Reasons: a sentence for people, and the same as codes with parameters."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from string import Formatter

@@ -1,7 +1,5 @@
 """What the images hold, with checksums and licences, as a document that CycloneDX's own schema takes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from importlib.util import find_spec

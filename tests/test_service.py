@@ -1,7 +1,5 @@
 """One real start of the service and one request of each task: what `make test` knows of the whole."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Background tasks outlive their faults, and say so."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

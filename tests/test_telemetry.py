@@ -1,7 +1,5 @@
 """The table of metrics and the log format: names, units, closed labels, series present from the first scrape."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Where torch comes from, decided from facts; which tests take long."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sets of the bundled models are cut the same way each time, and scores are printed from files alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

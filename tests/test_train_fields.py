@@ -1,7 +1,5 @@
 """Papers made for the network that reads fields, and the network that learns from them."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Teaching the token ranker: from search results to a layer that ranks them better."""
 
-from __future__ import annotations
-
 import random
 
 import torch

@@ -1,7 +1,5 @@
 """A cache of what is known of words, which holds no long ones."""
 
-from __future__ import annotations
-
 from backend.word_cache import word_cache
 
 

@@ -1,7 +1,5 @@
 """Small sequence-to-sequence models with fixed random weights, as transformers writes them."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from collections.abc import Iterator

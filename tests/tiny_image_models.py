@@ -1,7 +1,5 @@
 """Small image classifiers with fixed random weights and their image processors, as transformers writes them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import tempfile

@@ -3,8 +3,6 @@
 Folders are made once a session and never changed by a test: one that wants a broken model copies the folder first.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -1,7 +1,5 @@
 """Small sequence classifiers with fixed random weights, of every family served, and the references they must equal."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """Small token classifiers with fixed random weights, of every family served, as transformers writes them."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 import warnings

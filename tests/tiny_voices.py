@@ -1,7 +1,5 @@
 """A model of voices that is made in a moment, and tells what it hears."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

@@ -1,7 +1,5 @@
 """Small Whisper models with fixed random weights, in CTranslate2's format and in that of transformers."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """A task that trains in a fraction of a second, and faults to inject into its training."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A tracer that keeps its spans, for tests that need no collector."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from backend.tracing.context import Sampler

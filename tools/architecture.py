@@ -5,8 +5,6 @@
 Reads the source; imports and runs nothing. Lazy imports and imports for types alone count like any other.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Collection, Iterator, Mapping

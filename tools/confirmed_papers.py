@@ -6,8 +6,6 @@
 One file a document, named by its id: delete it with its document. Pages without words are left out.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ python tools/docs.py            # write them
 python tools/docs.py --check    # exit status 1 when one of them is not what the code says
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping

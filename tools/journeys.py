@@ -7,8 +7,6 @@ The service runs in this process, with the bundled models and a state folder of 
 notes each file whose code runs; what runs while nobody asks is taken off.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

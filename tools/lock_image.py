@@ -15,8 +15,6 @@ its CUDA must be of torch's major, whose libraries it loads. ``cublas-cu13.txt``
 CTranslate2 needs and a torch for CUDA 13 does not bring.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

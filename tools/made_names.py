@@ -7,8 +7,6 @@ in capitals and surname first, places after "en". The same seed gives the same f
 and stand for nobody; the text is under the project's licence (MIT).
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

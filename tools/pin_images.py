@@ -11,8 +11,6 @@ Anonymous, standard library only. Source: OCI distribution specification 1.1, "P
 Docker's registry authentication ("Bearer", realm, service, scope).
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import http.client

@@ -3,8 +3,6 @@
 python -m tools.score_ner backend/models/bundled/ner FILE.conll …  --types PER,ORG,LOC --relabel PER_LEGAL=PER
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import warnings

@@ -13,8 +13,6 @@ Prints the arguments (or nothing) on standard output and the reason on standard 
 Only the standard library: this runs before anything is installed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

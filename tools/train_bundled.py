@@ -6,8 +6,6 @@ The data sets are sampled here, always in the same way, into files that ``python
 command that then runs is in the model's card. An hour on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -7,8 +7,6 @@ are kept in build/vectors/ by the encoder's fingerprint: the first run takes the
 minute or two. Nothing is random, but vectors differ in the last digits between processors.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ Label, begins and row of a word that is of no field may be left out. ``--share``
 Not by the project's own loop: that goes over data sets in epochs, and this one sees no page twice.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

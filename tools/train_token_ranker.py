@@ -6,8 +6,6 @@ A row is a question and what was found, a right one in it: ``{"question", "docum
 The bundled encoder stays as it is. What it was taught with: the card in ``backend/models/bundled/token-ranker``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

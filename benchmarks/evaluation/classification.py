@@ -1,7 +1,5 @@
 """Evaluates text classification by the bundled heads, by heads trained at run time, and zero-shot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -4,8 +4,6 @@ Predicted character spans are mapped to the data set's tokens and scored by seqe
 of exact character spans, where an extra space or half a word is wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

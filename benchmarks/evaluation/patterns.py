@@ -1,7 +1,5 @@
 """Evaluates pattern entities (numbers, dates, addresses) on the annotated texts of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from backend.text.entity_merge import Entity

@@ -1,7 +1,5 @@
 """Evaluates ranking of documents for a question, similarity of sentences, translations, and language detection."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ Each part runs in a process of its own within a time limit: one that fails, hang
 Nothing is downloaded. Parts of later runs are added to the same file, so a run may measure what is missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

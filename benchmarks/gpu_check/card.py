@@ -1,7 +1,5 @@
 """The card, its driver, and the torch that runs on it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from typing import Any

@@ -1,7 +1,5 @@
 """What a part of the check gets: the device, how much to measure, a folder of its own, and where partial results go."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What the device can do at most: matrix products, and what the host pays for copies and for asking about memory."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Embeddings, classes, pages and analysis on the CPU and on the card: benchmarks/devices.py without training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.models.model_files import BUNDLED, resolve

@@ -1,7 +1,5 @@
 """Times work on a device: how long the device takes for it, and how long the host needs to queue it."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

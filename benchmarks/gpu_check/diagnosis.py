@@ -1,7 +1,5 @@
 """What ``check_gpu --full`` says of the card: verdict, and the rows that are not good."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

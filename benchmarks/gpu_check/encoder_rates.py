@@ -1,7 +1,5 @@
 """Tokens a second of every runtime on the device, in process and without a tokenizer, as shares of its matrix rate."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The runtimes that the service could choose on a device, and loading an encoder on one of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Whether a text has one vector on the device, alone or in a batch, and how far it is from float32's."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

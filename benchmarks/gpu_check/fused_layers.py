@@ -1,7 +1,5 @@
 """Ways to compute what follows attention in a layer: device time of each, and how far its rows are from float32's."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator
 from functools import partial

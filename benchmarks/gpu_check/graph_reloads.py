@@ -1,7 +1,5 @@
 """Captured graphs under reloads: a graph that dies must take nothing with it that another replays on."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The service over HTTP on the device: one text and many, the lone text's latency, and /metrics/gpu under load."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

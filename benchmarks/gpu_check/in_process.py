@@ -1,7 +1,5 @@
 """The service without HTTP (tokenizer, queue, lanes) beside sentence-transformers: the same card, texts, weights."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import time

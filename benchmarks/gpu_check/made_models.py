@@ -3,8 +3,6 @@
 Their vectors mean nothing, so a service of one needs a fixed PRECISION: no arithmetic keeps the ranks of noise.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

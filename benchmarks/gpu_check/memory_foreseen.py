@@ -1,7 +1,5 @@
 """Memory of batches: what the service's own table foresees against the allocator's peak, padded batches too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any

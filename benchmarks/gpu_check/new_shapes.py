@@ -1,7 +1,5 @@
 """What a batch of a shape never seen costs: cuDNN's attention plans each one, flash and efficient attention do not."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext

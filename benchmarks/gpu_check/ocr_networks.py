@@ -1,7 +1,5 @@
 """RapidOCR's networks on the device: do they start, agree with the CPU, and how fast are they."""
 
-from __future__ import annotations
-
 import time
 from importlib.util import find_spec
 from typing import Any

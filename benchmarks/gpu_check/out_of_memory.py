@@ -3,8 +3,6 @@
 On a CPU, where nothing can run out, an encoder refuses large batches with torch's own error.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

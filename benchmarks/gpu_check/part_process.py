@@ -3,8 +3,6 @@
 python -m benchmarks.gpu_check.part_process NAME --device cuda:0 --effort full --out FILE
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The parts of the check in their order: what each measures, how long it may take, and which fit into one command."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

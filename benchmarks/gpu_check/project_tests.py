@@ -1,7 +1,5 @@
 """The project's own tests with ``--device``: which pass, which fail."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ An engine queues in ``forward`` and waits in ``finish``. On a CPU, where work is
 means anything.
 """
 
-from __future__ import annotations
-
 import gc
 import statistics
 import time

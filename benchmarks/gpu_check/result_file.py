@@ -1,7 +1,5 @@
 """The result of a card: one JSON file, filled by any number of runs, with the verdict of every target."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Whisper on the device: does it start, does its encoder agree with the CPU's, how fast is it."""
 
-from __future__ import annotations
-
 import time
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """What a card should reach, and whether it did. Pure functions on the results of the parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

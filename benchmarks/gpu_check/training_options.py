@@ -1,7 +1,5 @@
 """Training with each option and with those for speed together: benchmarks/training.py on the device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks.gpu_check.context import Context

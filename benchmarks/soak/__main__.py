@@ -8,8 +8,6 @@ Every request and job is accounted for: what was accepted is answered right or f
 Exit status 1 when anything was lost, wrong, stuck or left over; the log of every process is then kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

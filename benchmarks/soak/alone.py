@@ -4,8 +4,6 @@ Files are indexed, searched and deleted, jobs sent and followed. What was answer
 an indexed file is found, a deleted one is not; jobs alone may be gone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping

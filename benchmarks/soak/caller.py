@@ -1,7 +1,5 @@
 """A client as careful as users are told to be: it tries again what is retryable, and keeps account of each attempt."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The system under test: one Redis behind a name, HAProxy, and replicas in up to three places."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

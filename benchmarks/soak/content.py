@@ -1,7 +1,5 @@
 """What the soak asks, and what is right: texts and files with answers known beforehand. Pure."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Server-sent events of a job, over as many connections as it takes, and whether they are complete."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Iterable

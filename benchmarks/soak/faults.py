@@ -1,7 +1,5 @@
 """Brings each fault about, keeps it up, and lifts it. What hits which replica is in the plan."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -3,8 +3,6 @@
 Every way in which an attempt fails below HTTP is one error, `CutOff`; general clients hide some by trying again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

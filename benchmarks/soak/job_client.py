@@ -1,7 +1,5 @@
 """A client of background jobs: sends a file, follows or cancels the job, and checks what came of it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The account of every request and job: how it ended, what it met, and which fault was on. Pure: times are given."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ SIGUSR2 writes what every thread is at into the log.
 Nothing in `backend` can be told to kill a lane; this process patches `Lane` before the service starts.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What must be true when all traffic has ended: nothing waits, nothing is left over, memory is given back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Which fault comes when, from a seed; and what each fault may do to a request. No clock, no process: only the plan."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

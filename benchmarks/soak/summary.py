@@ -1,7 +1,5 @@
 """The result of a soak: a row for each kind of fault, totals, and whether it passed. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The mixed traffic of the soak: streams of requests that arrive by a Poisson process, whatever the service does."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

@@ -1,7 +1,5 @@
 """The account of a soak: what is a violation, what a fault excuses, and how long it was felt."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.soak.ledger import GRACE_S, Attempt, Ledger, Request

@@ -1,7 +1,5 @@
 """The soak test itself, shortly: replicas, Redis, HAProxy, a service without Redis, mixed traffic, faults once each."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Fixture: services that are built from settings and closed after the test."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path

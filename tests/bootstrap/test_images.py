@@ -1,7 +1,5 @@
 """IMAGE_MODEL from the settings: a hub that is away, wrong models, and one that leaves memory and comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from pathlib import Path

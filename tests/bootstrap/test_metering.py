@@ -1,7 +1,5 @@
 """Metering as the service builds it: replicas that share a Redis count together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from backend.bootstrap.metering import metering_of

@@ -1,7 +1,5 @@
 """Models of a hub that cannot be reached: the bundled ones serve, and the ones that were set come later."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Files, vector stores and search as the service builds them: from an upload to a hit, over a restart."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Building the services from settings; a start that fails says why and leaves nothing running."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Where what is taught is kept: what lies in another place from before is taken over, and a Redis may forget."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """Transcription from the settings: a hub that is away, wrong settings, and what requests may call the model."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

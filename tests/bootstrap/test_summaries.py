@@ -1,7 +1,5 @@
 """SUMMARY_MODEL and SUMMARY_URL of a whole service: loaded, listed, pending while the hub is away, closed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """An upgrade from the encoder of the release before to today's: one Redis and one STATE_DIR, and nothing is mixed."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A browser for the session, and the web page on a real uvicorn over a fake service."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 

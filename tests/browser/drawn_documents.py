@@ -1,7 +1,5 @@
 """Documents for the page to show: their pictures and the service's JSON, made from the same words."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """A fake of ``POST /v1/audio/transcriptions`` for the page: its events, one by one or at once, driven by the test."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

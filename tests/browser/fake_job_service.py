@@ -1,7 +1,5 @@
 """A fake of the service's job routes for the page, driven by the test."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A fake of the service's files and vector stores for the page, driven by the test; it finds words, not meanings."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Mapping

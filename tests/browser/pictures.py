@@ -5,8 +5,6 @@
 The service keeps the files; give it a STATE_DIR of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import sys

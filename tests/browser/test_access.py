@@ -1,7 +1,5 @@
 """Accessibility: keyboard, screen reader, contrast, small windows, two languages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documentation at /docs in a browser without internet: it draws itself, and a request can be tried."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """The way from a file to its results on the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page when the key, the file, the service or the network fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fields beside the paper, and tables as grids."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hostile text in documents: it must not run, become markup, or be sent elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

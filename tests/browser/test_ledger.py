@@ -1,7 +1,5 @@
 """The ledger: files are dropped, corrected and confirmed by keyboard, and exported as one workbook."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import logging

@@ -1,7 +1,5 @@
 """The library: from dropped files to hits marked on their pages."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Accessibility of the library: keyboard, screen reader, contrast, a telephone, two languages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The way from a recording to its transcript on the page, and from a word to its sound."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reading a doubtful scan again, in another language or by another engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Callers over engines that answer, hang or fail: the fixtures of texts."""
 
-from __future__ import annotations
-
 from tests.text.conftest import build, copy_of, scorers, taggers, tiny
 
 __all__ = ["build", "copy_of", "scorers", "taggers", "tiny"]

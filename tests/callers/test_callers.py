@@ -1,7 +1,5 @@
 """Callers: keys with and without names, who owns what, and keys that are exchanged."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.callers.callers import ANYBODY, KeyRing, Quotas, owner_digest, read_key_ring, split_entry

@@ -1,7 +1,5 @@
 """Places of clients that wait for events: a limit that refuses at once, and every way to give a place up."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 

@@ -1,7 +1,5 @@
 """The keys file: what it may say, and that every fault is told by its place and no key repeated."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """The watch of the keys file: what changes, what stays, and what is said of it."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

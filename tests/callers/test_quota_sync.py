@@ -1,7 +1,5 @@
 """Quotas that replicas share: no request waits for it, nothing is forgotten when it is away, the whole is the quota."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence

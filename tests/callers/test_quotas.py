@@ -1,7 +1,5 @@
 """Quotas a minute: buckets that refill evenly, debt, and what the answers say of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.callers.callers import Caller, Quotas

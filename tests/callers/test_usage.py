@@ -1,7 +1,5 @@
 """Usage by minute, day and month: counted once, told again where an answer was lost, and shown to whom it belongs."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The images and the Compose file, built and started once for the tests of this folder that ask for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Docker or podman, and the service that the Compose file starts on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Dockerfiles, Compose files and what the images are made of: true to the service and to each other. Starts nothing."""
 
-from __future__ import annotations
-
 import difflib
 import http.server
 import os

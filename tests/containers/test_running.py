@@ -3,8 +3,6 @@
 Run by `make test-containers`; needs Docker, or podman as root.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from typing import Any

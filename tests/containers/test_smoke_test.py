@@ -1,7 +1,5 @@
 """deploy/image/smoke_test.py: what it refuses. That it passes, each build of an image shows (make test-containers)."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Machines for the tests of the monitor: a fake driver and allocator with scripted answers, and a manual clock."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Sequence

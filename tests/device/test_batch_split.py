@@ -1,7 +1,5 @@
 """Splitting a failed batch: exactly one outcome per item, in order, and the failed run's memory is released."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 

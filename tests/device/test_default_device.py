@@ -1,7 +1,5 @@
 """What "auto" means in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/device.md: its examples run, and the names in it exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Classifying errors of memory, cards and drivers, also when they are wrapped."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The names of guides: in each package that guides import them from, lazy enough not to import torch."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import subprocess

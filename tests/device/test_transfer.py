@@ -1,7 +1,5 @@
 """Moving tensors and containers to a device, and preparing a model for inference."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

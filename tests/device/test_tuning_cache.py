@@ -1,7 +1,5 @@
 """The tuning file: replaced atomically, and never the reason for a failed start."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The document service on real reader processes, lanes and models, with scripted OCR results."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Chunks of whole sentences with an overlap, and rows of tables that stay together."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Fields and tables of documents, and the electronic invoices that win over what is printed."""
 
-from __future__ import annotations
-
 import io
 
 import pikepdf

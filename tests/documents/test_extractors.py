@@ -1,7 +1,5 @@
 """Taught extractors: kept, owned, limited, known to all replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial

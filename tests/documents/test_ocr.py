@@ -1,7 +1,5 @@
 """OCR of a page: which engines run, what happens when one fails, and when the caller leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import threading

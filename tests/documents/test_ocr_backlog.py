@@ -1,7 +1,5 @@
 """Which documents are refused because the pages ahead of them take too long."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

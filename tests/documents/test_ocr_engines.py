@@ -1,7 +1,5 @@
 """Which engines are usable, and an OCR_ENGINE that is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

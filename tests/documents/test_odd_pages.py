@@ -1,7 +1,5 @@
 """Pages as scanners and cameras give them, read by the real engines on real lanes: each has a right answer."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncIterator

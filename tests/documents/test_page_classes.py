@@ -1,7 +1,5 @@
 """One prediction of what text and picture say: when they are combined, how, and what is told of both."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

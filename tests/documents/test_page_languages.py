@@ -1,7 +1,5 @@
 """A page is read with two languages at most, and once more with its own where its text is in another."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pictures within office files: their words stand where the picture stands, not at the end."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 from email.message import EmailMessage

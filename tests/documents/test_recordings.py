@@ -1,7 +1,5 @@
 """Recordings as documents: minutes as pages, told while they are transcribed, understood and kept like others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From an upload to pages, entities and vectors, with faults of single pages."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Requests to the running service, and its memory, files and processes."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

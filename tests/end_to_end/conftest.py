@@ -1,7 +1,5 @@
 """One real service for all tests of this folder: `python -m backend.main`, its engines, its reader processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

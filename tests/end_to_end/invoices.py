@@ -1,7 +1,5 @@
 """Invoices in two languages, as digital PDFs and as scans, and where their texts are on the page."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from dataclasses import dataclass

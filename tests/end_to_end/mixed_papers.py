@@ -1,7 +1,5 @@
 """Files of every kind that an accountant is sent, and what is true of them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Broken and hostile uploads to the running service, and that they leave nothing behind."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket

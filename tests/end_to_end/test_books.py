@@ -1,7 +1,5 @@
 """An accountant's day in a browser: twenty files of all kinds become one workbook, whatever happens to the service."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from urllib.parse import urlsplit

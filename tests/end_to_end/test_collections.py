@@ -1,7 +1,5 @@
 """Every broken, hostile and real file of the shared data through the running service, and its memory use."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

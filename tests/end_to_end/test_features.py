@@ -1,7 +1,5 @@
 """All features of `/v1/documents` for a scan and a digital PDF, in Spanish and English."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

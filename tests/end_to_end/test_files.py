@@ -1,7 +1,5 @@
 """Every file type, every answer format, page ranges and passwords."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hostile recordings against the real service: a transcript or a clear refusal, soon, and it serves on."""
 
-from __future__ import annotations
-
 import csv
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A page classifier from its training to its answers: fine-tuned, published, served by IMAGE_MODEL."""
 
-from __future__ import annotations
-
 import base64
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """Background jobs of the running service: progress, cancellation, results."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of the running service in a browser: a dropped scan and its results; a library of files, searched."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from importlib.util import find_spec

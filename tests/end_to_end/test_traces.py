@@ -4,8 +4,6 @@ Embeddings are answered by the worker, whose items cross the channel; documents 
 process alone answers them.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

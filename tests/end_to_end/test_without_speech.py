@@ -1,7 +1,5 @@
 """The service where the extra [speech] is not installed: everything else works, and audio says what to install."""
 
-from __future__ import annotations
-
 import io
 import time
 import wave

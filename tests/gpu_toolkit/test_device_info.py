@@ -1,7 +1,5 @@
 """Plain dictionaries about machines, with the guides' keys."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

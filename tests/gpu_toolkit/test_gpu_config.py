@@ -1,7 +1,5 @@
 """DeviceRequest about the GPU: what is refused, and what guides do with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

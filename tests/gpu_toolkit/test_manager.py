@@ -1,7 +1,5 @@
 """GPUManager, on this machine and on simulated ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """The largest batch that fits, memory profiles, and the restored state of the model."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """MixedPrecisionTrainer: the weights of torch by hand, and no step with numbers that are not finite."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -4,8 +4,6 @@ The names come from one place, ``backend.gpu_toolkit``. A guide that names card 
 a machine without cards the request is refused and the same call is made without it.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from pathlib import Path

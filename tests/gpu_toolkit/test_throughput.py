@@ -1,7 +1,5 @@
 """Throughput, latency and memory of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """IntegratedGPUTrainingSystem: any model, loader, criterion and optimizer; recovery from exhausted memory and NaN."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages on real lanes and in real worker processes: what is cached, shared, given up, and refused."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncIterator, Iterator, Sequence

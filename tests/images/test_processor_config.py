@@ -1,7 +1,5 @@
 """Pages are framed and normalised exactly as transformers' image processors do it, and what cannot be is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

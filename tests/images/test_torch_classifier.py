@@ -1,7 +1,5 @@
 """Image classifiers of each family: as transformers' own pipeline, whole or not at all, alone as in a batch."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

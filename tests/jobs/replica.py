@@ -1,7 +1,5 @@
 """A job service over a store of the test's choice, with scripted document processing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Job records written and read back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import orjson

@@ -1,7 +1,5 @@
 """Options, pages and finished documents written and read back: an answer made from a stored result is the same."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 

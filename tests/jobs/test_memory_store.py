@@ -1,7 +1,5 @@
 """The limits of the store in memory."""
 
-from __future__ import annotations
-
 import contextlib
 import tracemalloc
 from pathlib import Path

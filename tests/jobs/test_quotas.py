@@ -1,7 +1,5 @@
 """QUOTA_JOBS: how many jobs of one owner may be queued or running, in either store; and what jobs are charged."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Recordings as jobs of several replicas: cancelled from another one, and carried on after a restart."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

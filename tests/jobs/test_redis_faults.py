@@ -1,7 +1,5 @@
 """What is left in Redis when a call to the store breaks off at any of its commands, and when Redis refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Claims, leases and lives of jobs in the queue of Redis, between replicas and after Redis lost everything; races."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

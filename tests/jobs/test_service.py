@@ -1,7 +1,5 @@
 """Jobs from submission to their end, in one process."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """Jobs of several replicas on one Redis: any replica answers, and no job is lost with its process."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

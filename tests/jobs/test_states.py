@@ -1,7 +1,5 @@
 """State transitions of jobs, and which job a request means."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import get_args
 

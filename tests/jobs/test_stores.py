@@ -1,7 +1,5 @@
 """The contract of job stores, on both stores."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """Small models and the bundled one, each loaded once a session."""
 
-from __future__ import annotations
-
 from tests.tiny_models import copy_of, tiny
 from tests.tiny_scorers import scorers
 from tests.tiny_taggers import taggers

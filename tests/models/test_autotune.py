@@ -1,7 +1,5 @@
 """The fastest faithful encoder serves; its measurement is kept in a file, and repeated when anything changed."""
 
-from __future__ import annotations
-
 import json
 import logging
 import weakref

@@ -1,7 +1,5 @@
 """Batch limits are measured once, kept, lowered by every out-of-memory error and never exceeded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

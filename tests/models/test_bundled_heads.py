@@ -1,7 +1,5 @@
 """The heads that ship: their files are sound, they keep their promise on texts nobody trained on, and they abstain."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Confidence that can be believed: the temperature is the optimum, and is refused where there is none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

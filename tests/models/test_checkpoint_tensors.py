@@ -1,7 +1,5 @@
 """A LoRA adapter is merged as peft merges it; what is no plain LoRA is refused."""
 
-from __future__ import annotations
-
 import json
 import mmap
 from collections.abc import Callable

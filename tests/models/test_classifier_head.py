@@ -1,7 +1,5 @@
 """A head on the disk and in use: what is written is read, what does not fit is refused, and when it gives no answer."""
 
-from __future__ import annotations
-
 import stat
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Vectors on a device: the scan of vector search."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Packing, its two maps, pooling and MPNet's buckets: algebra on numbers, no model."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

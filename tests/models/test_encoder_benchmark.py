@@ -1,7 +1,5 @@
 """How encoders are measured and compared with float32, and which measurements pass."""
 
-from __future__ import annotations
-
 import threading
 from unittest.mock import Mock
 

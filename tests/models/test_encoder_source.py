@@ -1,7 +1,5 @@
 """An encoder is unloaded and loaded again; batches that hold it meanwhile are not disturbed."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 

@@ -1,7 +1,5 @@
 """Hashed character n-grams: folded, bounded, and the same on every machine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The network that reads fields: its layers, and where its words come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A model's fingerprint: changed by all that decides its output, by nothing else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """Fetching from the hub: which failures pass by themselves, and that none lasts for ever."""
 
-from __future__ import annotations
-
 import json
 import socket
 

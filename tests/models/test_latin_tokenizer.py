@@ -1,7 +1,5 @@
 """A tokenizer read in two parts gives every text the tokens of the whole, and reads the second part on demand alone."""
 
-from __future__ import annotations
-
 import functools
 import json
 import sys

@@ -1,7 +1,5 @@
 """Fitting heads: scikit-learn's optimum, deterministic, calibrated on held-out folds only."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

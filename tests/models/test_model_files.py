@@ -1,7 +1,5 @@
 """Where models are found, and what is refused before anything is loaded."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from importlib.metadata import PackageNotFoundError

@@ -1,7 +1,5 @@
 """Linear layers in numpy start no threads; activation functions equal torch's at both ends of float32."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

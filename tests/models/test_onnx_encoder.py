@@ -1,7 +1,5 @@
 """What only ONNX Runtime can get wrong: threads, lanes that share a session, models without a graph."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

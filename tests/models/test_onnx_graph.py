@@ -3,8 +3,6 @@
 ONNX Runtime computes what this processor computes exactly; what one without VNNI makes of a graph is simulated.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime
 import pytest

@@ -1,7 +1,5 @@
 """What only OpenVINO can get wrong: round sizes, one request a thread, options of the plugin, signal stacks."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Pairs as one input: the ids and types that the tokenizer itself gives, however they are cut."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,8 +10,6 @@ up to 4 rows in another kernel than 5 and more, on processors with AMX (cosine 0
 among others, roberta with random weights). Our batches therefore have at least 8 rows (docs/engine.md).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether fast arithmetic keeps the work: similarity and retrieval on licensed data, against float32."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import json

@@ -1,7 +1,5 @@
 """What is measured runs in a process of its own, only while the service rests, and ends with the service."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Which candidates each machine measures, loading them, and refusing those that do not fit the memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Models that write: batch equals single, lengths, cancel, broken numbers, what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sequence classifier's last layers: read from every family's folder, refused where they do not fit, and scores."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

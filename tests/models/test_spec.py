@@ -1,7 +1,5 @@
 """A model's description from its folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

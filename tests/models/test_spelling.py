@@ -1,7 +1,5 @@
 """How words are written: each case, any script, and words together as words alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Static models: weighted means of rows, read from the files that model2vec writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

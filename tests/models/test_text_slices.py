@@ -1,7 +1,5 @@
 """Long texts cut into slices: their tokens, ids and places, are those of the whole text, whatever stands in it."""
 
-from __future__ import annotations
-
 import functools
 import re
 

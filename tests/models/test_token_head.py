@@ -1,7 +1,5 @@
 """A token classifier's last layer: read from every family's folder, refused where it is none, and what labels mean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file

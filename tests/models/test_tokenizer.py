@@ -1,7 +1,5 @@
 """Texts to ids and back to places: cutting, prompts, special tokens, and text that is odd but legal."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import json

@@ -1,7 +1,5 @@
 """Attention kernels are believed only after they computed what the reference computes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

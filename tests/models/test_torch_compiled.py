@@ -1,7 +1,5 @@
 """The compiled encoder: what the packed one gives, or the reason why nothing can be compiled here."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.device.facts.host import compiler_fault

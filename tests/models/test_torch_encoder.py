@@ -1,7 +1,5 @@
 """What only torch can get wrong: half-empty checkpoints, unreadable files, the device that was asked for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ test_parity runs it against sentence-transformers for every family, pooling and 
 (``--device cuda:0``) the same tests run with the card's own kernels and with captured graphs.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Heads computed on a device give what the numpy heads give, and the way home waits for its own batch alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Vectors as rows of numpy arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from backend.models.vectors import normalized

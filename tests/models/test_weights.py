@@ -1,7 +1,5 @@
 """Checkpoints of every family under one set of names, and checkpoints that lack something."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

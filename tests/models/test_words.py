@@ -1,7 +1,5 @@
 """Where words stand, and which word a piece is of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

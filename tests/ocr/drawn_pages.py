@@ -1,7 +1,5 @@
 """Drawn pages for tests, with known words and places."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont

@@ -1,7 +1,5 @@
 """Decoding CTC columns into words: repeats, blanks, lost spaces, places."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Which engine's result is used for a page."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.ocr.engine_choice import accept_first, choose_result, reason_for_doubt

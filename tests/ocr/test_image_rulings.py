@@ -1,7 +1,5 @@
 """Printed lines of page images."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Statistics of page images, without recognition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image

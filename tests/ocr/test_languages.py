@@ -1,7 +1,5 @@
 """Languages have one code in requests and another in the names of Tesseract's files."""
 
-from __future__ import annotations
-
 from backend.ocr.languages import TESSERACT_CODES, iso_codes, tesseract_code
 
 

@@ -1,7 +1,5 @@
 """The rotation of a page is found by recognising samples, and only in case of doubt."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """When a few lines are enough to leave the page to RapidOCR."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.ocr.engine_choice import reason_to_leave

@@ -1,7 +1,5 @@
 """Where a page may be cut: between lines of one column, and nowhere else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """Each preprocessing step runs only where it is needed, and boxes can be mapped back to the page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which runtime executes RapidOCR's networks: the fastest that reads alike, measured once."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """RapidOCR's engines on drawn pages, with the networks of its wheel."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

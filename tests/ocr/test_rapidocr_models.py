@@ -1,7 +1,5 @@
 """Which characters RapidOCR's networks answer with, and the memory they take."""
 
-from __future__ import annotations
-
 import numpy as np
 import psutil
 import pytest

@@ -1,7 +1,5 @@
 """RapidOCR's networks on each runtime: equal results, memory that goes back, and what happens when a GPU fails."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from threading import Thread

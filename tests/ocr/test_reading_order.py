@@ -1,7 +1,5 @@
 """Detected lines sorted into reading order, on level, skewed and curled pages."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

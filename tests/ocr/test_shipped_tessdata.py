@@ -1,7 +1,5 @@
 """The language data that come with the service: every language is unpacked, checked, and readable without Tesseract."""
 
-from __future__ import annotations
-
 import lzma
 import shutil
 from pathlib import Path

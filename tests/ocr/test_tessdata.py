@@ -1,7 +1,5 @@
 """Language data are those that come with the service and the machine's further ones, or where the setting says."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from unittest.mock import Mock

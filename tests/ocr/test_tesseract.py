@@ -1,7 +1,5 @@
 """The Tesseract engine, by library and by program: words, preprocessing, time limits, faults."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Which words of Tesseract's output are kept, in their lines and paragraphs."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.ocr.engine_choice import legible_letters

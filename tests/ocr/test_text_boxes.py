@@ -1,7 +1,5 @@
 """From maps of text probabilities to boxes and level crops."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

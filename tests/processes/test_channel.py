@@ -1,7 +1,5 @@
 """Messages between two processes: order, size, room, and the other side's death."""
 
-from __future__ import annotations
-
 import asyncio
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Items of an HTTP worker in the service process: how each end is told, once."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a client sees when the service process goes while it answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

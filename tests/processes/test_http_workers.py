@@ -1,7 +1,5 @@
 """Starts, stops and swaps of HTTP workers, at every moment of their lives: their processes are fakes here."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tenants of a keys file, through ``python -m backend.main``: alone, and with HTTP workers, which must all agree."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

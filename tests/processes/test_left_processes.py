@@ -1,7 +1,5 @@
 """A process that is run alone leaves none behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """One port, a socket for each worker: who gets a new connection, and who may not join."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 

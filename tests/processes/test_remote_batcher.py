@@ -1,7 +1,5 @@
 """Work items of an HTTP worker through the channel to the one batcher, and back."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

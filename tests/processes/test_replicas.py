@@ -1,7 +1,5 @@
 """Two replicas that share one Redis, through ``python -m backend.main``; one of them serves with two HTTP workers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A service of several processes, through ``python -m backend.main``: what clients see is what one process answers."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Folders of service processes that were killed."""
 
-from __future__ import annotations
-
 import os
 import socket
 import tempfile

@@ -1,7 +1,5 @@
 """Quotas and text limits that several processes share."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

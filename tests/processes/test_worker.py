@@ -1,7 +1,5 @@
 """What an HTTP worker does with messages that come before it serves."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

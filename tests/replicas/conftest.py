@@ -1,7 +1,5 @@
 """The stores of records, over a real server or in a folder; several stores are several replicas."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any

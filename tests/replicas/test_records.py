@@ -1,7 +1,5 @@
 """The stores of records keep their promises: one order of writes, and each done once."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

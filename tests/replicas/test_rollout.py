@@ -1,7 +1,5 @@
 """A model wished on one replica is taken by all: in turn, by those that start later, and never against the settings."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field

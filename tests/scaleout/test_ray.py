@@ -1,7 +1,5 @@
 """The service under Ray Serve, for real: two replicas on this machine behind HAProxy."""
 
-from __future__ import annotations
-
 import http.client
 import importlib.util
 import itertools

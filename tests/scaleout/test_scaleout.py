@@ -1,7 +1,5 @@
 """What runs under Ray, without Ray: how many replicas, what each may use, and what it tells."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What schemathesis is told about the service beside its OpenAPI document. Runs in schemathesis' own process."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """schemathesis against the real service: what it answers is what its OpenAPI document says, with keys and without."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures: files, vector stores and indexing over an engine of fixed vectors and an embedded storage."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What stored documents do over every storage: imported by the tests of each, as `storage_contract`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

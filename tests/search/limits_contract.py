@@ -1,7 +1,5 @@
 """What every SearchStorage must do about limits, whoever adds at the same time: imported by the tests of each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """Files, stores and chunks to put into a storage."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Files, vector stores and their background work over an embedded storage, with faults where a test wants them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

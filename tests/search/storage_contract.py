@@ -4,8 +4,6 @@
 what the storage reads for leases, a `ManualClock`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Chunks of a document: their texts against the places that they name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files with the same bytes that were added to one store several times."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Of equal chunks one is kept, and it names the files of the others."""
 
-from __future__ import annotations
-
 from backend.search.records import ChunkContent, Ranked
 from backend.search.retrieval import without_equal
 

@@ -1,7 +1,5 @@
 """The class of a file is an attribute only where it is more likely than not."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Filters on attributes: what each comparison means, for values of each type, several values, and none."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

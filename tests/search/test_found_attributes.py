@@ -1,7 +1,5 @@
 """What a document says becomes attributes: ids and dates normalised, numbers as numbers, nothing impossible."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Fusion of rankings: scales, weights, ties, and scores from 0 to 1."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Boxes of a hit's lines and of the query's words in it."""
 
-from __future__ import annotations
-
 from backend.files.pages import Box
 from backend.search.keywords import query_terms
 from backend.search.records import PlacedWord, StoredChunk

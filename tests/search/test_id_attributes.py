@@ -1,7 +1,5 @@
 """Ids in filters: however they are written, the same one is found."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.search.attributes import compact_id, national_id, with_id_forms

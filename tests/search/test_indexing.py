@@ -1,7 +1,5 @@
 """Files of vector stores are read, cut, embedded and stored; faults end one attempt, and lose nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

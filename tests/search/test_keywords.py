@@ -1,7 +1,5 @@
 """Terms of chunks and queries: what finds what, and that hostile text costs no more than any other."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The files whose pages are looked at are read from their storage once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

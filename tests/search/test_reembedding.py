@@ -1,7 +1,5 @@
 """A store is embedded anew in the background: the old vectors answer, nothing is lost, and it goes on after a stop."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

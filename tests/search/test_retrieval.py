@@ -1,7 +1,5 @@
 """Search over a real storage: what is found and where, what is refused, and what a failing part costs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace

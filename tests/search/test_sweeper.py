@@ -1,7 +1,5 @@
 """What was deleted is removed in the background; a fault there is counted, and the next deletion goes on."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.errors import Unavailable

@@ -1,7 +1,5 @@
 """Vector stores from one storage to another by a file: the same hits to the bit, nothing of a file that is broken."""
 
-from __future__ import annotations
-
 import asyncio
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Uploads in parts over an embedded storage: what is left over is deleted, and quotas hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

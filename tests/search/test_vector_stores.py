@@ -1,7 +1,5 @@
 """Stores, the files in them and batches: limits, wrong input, expiry, and nobody sees what is another's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

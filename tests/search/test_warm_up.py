@@ -1,7 +1,5 @@
 """What is computed before the first search of a process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.errors import Overloaded, Unavailable

@@ -1,7 +1,5 @@
 """The names of a loaded model, and its report."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

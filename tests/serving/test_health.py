@@ -1,7 +1,5 @@
 """Readiness: the device answered lately, or answers a probe now."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Unused models are unloaded after the idle time, and not before."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Loading a model: what its engines share on a device, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

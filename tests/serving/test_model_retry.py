@@ -1,7 +1,5 @@
 """The background task that fetches pending models: it pauses, goes on after every failure, and swaps once."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

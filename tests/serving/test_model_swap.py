@@ -1,7 +1,5 @@
 """What the start leaves undone for a model: warming it up, another way to load it, and what was measured since."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Models that could not be fetched yet: their names, their pauses, and what is told of them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

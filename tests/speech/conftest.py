@@ -3,8 +3,6 @@
 Every tenth of a second is silent (0) or says one word: its level. Levels from 20,000 on are in English.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

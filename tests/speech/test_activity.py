@@ -1,7 +1,5 @@
 """Where somebody speaks: hysteresis, silences, margins, and the real detector on recordings."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is kept of a piece's text, what is decoded again, and what is dropped."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

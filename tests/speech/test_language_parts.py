@@ -1,7 +1,5 @@
 """A piece in which the language changes is cut in the pause between the two, and nothing of it is lost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Languages as callers write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.speech.languages import LANGUAGES, language_code, language_name

@@ -1,7 +1,5 @@
 """Whisper's features: the same numbers as transformers and faster-whisper have."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

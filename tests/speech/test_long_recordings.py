@@ -1,7 +1,5 @@
 """What hours of audio need: progress as it is made, lanes that are full for a while, and a true measure of speed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

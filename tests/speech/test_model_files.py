@@ -1,7 +1,5 @@
 """Speech models' files: found, checked, and refused with what to do."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

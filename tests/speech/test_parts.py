@@ -1,7 +1,5 @@
 """The parts of transcription that decide: languages of files, times of segments, who is admitted, what is kept."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.errors import Overloaded

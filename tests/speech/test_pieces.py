@@ -1,7 +1,5 @@
 """How speech is cut into pieces: at pauses, never losing a sample, whatever stretches the audio comes in."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Equal recordings are transcribed once, and no caller fails of another's deadline, haste, or closed file."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Who speaks: networks made here, voices that are told apart, and recordings of scripted speech."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

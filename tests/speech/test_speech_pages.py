@@ -1,7 +1,5 @@
 """A transcript as pages of a minute each, with times as boxes, and back."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page

@@ -1,7 +1,5 @@
 """Where the language changes within a piece is told, and a piece in one language costs one look."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SRT and WebVTT: lines and seconds of a cue, cuts at words, what has a meaning in each format."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

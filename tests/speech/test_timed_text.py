@@ -1,7 +1,5 @@
 """Whisper's tokens as segments."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.speech.model_files import SpeechTokens

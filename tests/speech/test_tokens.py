@@ -1,7 +1,5 @@
 """Whisper's tokens: prompts, languages, and words."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.errors import ModelUnavailable

@@ -1,7 +1,5 @@
 """The speech engine: a piece's text does not depend on its batch, and nothing that it is given breaks it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

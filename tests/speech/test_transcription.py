@@ -1,7 +1,5 @@
 """Recordings are transcribed whole and in order, a few pieces at a time, and what was not said is told."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

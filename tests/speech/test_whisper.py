@@ -1,7 +1,5 @@
 """The speech model in memory: where it runs, that it loads once, and that it gives its memory back."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Words of a segment: joined by spaces they are its text, and their times are those of what is decoded of them."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

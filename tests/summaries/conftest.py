@@ -1,7 +1,5 @@
 """Fixture: the summary service on real models, with a tiny generator on a lane of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

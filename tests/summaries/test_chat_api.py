@@ -1,7 +1,5 @@
 """SUMMARY_URL: what is sent to an OpenAI-compatible API, and what becomes of its answers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

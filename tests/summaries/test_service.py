@@ -1,7 +1,5 @@
 """Summaries of the text's own sentences, and those that a model writes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

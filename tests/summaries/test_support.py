@@ -1,7 +1,5 @@
 """Which sentences a written one rests on, from cosines and numbers alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

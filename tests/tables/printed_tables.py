@@ -1,7 +1,5 @@
 """Pages with tables for tests: words on a grid of places, and rulings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 

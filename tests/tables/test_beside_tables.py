@@ -1,7 +1,5 @@
 """What stands beside, above and within tables: second tables, boxes, letterheads, and long texts in cells."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.tables.records import Table

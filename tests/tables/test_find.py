@@ -1,7 +1,5 @@
 """Tables of pages with text: which there are, their rows, columns and spans."""
 
-from __future__ import annotations
-
 import random
 import time
 

@@ -1,7 +1,5 @@
 """The classification service on a service stack, with bundled heads that the test writes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

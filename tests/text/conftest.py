@@ -1,7 +1,5 @@
 """Fixtures: the embedding service on real lanes and a real cache, over engines that answer, hang or fail."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any

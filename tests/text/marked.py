@@ -4,8 +4,6 @@ A line of ``data/patterns.jsonl`` is ``{"about", "text"}``; an entity in the tex
 ``[[IBAN|ES91 2100 …|ES912100…|true]]``: type, text, value, validity; ``-`` means None.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

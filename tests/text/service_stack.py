@@ -1,7 +1,5 @@
 """An embedding service with everything below it, and engines whose vectors depend on the token ids alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

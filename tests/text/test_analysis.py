@@ -1,7 +1,5 @@
 """Text analysis: vectors equal those of /v1/embeddings, offsets are right, long texts are read to the end."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The examples that ship hold every class in both languages."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

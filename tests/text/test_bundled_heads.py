@@ -1,7 +1,5 @@
 """Bundled classifiers on an encoder that none was published for: learnt once from the examples that ship, and kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The bundled tagger on names as business papers have them: sentences written by hand, never trained on."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Classification by heads on vectors and by sequence classifiers: thresholds, names, counts."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Taught classifiers: taught to one replica and known to all, whatever happens to the store or to a replica."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass

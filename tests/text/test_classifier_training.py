@@ -1,7 +1,5 @@
 """Classifiers trained while the service runs: used, saved, deleted, and retrained after a model swap."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -1,7 +1,5 @@
 """The registry of classifiers: names, owners, limits, and what another model leaves."""
 
-from __future__ import annotations
-
 import errno
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Openings that point back."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.text.key_sentences import opens_with_reference

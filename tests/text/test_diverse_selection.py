@@ -1,7 +1,5 @@
 """Maximal marginal relevance."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from backend.text.diverse_selection import select_diverse, unit_vectors

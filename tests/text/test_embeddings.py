@@ -1,7 +1,5 @@
 """The embedding service: cache, equal texts, cancelled callers, and errors that leave no item in flight."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """Entities over real lanes: equal to transformers', offsets in the caller's text, long texts in windows."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,7 +1,5 @@
 """Merging of entities from model and patterns: what is kept, what is not, and why."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ What reads texts is found by walking: every public function that takes one. Thos
 language are called by `READERS`, which a test holds to be whole; `NO_READERS` read what nobody can make long.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Formats of ids: every valid number has one, with the checks of python-stdnum."""
 
-from __future__ import annotations
-
 import pytest
 from stdnum import iban
 from stdnum.eu import vat

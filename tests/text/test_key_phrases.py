@@ -1,7 +1,5 @@
 """Candidates and ranking of key phrases."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

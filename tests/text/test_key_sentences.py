@@ -1,7 +1,5 @@
 """Selection of key sentences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Language detection."""
 
-from __future__ import annotations
-
 import csv
 import threading
 

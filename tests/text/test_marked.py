@@ -1,7 +1,5 @@
 """Precision and recall of patterns on our annotated texts, and on public data sets where they are available."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

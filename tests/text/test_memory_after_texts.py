@@ -1,7 +1,5 @@
 """Memory that a large request took is the system's again once the service rests."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """The layer that turns a query's tokens: for the encoder it was learnt on, and for no other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reranking: order and scores of sentence-transformers' CrossEncoder, or the embedding model's cosines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

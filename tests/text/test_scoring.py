@@ -1,7 +1,5 @@
 """Logits of texts and pairs over real lanes: equal to transformers', in order, truncated as requested."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sentences and chunks, in prose and in documents made of lines."""
 
-from __future__ import annotations
-
 import csv
 from itertools import pairwise
 

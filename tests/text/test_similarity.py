@@ -1,7 +1,5 @@
 """Similarity: the cosines of the embedding service, and scores that start from those of unrelated texts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Selection of the sentences of a summary."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Numbers of transcripts as they are written."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.files.speech_records import Segment, SpokenWord

@@ -1,7 +1,5 @@
 """Zero-shot classification: equal to transformers' pipeline with an NLI model, else by the embedding model."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The identity of a span: headers of callers, the bytes between processes, and which traces are sampled."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.tracing.context import PACKED_BYTES, Sampler, SpanContext, new_trace_id, read_sampler, read_traceparent

@@ -1,7 +1,5 @@
 """Log lines as text and as JSON, with the ids of what they belong to."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Spans as a collector gets them over OTLP; and a collector that is slow, absent or refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Spans by a context variable: nothing without a tracer, and parents in their order."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

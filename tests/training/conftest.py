@@ -1,7 +1,5 @@
 """Tiny models, and one thread to train them: with more, a busy machine made one run take thirty times as long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

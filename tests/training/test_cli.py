@@ -1,7 +1,5 @@
 """The command line: plan, train, publish, resume, and errors with their exit codes."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import signal

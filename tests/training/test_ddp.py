@@ -1,7 +1,5 @@
 """Two processes that torchrun started (gloo, on the CPU) against one: the same effective batches, the same result."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

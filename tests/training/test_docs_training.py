@@ -1,7 +1,5 @@
 """docs/training.md: its examples run, its flags and names exist, and its tables are complete."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import fields

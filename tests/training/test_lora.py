@@ -1,7 +1,5 @@
 """LoRA adapters: zero at first, trained alone, merged into a plain model with the same outputs."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

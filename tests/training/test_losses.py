@@ -1,7 +1,5 @@
 """Losses equal torch's where nothing is added, compose where something is, and add up over any cut."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """The field's measures: equal to the field's own tools, undefined cases named, never a NaN."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,7 +1,5 @@
 """The model card: everything that is known is in it, what is not known is said, and the hub can read it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

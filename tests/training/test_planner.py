@@ -1,7 +1,5 @@
 """The settings for each class of hardware, their reasons, and the wishes that are never overruled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Papers of every kind, each with a layout of its own: what stands where is drawn at random, block by block."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """A sheet on which words are put; then what scanning does to them. Coordinates are points from the top left."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The question for a card: only on a terminal, with a description of each card."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """The saved choice: it is loaded as it was saved, and an invalid file costs one warning."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """Every request on every machine: devices with a reason, or an error that says what to change."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The diagnosis: each fault has a finding with a fix and a heading in docs/gpu.md, and sets the verdict."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """AMX that the processor reports but cannot execute is kept from oneDNN."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

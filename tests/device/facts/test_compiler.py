@@ -1,7 +1,5 @@
 """Whether torch.compile can build here, on machines made of names of programs and a folder of headers."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.device.facts.host import compiler_fault

@@ -1,7 +1,5 @@
 """Architecture and native dtypes of each compute capability."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.device.facts.compute_capability import Architecture, architecture, fp16_is_broken

@@ -1,7 +1,5 @@
 """Reading the host, from folders that imitate other machines."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``probe``: one record of host, driver and torch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

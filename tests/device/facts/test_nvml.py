@@ -1,7 +1,5 @@
 """The NVML source, with a fake NVML that fails in every way it can."""
 
-from __future__ import annotations
-
 import psutil
 import pynvml
 import pytest

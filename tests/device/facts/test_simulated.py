@@ -1,7 +1,5 @@
 """Simulated machines: plausible facts through the real ``probe``, and plausible sensors."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

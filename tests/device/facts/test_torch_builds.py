@@ -1,7 +1,5 @@
 """Which torch build runs where, against torch's own tables."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The torch source, with the installed torch and with one that sees fake cards."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """A process's place among those of torchrun on its machine."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.device.default_device import LocalRank, local_rank

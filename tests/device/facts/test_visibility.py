@@ -1,7 +1,5 @@
 """CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, interpreted as by the driver."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.device.facts.machine import visible_cards

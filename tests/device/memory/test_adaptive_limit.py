@@ -1,7 +1,5 @@
 """The adaptive limit: lowered by out-of-memory errors, raised by clean batches, never above the measured table."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Memory limit, headroom, guard and advice."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Memory of a batch by length and count: the line above measured peaks, and nothing beyond the last bucket."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

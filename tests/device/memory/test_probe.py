@@ -1,7 +1,5 @@
 """Measuring, predicting and caching the memory of batches."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

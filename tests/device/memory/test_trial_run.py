@@ -1,7 +1,5 @@
 """Runs on synthetic inputs: inputs, restored state, and predicted memory peaks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Attention kernels: reported by torch on a device, and by its rules for other machines."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

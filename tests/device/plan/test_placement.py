@@ -1,7 +1,5 @@
 """Lanes, memory limit, workers and DataLoader settings of every kind of device, with their reasons."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Dtypes by hardware and model, without emulated or overflowing ones; and torch's float32 precision."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

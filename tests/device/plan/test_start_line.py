@@ -1,7 +1,5 @@
 """The line of the start log that tells what computes."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The Prometheus metrics of the report: they parse, follow the naming rules, and omit unknown values."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

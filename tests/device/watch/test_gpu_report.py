@@ -1,7 +1,5 @@
 """The body of GET /metrics/gpu: the same keys everywhere, and null for unknown values."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Headroom, forecast and alerts, computed from synthetic histories."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The background monitors: reports, alerts, and survival of faults in drivers and callbacks."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

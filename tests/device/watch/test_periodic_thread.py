@@ -1,7 +1,5 @@
 """The periodic thread: survives exceptions of its action and stops on request."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

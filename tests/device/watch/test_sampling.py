@@ -1,7 +1,5 @@
 """Snapshots of cards and devices, and what happens when a card is lost."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """ALTO, parsed and checked against the rules of its schema."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from lxml import etree

@@ -1,7 +1,5 @@
 """DoclingDocument: valid by docling-core's own schema, in reading order, each part with its place."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """hOCR, parsed with an XML parser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

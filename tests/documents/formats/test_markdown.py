@@ -1,7 +1,5 @@
 """Markdown, parsed with a CommonMark parser."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The JSON format."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 from hypothesis import given

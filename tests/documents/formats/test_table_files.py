@@ -1,7 +1,5 @@
 """CSV, Excel, HTML and Markdown of documents with tables and fields."""
 
-from __future__ import annotations
-
 import csv
 import io
 import time

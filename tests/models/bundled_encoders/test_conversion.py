@@ -1,7 +1,5 @@
 """A converted folder holds the packed numbers, and both transformers and the service's own encoders read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

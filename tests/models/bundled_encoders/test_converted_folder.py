@@ -1,7 +1,5 @@
 """Where a converted encoder is kept, and what happens where it cannot be, or is damaged, or is made twice at once."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import shutil

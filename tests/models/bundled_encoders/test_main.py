@@ -1,7 +1,5 @@
 """The command that converts at installation time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

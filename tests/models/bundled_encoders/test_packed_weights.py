@@ -1,7 +1,5 @@
 """The packed file's directory, its pieces, and 4-bit values made float again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

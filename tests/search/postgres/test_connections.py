@@ -1,7 +1,5 @@
 """A server that is away, comes back, hangs, is unfit, or is asked by several replicas at once."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

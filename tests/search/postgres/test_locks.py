@@ -1,7 +1,5 @@
 """Calls that change the same rows at the same time wait for one another, and never in a circle."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What only this storage's rankings have to mind."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a change of the encoder costs the server."""
 
-from __future__ import annotations
-
 import json
 
 from backend.search.postgres import indexing

@@ -1,7 +1,5 @@
 """A process that adds files to a storage until it is killed, and names each one that was acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from itertools import count

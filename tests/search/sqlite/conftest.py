@@ -1,7 +1,5 @@
 """Storages in temporary folders."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 

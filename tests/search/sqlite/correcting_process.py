@@ -1,7 +1,5 @@
 """A process that keeps, corrects and confirms documents until it is killed, and names each acknowledged revision."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from itertools import count

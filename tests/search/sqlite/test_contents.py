@@ -1,7 +1,5 @@
 """The bytes of stored files: read where they lie, and never other than they were stored."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes that wait at the same time share one transaction, and fail alone."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

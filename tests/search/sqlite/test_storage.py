@@ -1,7 +1,5 @@
 """What only the embedded storage promises: crashes, broken files, a full disk, several processes, little memory."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

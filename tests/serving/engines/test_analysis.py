@@ -1,7 +1,5 @@
 """Sums of token vectors over spans of a text, window by window; computed here and on a device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any

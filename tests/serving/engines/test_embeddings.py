@@ -1,7 +1,5 @@
 """The embedding task: pooling on the lane, then cutting and normalising."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The entity task: label probabilities of tokens, and decoding the labels of words into entities."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

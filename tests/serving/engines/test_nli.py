@@ -1,7 +1,5 @@
 """Labels that no model has learnt: which logit says what, sentences about labels, and scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Texts and pairs to scores through the lanes' three verbs, against transformers' and sentence-transformers' own."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

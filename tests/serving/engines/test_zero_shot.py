@@ -1,7 +1,5 @@
 """Zero-shot by embeddings: labels split into names, averaged over templates, compared with texts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Folding of text and the map back to the original."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """Pattern entities: what is found, with which value and offsets, and what is not."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Augmentation: reproducible from the seed, gentle on documents, with mixup and cutmix as in their papers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 

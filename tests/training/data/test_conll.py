@@ -1,7 +1,5 @@
 """CoNLL files: sentences and tags, converted schemes, and errors with file and line."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.errors import BadData

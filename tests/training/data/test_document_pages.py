@@ -1,7 +1,5 @@
 """Pages of the document image task: read once, unreadable ones reported, split by class."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Document images: found in every folder layout, decoded safely, checked, cached up to a limit."""
 
-from __future__ import annotations
-
 import io
 import json
 import zlib

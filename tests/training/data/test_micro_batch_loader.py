@@ -1,7 +1,5 @@
 """Micro-batches come in order with any number of workers, prepared ahead, and name the example that cannot be made."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 

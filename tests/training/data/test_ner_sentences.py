@@ -1,7 +1,5 @@
 """Sentences in other capitals: the words change, their number and tags do not."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.training.data.conll import Sentence

@@ -1,7 +1,5 @@
 """Effective batches: every example once an epoch, the costliest first, the same after a resume and on any rank."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

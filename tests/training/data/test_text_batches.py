@@ -1,7 +1,5 @@
 """Windows, padding, and batches within a token budget."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

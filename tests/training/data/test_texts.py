@@ -1,7 +1,5 @@
 """Labelled texts and groups of texts from files: parsing, splits, and errors with file and line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Activation checkpointing changes memory, and nothing else."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

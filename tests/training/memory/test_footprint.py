@@ -1,7 +1,5 @@
 """The estimate of a step equals what a real step takes, and the model is not touched."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The largest micro-batch of each way to train, checked by hand-made arithmetic."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.training.memory.footprint import Footprint

@@ -1,7 +1,5 @@
 """Tagged sentences for the tests of token classifiers, in files and in memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from backend.training.data.conll import Sentence

@@ -1,7 +1,5 @@
 """A bare loop and tiny data for the tests of tasks: what is tested is what a task gives to any loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

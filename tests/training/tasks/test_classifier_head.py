@@ -1,7 +1,5 @@
 """Classifier heads on frozen vectors: fitting, calibration without evaluation texts, publishing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

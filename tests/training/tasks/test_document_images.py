@@ -1,7 +1,5 @@
 """The document image task: training, micro-batch independence, unreadable pages, publishing."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

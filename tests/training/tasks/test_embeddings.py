@@ -1,7 +1,5 @@
 """The embeddings task: all objectives, chunking, publishing for every runtime."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

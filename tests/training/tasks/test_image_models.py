@@ -1,7 +1,5 @@
 """Image models: loaded whole or not at all, a fresh head, pages prepared as transformers prepares them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """In-batch losses: definitions, chunking with dropout and bfloat16, and two ranks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

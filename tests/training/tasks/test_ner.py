@@ -1,7 +1,5 @@
 """The ner task: labels on first sub-words, windows, training, publishing."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

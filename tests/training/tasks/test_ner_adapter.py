@@ -1,7 +1,5 @@
 """Adapters as folders, sets beside one another, and the scores of what was published."""
 
-from __future__ import annotations
-
 import json
 import warnings
 

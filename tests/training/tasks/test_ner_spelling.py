@@ -1,7 +1,5 @@
 """Token types that say how words are written: nothing at first, and learnt where the tokenizer lowers letters."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tokenizers import Tokenizer

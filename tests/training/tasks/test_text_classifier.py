@@ -1,7 +1,5 @@
 """Classes of texts by fine-tuning: what is learnt, calibrated, published, and refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Vectors kept between runs: a text is embedded once for each encoder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any

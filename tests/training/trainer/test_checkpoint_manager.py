@@ -1,7 +1,5 @@
 """Snapshots hold everything a run goes on from, shared with nothing; random numbers are seeded for each step."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

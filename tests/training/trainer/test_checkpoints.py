@@ -1,7 +1,5 @@
 """Checkpoints come back bit for bit, appear completely or not at all, and errors say why one cannot be used."""
 
-from __future__ import annotations
-
 import errno
 import json
 import random

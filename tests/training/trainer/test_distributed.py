@@ -1,7 +1,5 @@
 """Which card a rank opens; test_ddp.py trains with two of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

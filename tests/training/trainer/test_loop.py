@@ -1,7 +1,5 @@
 """The training loop: results, stops, resumes, evaluations and checkpoints."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Out of memory: the same effective batch in smaller micro-batches; other errors are raised."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Sequence

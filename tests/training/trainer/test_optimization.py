@@ -1,7 +1,5 @@
 """Learning rates follow the known curves, warm up, and outlive the number of steps they were made for."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The gradient scaler: torch's with limits and hysteresis, and able to discard a step."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

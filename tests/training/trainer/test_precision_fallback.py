@@ -1,7 +1,5 @@
 """After a failure: back to the last good snapshot in the next precision; in the end an error that names examples."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

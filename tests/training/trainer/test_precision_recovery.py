@@ -1,7 +1,5 @@
 """Back to the faster precision after a clean stretch, seldom enough not to flap, and the same after a resume."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

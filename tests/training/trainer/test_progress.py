@@ -1,7 +1,5 @@
 """Observers: a bar on terminals alone, every event as strict JSON, and decisions in the log."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

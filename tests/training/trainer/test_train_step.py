@@ -1,7 +1,5 @@
 """One step: the gradient of the effective batch however it was cut, and nothing applied that is not sound."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Sequence
