@@ -2,7 +2,8 @@
 
 Extractive: an answer is always a piece of the text. A question is read together with windows of the text by the
 encoder, so what either says is data; nothing that a text says changes what is asked. Of a long text a question is read
-with the windows around the passages whose vectors are nearest to its own; a type, which is a question that may have
+with the windows around the passages whose vectors are nearest to its own, a few first and more where these leave it
+doubtful; a type, which is a question that may have
 many answers, with all of them.
 """
 
@@ -13,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -56,6 +58,9 @@ _WINDOW_TOKENS, _OVERLAP = 192, 64  # question and special tokens included; scor
 # Of a text with more windows so many are read with each question, around the passages nearest to it by their vectors.
 # Over 27 windows F1 is .56 so, with 16 of them too, and .51 with all (48 questions, docs/answers.md).
 _MAX_WINDOWS, _PASSAGE_TOKENS = 8, 96
+# The nearest are read first, the others where no answer has this score: the same F1 with 4.9 windows of the 8 (56
+# questions in each language over 80 pages).
+_FIRST_WINDOWS, _SURE = 2, 0.7
 _EDGES = " \t\r\n\f\v,;:.\N{NO-BREAK SPACE}"  # around an answer, of the tokens that punctuation shares with words
 # How many, how much, which year; but not how long or how often, which words answer that are no numbers.
 _ASKS_NUMBER = re.compile(
@@ -189,13 +194,23 @@ class AnswerService:
         urgency = Urgency(priority, deadline_s)
         tokens = await work.read(loaded.tokenizer, text, budget)
         asked = await self._asked(loaded, questions, "questions")
-        places, embedding_tokens = await self._places(loaded, asked, text, tokens, urgency)
-        paired = await self._paired(asked, text, tokens, places, budget)
-        [read], timing = await self._read(loaded, [paired], urgency)
-        decode = partial(_answers, read, questions, calibration_of(loaded), min_score, within)
-        answers = await work.run_long(decode, paired.size, inline=True)
-        total = paired.size + embedding_tokens
+        places, total = await self._places(loaded, asked, text, tokens, urgency)
+        _require_room(asked, places, budget)
+        reads, timing = list[_Read](), Timing()
+        answers = [Answer(0, 0, 0.0, "empty_text")] * len(asked)
+        for stage in (0, 1):
+            more = [() if answer.score >= _SURE else own[stage] for answer, own in zip(answers, places, strict=True)]
+            if not any(more):
+                break
+            paired = await self._paired(asked, text, tokens, more)
+            read, took = await self._read(loaded, [paired], urgency)
+            reads, timing, total = reads + read, timing.then(took), total + paired.size
+            decode = partial(_answers, reads, questions, calibration_of(loaded), within)
+            answers = await work.run_long(decode, paired.size, inline=True)
         self._usage.count(len(questions), total)
+        answers = [
+            one if one.score >= min_score else Answer(0, 0, one.score, one.absent or "not_there") for one in answers
+        ]
         return AnswerResult(tuple(answers), loaded.name, timing, total)
 
     async def label(
@@ -230,7 +245,8 @@ class AnswerService:
         for text in dict.fromkeys(texts):
             tokens = await work.read(loaded.tokenizer, text, budget)
             places = [_everywhere(len(tokens.ids), one.room) for one in asked]
-            texts_paired.append(await self._paired(asked, text, tokens, places, budget))
+            _require_room(asked, [(parts,) for parts in places], budget)
+            texts_paired.append(await self._paired(asked, text, tokens, places))
         reads, timing = await self._read(loaded, texts_paired, Urgency(priority, deadline_s))
         rows = {}
         for read in reads:
@@ -252,11 +268,9 @@ class AnswerService:
         text: str,
         tokens: TokenArrays,
         places: Sequence[Sequence[_Part]],
-        budget: TokenBudget,
     ) -> _Text:
-        """A text with each question beside its parts of it. Raises: TooLarge by ``budget``."""
+        """A text with each question beside its parts of it."""
         length = sum(stop - start for parts in places for start, stop, *_ in parts)
-        budget.add(length + sum(len(one.ids) * len(parts) for one, parts in zip(asked, places, strict=True)))
         pair_up = partial(_pairs, asked, tokens, places)
         return _Text(text, tokens, await self._inference.text_work.run_long(pair_up, length, inline=True))
 
@@ -269,11 +283,11 @@ class AnswerService:
 
     async def _places(
         self, loaded: LoadedModel, asked: Sequence[_Asked], text: str, tokens: TokenArrays, urgency: Urgency
-    ) -> tuple[list[list[_Part]], int]:
-        """The parts of the text to read with each question, and the tokens that choosing cost."""
+    ) -> tuple[list[tuple[list[_Part], list[_Part]]], int]:
+        """The parts of the text to read with each question, first and if need be, and the tokens that choosing cost."""
         everywhere = {room: _everywhere(len(tokens.ids), room) for room in {one.room for one in asked}}
         if max(map(len, everywhere.values())) <= _MAX_WINDOWS:
-            return [everywhere[one.room] for one in asked], 0
+            return [(everywhere[one.room], []) for one in asked], 0
         size = min(_PASSAGE_TOKENS, loaded.tokenizer.max_tokens // 2)
         starts = range(0, len(tokens.ids), size)
         ends = tokens.offsets[[min(start + size, len(tokens.ids)) - 1 for start in starts], 1]
@@ -287,7 +301,7 @@ class AnswerService:
         chosen = [
             _around(row, starts, size, len(tokens.ids), one.room)
             if len(everywhere[one.room]) > _MAX_WINDOWS
-            else everywhere[one.room]
+            else (everywhere[one.room], [])
             for row, one in zip(cosines, asked, strict=True)
         ]
         return chosen, sum(of_text.tokens) + sum(of_questions.tokens)
@@ -329,14 +343,23 @@ def _everywhere(tokens: int, room: int) -> list[_Part]:
     return cut(tokens, room, min(_OVERLAP, room // 2))
 
 
-def _around(cosines: Vectors, starts: range, size: int, tokens: int, room: int) -> list[_Part]:
-    """Parts around the passages nearest to a question, in the order of the text."""
-    spare, firsts = room - size, set[int]()
-    for index in np.argsort(-cosines, kind="stable")[:_MAX_WINDOWS]:
+def _require_room(asked: Sequence[_Asked], places: Sequence[Sequence[Sequence[_Part]]], budget: TokenBudget) -> None:
+    """Count all that may be read. Raises: TooLarge by ``budget``."""
+    for one, stages in zip(asked, places, strict=True):
+        budget.add(sum(stop - start + len(one.ids) for parts in stages for start, stop, *_ in parts))
+
+
+def _around(cosines: Vectors, starts: range, size: int, tokens: int, room: int) -> tuple[list[_Part], list[_Part]]:
+    """Parts around the passages nearest to a question: those to read first, and the others."""
+    spare, parts = room - size, dict[_Part, int]()
+    for rank, index in enumerate(np.argsort(-cosines, kind="stable")[:_MAX_WINDOWS]):
         # Beside a question of more than half a window there is no room for a passage: it is read in two parts.
-        firsts |= {starts[index] - spare // 2} if spare >= 0 else {starts[index], starts[index] - spare}
-    within = {min(max(0, first), tokens - room) for first in firsts}
-    return [(first, first + room, first, first + room) for first in sorted(within)]
+        for first in {starts[index] - spare // 2} if spare >= 0 else {starts[index], starts[index] - spare}:
+            begin = min(max(0, first), tokens - room)
+            parts.setdefault((begin, begin + room, begin, begin + room), rank)
+    return [part for part in parts if parts[part] < _FIRST_WINDOWS], [
+        part for part in parts if parts[part] >= _FIRST_WINDOWS
+    ]
 
 
 def _pairs(asked: Sequence[_Asked], text: TokenArrays, places: Sequence[Sequence[_Part]]) -> list[_Pair]:
@@ -355,15 +378,16 @@ def _pairs(asked: Sequence[_Asked], text: TokenArrays, places: Sequence[Sequence
 
 
 def _answers(
-    read: _Read,
+    reads: Sequence[_Read],
     questions: Sequence[str],
     calibration: tuple[float, float],
-    min_score: float,
     within: Mapping[int, Sequence[tuple[int, int]]],
 ) -> list[Answer]:
+    """The best words for each question, whatever their score."""
     best: dict[int, tuple[float, int, int]] = {}
-    places = {index: _tokens_of(read.text.tokens, own) for index, own in within.items()}
-    for pair, row in zip(read.text.pairs, read.rows, strict=True):
+    text = reads[0].text
+    places = {index: _tokens_of(text.tokens, own) for index, own in within.items()}
+    for pair, row in chain.from_iterable(zip(read.text.pairs, read.rows, strict=True) for read in reads):
         length, own = pair.window.own_stop - pair.place, places.get(pair.question)
         span: Span | None
         if own is None:
@@ -379,15 +403,14 @@ def _answers(
     answers = []
     for index, question in enumerate(questions):
         if index not in best:
-            answers.append(Answer(0, 0, 0.0, "not_there" if read.text.pairs else "empty_text"))
+            answers.append(Answer(0, 0, 0.0, "not_there"))
             continue
         margin, first, last = best[index]
         score = float(sigmoid(np.array(slope * margin + offset)))
-        start, end = _whole_words(read.text, first, last)
-        if _ASKS_NUMBER.search(plain_of(question)) and not _says_number(read.text.text[start:end]):
+        start, end = _whole_words(text, first, last)
+        if _ASKS_NUMBER.search(plain_of(question)) and not _says_number(text.text[start:end]):
             score *= _WITHOUT_NUMBER
-        is_there = score >= min_score and start < end
-        answers.append(Answer(start, end, score) if is_there else Answer(0, 0, score, "not_there"))
+        answers.append(Answer(start, end, score) if start < end else Answer(0, 0, score, "not_there"))
     return answers
 
 

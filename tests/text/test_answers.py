@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
@@ -261,6 +261,18 @@ async def test_long_texts(taggers: TinyTaggers, build: Build) -> None:
         assert "zürich" in text[max(0, found.start - 100) : found.end + 100]
 
     assert 1 == len({result.tokens for result in results})
+
+
+async def test_more_is_read_where_it_is_doubtful(taggers: TinyTaggers, build: Build) -> None:
+    """A question with a sure answer in the likeliest parts of a long text is read with these alone."""
+    model = model_of(spec_of(taggers.folder("bert", LABELS)))
+    read = []
+    for offset in (9.0, -9.0):  # of the score's curve: every answer is sure, or none
+        spec = replace(model.spec, config={**model.spec.config, "answer_calibration": (0.0, offset)})
+        result = await build(replace(model, spec=spec)).answer(["zürich"], TEXT * 60, min_score=0.0)
+        read.append(result.tokens)
+
+    assert 0 < read[0] < read[1]
 
 
 async def test_nothing(taggers: TinyTaggers, build: Build) -> None:
