@@ -319,7 +319,9 @@ class Settings(BaseSettings):
     limit_audio_s: Seconds = Field(14_400.0, description="Seconds of one recording, counted as they are decoded.")
     limit_audio_channels: Count = Field(8, description="Channels of one recording; they are mixed into one.")
     limit_reader_bytes: Count = Field(2**30, description="Bytes of memory a process may take to parse a file.")
-    limit_queue_tokens: Count = Field(1_000_000, description="Tokens that may wait; above it 429 with Retry-After.")
+    limit_queue_tokens: Count = Field(
+        1_000_000, description="Tokens that may wait, of one key half of them; above it 429 with Retry-After."
+    )
     limit_request_s: Seconds = Field(
         60.0,
         description="Seconds from a request's headers to its answer, the upload included; then 504, and what it has "

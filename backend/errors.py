@@ -267,8 +267,8 @@ class Overloaded(FinanciaError):
     def __init__(self, queued_tokens: int, limit_tokens: int, retry_after_s: float, message: str = "") -> None:
         super().__init__(
             message
-            or f"{queued_tokens} tokens are waiting, the limit is {limit_tokens} (LIMIT_QUEUE_TOKENS); "
-            f"try again in {retry_after_s:.1f} s"
+            or f"{queued_tokens} tokens are waiting, the limit is {limit_tokens} (LIMIT_QUEUE_TOKENS), half of which "
+            f"one key may have; try again in {retry_after_s:.1f} s"
         )
         self.queued_tokens, self.limit_tokens = queued_tokens, limit_tokens
         self.retry_after_s = retry_after_s

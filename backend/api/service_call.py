@@ -14,7 +14,7 @@ from starlette.types import Receive
 
 from backend.api.dependencies import ApiLimits, context_of, limits_of, services_of
 from backend.api.request_fields import number_of
-from backend.callers.callers import ANYBODY
+from backend.callers.callers import sharer
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
 from backend.lanes.inference import Timing, count_started
 
@@ -59,9 +59,8 @@ async def call_service(
     services = services_of(request)
     limit_s = time_limit_s(request, services.limits, most_s)
     deadline_s = context_of(request).arrived_s + limit_s
-    owner = context_of(request).caller.owner
-    share_of = "" if owner == ANYBODY.owner else owner
-    with services.text_work.admit(characters, share_of), count_started() as started:
+    owner = sharer(context_of(request).caller.owner)
+    with services.text_work.admit(characters, owner), count_started(owner) as started:
         try:
             return await run_until_disconnect(call(deadline_s=deadline_s), request.receive, limit_s, deadline_s)
         except (DeadlineExceeded, CallerGone) as error:

@@ -83,6 +83,11 @@ def owner_digest(*texts: str) -> str:
 ANYBODY = Caller("anybody", owner_digest(""), "open")  # every caller of a service without keys
 
 
+def sharer(owner: str) -> str:
+    """Who has shares beside other owners; unset for callers of a service without keys, who are all one."""
+    return "" if owner == ANYBODY.owner else owner
+
+
 class KeyRing:
     """The callers by the SHA-256 digests of their keys. False where there are no keys: then none is asked for."""
 

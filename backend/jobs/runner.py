@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from backend.abandoned import end_tasks
+from backend.callers.callers import sharer
 from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentAnswer, DocumentEvent, ProcessDocument
 from backend.errors import (
@@ -327,7 +328,7 @@ class JobRunner:
     async def _outcome(self, run: _Run, writer: ProgressWriter) -> _Outcome:
         """What became of an attempt: of its work, its deadline, or whoever stopped it."""
         job = run.job
-        with self._enter(job.owner), count_started() as started:
+        with self._enter(job.owner), count_started(sharer(job.owner)) as started:
             ended = await run.ended(self._work(job, writer), job.limit_s)
         is_late = ended == "late" or (isinstance(ended, Failed) and isinstance(ended.error, DeadlineExceeded))
         if is_late or ended == "cancelled":

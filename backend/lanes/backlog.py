@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backend.errors import Overloaded
 from backend.lanes.policy import Throughput, retry_after_s
-from backend.lanes.work_item import Priority
+from backend.lanes.work_item import Priority, owner_of_work
 
 # Of the time left. What is admitted takes turns piece by piece, so one that comes later delays those before it, and
 # pieces differ.
@@ -37,10 +37,14 @@ class Backlog:
         parts: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.left = 0.0
+        self._left: dict[str, float] = {}  # by owner
         self._lanes, self._clock = lanes, clock
         self._of, self._ignored, self._parts = of, ignored, parts
         self._speed = Throughput()
+
+    @property
+    def left(self) -> float:
+        return sum(self._left.values())
 
     @property
     def measurements(self) -> int:
@@ -59,18 +63,29 @@ class Backlog:
     def admit(self, amount: float, priority: Priority, deadline_s: float) -> Admitted:
         """Count a request until it is done or given up.
 
+        Owners take turns on the lanes, so no other has more ahead of it than its own owner has with it.
+
         Raises: Overloaded when it and those ahead would not be done in time. Never for background work, behind nobody,
             or before a speed is known.
         """
+        owner = owner_of_work.get()
         if priority is Priority.BULK:
-            return Admitted(self, 0.0)
+            return Admitted(self, owner, 0.0)
         rate, left_s = self.rate, deadline_s - self._clock()
-        if self.left > self._ignored and rate > 0 and self.left + amount > rate * left_s * _SAFE_RATIO:
-            count = round(self.left)
+        own = self._left.get(owner, 0.0) + amount
+        ahead = sum(min(left, own) for left in self._left.values())
+        if ahead > self._ignored and rate > 0 and ahead + amount > rate * left_s * _SAFE_RATIO:
+            count = round(ahead)
             again_s = retry_after_s(count, rate)
-            raise Overloaded.too_late(count, of=self._of, wait_s=self.left / rate, left_s=left_s, again_s=again_s)
-        self.left += amount
-        return Admitted(self, amount)
+            raise Overloaded.too_late(count, of=self._of, wait_s=ahead / rate, left_s=left_s, again_s=again_s)
+        self.count(owner, amount)
+        return Admitted(self, owner, amount)
+
+    def count(self, owner: str, amount: float) -> None:
+        """Count what came, or what went."""
+        self._left[owner] = self._left.get(owner, 0.0) + amount
+        if self._left[owner] <= 0:
+            del self._left[owner]
 
 
 @dataclass(slots=True)
@@ -78,6 +93,7 @@ class Admitted:
     """The part of the backlog that one request has."""
 
     backlog: Backlog
+    owner: str
     left: float
 
     def done(self, amount: float) -> None:
@@ -90,4 +106,4 @@ class Admitted:
 
     def _count_out(self, amount: float) -> None:
         self.left -= amount
-        self.backlog.left = max(0.0, self.backlog.left - amount)
+        self.backlog.count(self.owner, -amount)

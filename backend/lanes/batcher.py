@@ -29,7 +29,7 @@ from backend.lanes.policy import (
     retry_after_s,
     waits_too_long,
 )
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.work_item import Priority, WorkItem, owner_of_work
 from backend.lanes.work_queue import WorkQueue
 from backend.telemetry import Telemetry, log_event
 from backend.tracing.spans import LINKS_MAX, record, sampled
@@ -181,12 +181,13 @@ class Batcher:
         """Queue one work item per payload, all of them or none, and return at once.
 
         Raises: Unavailable when not started, draining or without a lane; TooLarge when several items alone are over
-        the queue's limit; Overloaded when the queue is full now, or what goes first takes longer than an interactive
-        item may wait.
+        the queue's limit; Overloaded when the queue or its owner's half is full now, or what goes first takes longer
+        than an interactive item may wait.
         """
         loop = self._check_open()
         futures = [loop.create_future() for _ in payloads]
-        return self.submit_with(futures, engine, payloads, costs, priority=priority, deadline_s=deadline_s)
+        owner = owner_of_work.get()
+        return self.submit_with(futures, engine, payloads, costs, priority=priority, deadline_s=deadline_s, owner=owner)
 
     def submit_with(
         self,
@@ -197,18 +198,20 @@ class Batcher:
         *,
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
+        owner: str = "",
     ) -> list[WorkItem]:
-        """The same with futures of the caller's, one a payload."""
+        """The same for this owner, with futures of the caller's, one a payload."""
         self._check_open()
         if not payloads:
             return []
         tokens, now_s = sum(costs), self._clock()
-        self._admit(len(payloads), tokens)
+        self._admit(len(payloads), tokens, owner)
         if priority is Priority.INTERACTIVE:
-            self._check_wait(len(payloads), deadline_s - now_s)
+            ahead = self._queue.tokens_before(owner, tokens)  # whole numbers without the lock; so is the throughput
+            self._check_wait(len(payloads), deadline_s - now_s, ahead)
         span = sampled()
         items = [
-            WorkItem(engine, payload, cost, priority, deadline_s, now_s, future, span=span)
+            WorkItem(engine, payload, cost, priority, deadline_s, now_s, future, owner, span=span)
             for payload, cost, future in zip(payloads, costs, futures, strict=True)
         ]
         self._unresolved.update(items)
@@ -388,9 +391,10 @@ class Batcher:
             raise self._refuse_with(f"not accepting work: {self._refusal}", kind="for_good")
         return self._loop
 
-    def _admit(self, items: int, tokens: int) -> None:
+    def _admit(self, items: int, tokens: int, owner: str) -> None:
         queued, limit = self._queue.tokens, self._limits.queue_tokens  # only the loop adds: free capacity can only grow
-        admission = (admit_single if items == 1 else admit)(queued, tokens, limit)
+        own = self._queue.tokens_of(owner) if owner else 0
+        admission = (admit_single if items == 1 else admit)(queued, tokens, limit, own)
         if admission is Admission.NEVER:
             raise TooLarge(
                 "tokens of the request", tokens, limit, "LIMIT_QUEUE_TOKENS", advice="Send fewer inputs in one request."
@@ -399,8 +403,8 @@ class Batcher:
             self._telemetry.jobs_shed_total.inc(items)
             raise Overloaded(queued, limit, retry_after_s(queued, self.status().rate_tokens_per_s))
 
-    def _check_wait(self, items: int, left_s: float) -> None:
-        if not (queued := self._queue.interactive_tokens):  # one number, whole without the lock; so is the throughput
+    def _check_wait(self, items: int, left_s: float, queued: int) -> None:
+        if not queued:
             return
         rate_per_s = self._throughput.settled_per_s * sum([lane.alive for lane in self._lanes])
         if waits_too_long(queued, rate_per_s, left_s):

@@ -21,7 +21,7 @@ from backend.lanes.engine import Engine
 from backend.lanes.loop_turns import LARGE_INPUTS, loop_turn
 from backend.lanes.policy import portions
 from backend.lanes.text_work import TextWork, TokenBudget
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.work_item import Priority, WorkItem, owner_of_work
 from backend.models.encoder import Vectors
 from backend.models.span_sums import Payload
 from backend.models.tokenizer import Tokens
@@ -141,13 +141,18 @@ _started_work: ContextVar[StartedWork | None] = ContextVar("started_work", defau
 
 
 @contextmanager
-def count_started() -> Iterator[StartedWork]:
-    """Count the tokens that lanes begin to compute for this task, and those that it starts meanwhile."""
+def count_started(owner: str = "") -> Iterator[StartedWork]:
+    """Count the tokens that lanes begin to compute for this task, and those that it starts meanwhile.
+
+    Args:
+        owner: for whom; owners take turns on the lanes.
+    """
     started = StartedWork()
-    token = _started_work.set(started)
+    token, owner_token = _started_work.set(started), owner_of_work.set(owner)
     try:
         yield started
     finally:
+        owner_of_work.reset(owner_token)
         _started_work.reset(token)
 
 

@@ -38,14 +38,15 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueueHead:
-    """The oldest item of one queue, which holds the items of one engine and one priority."""
+    """What goes next of one queue, which holds the items of one engine and one priority."""
 
     priority: Priority
-    enqueued_s: float
+    enqueued_s: float  # of its oldest item
+    turn: int = 0  # of the item that goes next
 
 
 def next_queue(heads: Sequence[QueueHead], now_s: float, *, ageing_s: float, bulk_went_last: bool) -> int:
-    """Index of the queue that a free lane should serve: the oldest head of the highest effective priority.
+    """Index of the queue that a free lane should serve: the first turn of the highest effective priority.
 
     A BULK head older than ``ageing_s`` counts as INTERACTIVE, but BULK never goes twice in a row while an
     interactive item waits: an old bulk backlog takes at most every other batch.
@@ -58,7 +59,10 @@ def next_queue(heads: Sequence[QueueHead], now_s: float, *, ageing_s: float, bul
         aged = ageing_counts and now_s - head.enqueued_s > ageing_s
         return (Priority.INTERACTIVE if aged else head.priority, head.enqueued_s)
 
-    return min(range(len(heads)), key=order)
+    firsts: dict[Priority, int] = {}
+    for index in sorted(range(len(heads)), key=lambda index: (heads[index].turn, heads[index].enqueued_s)):
+        firsts.setdefault(heads[index].priority, index)
+    return min(firsts.values(), key=order)
 
 
 def lookahead_items(head_cost: int, budget: int) -> int:
@@ -157,10 +161,16 @@ class Admission(Enum):
     NEVER = "never"  # over the whole limit alone: 413
 
 
-def admit(queued: int, new: int, limit: int) -> Admission:
-    """Whether ``new`` tokens may join ``queued`` ones; a request is accepted whole or not at all."""
+def admit(queued: int, new: int, limit: int, own: int = 0) -> Admission:
+    """Whether ``new`` tokens may join ``queued`` ones; a request is accepted whole or not at all.
+
+    Args:
+        own: what its owner has of those; whoever has some may have half of the limit, the other half is for others.
+    """
     if new > limit:
         return Admission.NEVER
+    if own and own + new > limit // 2:
+        return Admission.FULL
     return Admission.ACCEPTED if queued + new <= limit else Admission.FULL
 
 
@@ -172,14 +182,14 @@ def waits_too_long(queued: int, rate_per_s: float, left_s: float) -> bool:
     return rate_per_s > 0 and left_s > 0 and queued > rate_per_s * left_s
 
 
-def admit_single(queued: int, new: int, limit: int) -> Admission:
+def admit_single(queued: int, new: int, limit: int, own: int = 0) -> Admission:
     """The same for one item, which may always enter an empty queue.
 
     A page that counts more than the whole limit could otherwise never be read.
     """
     if new > limit:
         return Admission.FULL if queued else Admission.ACCEPTED
-    return admit(queued, new, limit)
+    return admit(queued, new, limit, own)
 
 
 def portions(costs: Sequence[int], limit: int) -> list[slice]:

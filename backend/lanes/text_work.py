@@ -187,14 +187,12 @@ class TextWork:
                 "characters of the request", characters, limits.request_chars, "LIMIT_REQUEST_CHARS", advice=advice
             )
         held = self._chars + self._elsewhere()
-        admission = admit(held, characters, limits.queue_chars)
+        own = self._owners[owner] if owner else 0
+        admission = admit(held, characters, limits.queue_chars, own)
         if admission is Admission.NEVER:
             raise TooLarge(
                 "characters of the request", characters, limits.queue_chars, "LIMIT_QUEUE_CHARS", advice=advice
             )
-        own = self._owners[owner] if owner else 0
-        if own and own + characters > limits.queue_chars // 2:
-            admission, held = Admission.FULL, own
         if admission is Admission.FULL:
             self._shed.inc()
             wait_s = retry_after_s(held, self._throughput.per_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -12,6 +13,9 @@ from backend.errors import DeadlineExceeded
 from backend.lanes.engine import Engine
 from backend.tracing.context import SpanContext
 from backend.tracing.spans import Span
+
+# For whom a task works, entered with `count_started`: owners take turns on the lanes. Unset: all are one.
+owner_of_work: ContextVar[str] = ContextVar("owner_of_work", default="")
 
 
 class Priority(IntEnum):
@@ -36,6 +40,8 @@ class WorkItem:
     deadline_s: float  # monotonic; math.inf for none
     enqueued_s: float  # monotonic; set by the batcher
     future: asyncio.Future[Any]
+    owner: str = ""  # as ``owner_of_work`` was
+    turn: int = 0  # where it stands among the items of all owners; set by the queue, in cost
     waiters: int = 1  # callers that still want the result; changed on the event loop only
     started_s: float = 0.0  # monotonic; when a lane took it
     finished_s: float = 0.0  # monotonic; when its batch ended

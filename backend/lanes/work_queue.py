@@ -1,17 +1,26 @@
-"""The queued work items, one FIFO per engine and priority. No lock and no clock: the batcher has both."""
+"""The queued work items, in lines by engine and priority. No lock and no clock: the batcher has both.
+
+Owners take turns by what they cost: an item's turn comes where its owner's last one ends, and not before the turn that
+is served now. So a short request passes by what others have queued, whoever is alone has one FIFO, and nobody starves.
+
+Source: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996); for batches of models the virtual token counter
+(Sheng et al., OSDI 2024, https://arxiv.org/abs/2401.00588), which costs that are known before make equal to it.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import merge
+from itertools import chain, islice
+from operator import attrgetter
 
 from backend.lanes.engine import Capacity, Engine
 from backend.lanes.policy import QueueHead, first_come, lane_budget, lookahead_items, next_batch, next_queue
 from backend.lanes.work_item import Priority, WorkItem
 
-Fifo = deque[WorkItem]
+_turn = attrgetter("turn")
 
 
 @dataclass(slots=True)
@@ -24,59 +33,130 @@ class Dequeued:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The FIFO that a free lane should serve."""
+    """The line that a free lane should serve."""
 
     engine: Engine  # as it was submitted; ``on`` gives the one of the lane's device
     priority: Priority
 
 
-class WorkQueue:
-    """FIFOs of work items; ``take`` cuts the next batch out of one of them.
+class Line:
+    """Items of one engine and one priority in the order of their turns: a FIFO an owner."""
 
-    An item that is no longer wanted stays until ``take`` would run it or finds it at the front of its FIFO.
+    def __init__(self) -> None:
+        self.fifos: dict[str, deque[WorkItem]] = {}
+
+    def __iter__(self) -> Iterator[WorkItem]:
+        fifos = self.fifos.values()
+        return merge(*fifos, key=_turn) if len(fifos) > 1 else chain(*fifos)
+
+    @property
+    def head(self) -> WorkItem:
+        """The item that goes next."""
+        return next(iter(self))
+
+    @property
+    def oldest_s(self) -> float:
+        """When the oldest item came."""
+        return min([fifo[0].enqueued_s for fifo in self.fifos.values()])
+
+    def add(self, items: Sequence[WorkItem]) -> None:
+        """Append items of one owner."""
+        self.fifos.setdefault(items[0].owner, deque()).extend(items)
+
+    def pop_unwanted(self, now_s: float) -> list[WorkItem]:
+        """Remove and return what is not wanted of what each owner has in front."""
+        unwanted = []
+        for owner, fifo in list(self.fifos.items()):
+            while fifo and not fifo[0].is_wanted(now_s):
+                unwanted.append(fifo.popleft())
+            if not fifo:
+                del self.fifos[owner]
+        return unwanted
+
+    def remove(self, first: Sequence[WorkItem], leaving: Sequence[WorkItem]) -> None:
+        """Remove ``leaving``, which are among the ``first`` items of the line."""
+        fifos = self.fifos
+        for item in first:
+            fifos[item.owner].popleft()
+        if len(leaving) < len(first):
+            gone = set(leaving)
+            for item in reversed(first):
+                if item not in gone:
+                    fifos[item.owner].appendleft(item)
+        for owner in [owner for owner, fifo in fifos.items() if not fifo]:
+            del fifos[owner]
+
+
+class WorkQueue:
+    """Lines of work items; ``take`` cuts the next batch out of one of them.
+
+    An item that is no longer wanted stays until ``take`` would run it or finds it in front.
     """
 
     def __init__(self, ageing_s: float) -> None:
         self.items = 0
         self.tokens = 0
-        self.interactive_tokens = 0  # of these
         self._ageing_s = ageing_s
+        # By owner and priority; emptied by ``add`` alone, so that the loop reads them without the lock.
+        self._owned: dict[tuple[str, Priority], int] = {}  # tokens
+        self._next_turns: dict[tuple[str, Priority], int] = {}
+        self._served = dict.fromkeys(Priority, 0)  # the turn of the last batch
         self._bulk_went_last = False
         self._dropped: list[WorkItem] = []  # left the queue, and no ``take`` has returned them yet
-        self._fifos: dict[tuple[int, Priority], Fifo] = {}
+        self._lines: dict[tuple[int, Priority], Line] = {}
 
     def add(self, items: Sequence[WorkItem], tokens: int) -> None:
-        """Append items of one engine and one priority to their FIFO."""
-        key = (id(items[0].engine), items[0].priority)
-        fifo = self._fifos.get(key)
-        if fifo is None:
-            fifo = self._fifos[key] = deque()
-        fifo.extend(items)
+        """Append items of one engine, one priority and one owner to their line."""
+        if not self.items:
+            self._forget_turns()
+        priority = items[0].priority
+        owner = items[0].owner, priority
+        turn = max(self._served[priority], self._next_turns.get(owner, 0))
+        for item in items:
+            item.turn = turn
+            turn += item.cost
+        self._next_turns[owner] = turn
+        self._owned[owner] = self._owned.get(owner, 0) + tokens
+        key = (id(items[0].engine), priority)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line()
+        line.add(items)
         self.items += len(items)
         self.tokens += tokens
-        if items[0].priority is Priority.INTERACTIVE:
-            self.interactive_tokens += tokens
+
+    def tokens_of(self, owner: str) -> int:
+        """What an owner has queued."""
+        return sum([self._owned.get((owner, priority), 0) for priority in Priority])
+
+    def tokens_before(self, owner: str, new: int) -> int:
+        """What goes before interactive items that this owner adds: of each other no more than it then has itself."""
+        own = self._owned.get((owner, Priority.INTERACTIVE), 0) + new
+        return sum([min(own, tokens) for (_, each), tokens in self._owned.items() if each is Priority.INTERACTIVE])
 
     def promote(self, item: WorkItem, priority: Priority) -> None:
-        """Move a queued item to the end of a more urgent FIFO; an item that a lane has taken is left alone."""
-        fifo = self._fifos.get((id(item.engine), item.priority), Fifo())
-        if item not in fifo:
+        """Move a queued item to the end of a more urgent line; an item that a lane has taken is left alone."""
+        key = (id(item.engine), item.priority)
+        line = self._lines.get(key)
+        fifo = () if line is None else line.fifos.get(item.owner, ())
+        if line is None or item not in fifo:
             return
-        fifo.remove(item)
-        if not fifo:
-            del self._fifos[id(item.engine), item.priority]
+        line.remove(list(islice(fifo, fifo.index(item) + 1)), [item])
+        self._end(key)
         self._count_out([item])
         item.priority = priority
         self.add([item], item.cost)
 
     def next_turn(self, now_s: float) -> Turn | None:
         """Whose items a free lane should run now; None when none is wanted. Unwanted ones found on the way leave."""
-        for key in list(self._fifos):
-            self._drop_unwanted_heads(key, now_s)
-        if not self._fifos:
+        for key, line in list(self._lines.items()):
+            for item in line.pop_unwanted(now_s):
+                self._drop(item)
+            self._end(key)
+        if not self._lines:
             return None
         key = self._next_key(now_s)
-        return Turn(self._fifos[key][0].engine, key[1])
+        return Turn(self._lines[key].head.engine, key[1])
 
     def take(
         self, turn: Turn | None, capacity: Capacity, now_s: float, idle_lanes: int, device_index: int = 0
@@ -95,79 +175,84 @@ class WorkQueue:
 
     def clear(self) -> None:
         """Remove all items; the batcher ends their futures."""
-        self._fifos.clear()
+        self._lines.clear()
         self._dropped.clear()
-        self.items = self.tokens = self.interactive_tokens = 0
+        self.items = self.tokens = 0
+        self._forget_turns()
 
     def oldest_s(self, now_s: float) -> float:
         """Seconds the oldest item has waited; 0 without one."""
-        return max((now_s - fifo[0].enqueued_s for fifo in self._fifos.values()), default=0.0)
+        return max((now_s - line.oldest_s for line in self._lines.values()), default=0.0)
+
+    def _forget_turns(self) -> None:
+        """Nothing waits: nobody is before anybody."""
+        self._owned.clear()
+        self._next_turns.clear()
+        self._served = dict.fromkeys(Priority, 0)
+
+    def _end(self, key: tuple[int, Priority]) -> None:
+        """Forget a line that has become empty."""
+        if not self._lines[key].fifos:
+            del self._lines[key]
 
     def _count_out(self, items: Sequence[WorkItem]) -> None:
-        """Items of one FIFO have left."""
-        tokens = sum([item.cost for item in items])
+        costs: dict[str, int] = {}
+        for item in items:
+            costs[item.owner] = costs.get(item.owner, 0) + item.cost
         self.items -= len(items)
-        self.tokens -= tokens
-        if items[0].priority is Priority.INTERACTIVE:
-            self.interactive_tokens -= tokens
-
-    def _drop_unwanted_heads(self, key: tuple[int, Priority], now_s: float) -> None:
-        fifo = self._fifos[key]
-        while fifo and not fifo[0].is_wanted(now_s):
-            self._drop(fifo.popleft())
-        if not fifo:
-            del self._fifos[key]
+        for owner, tokens in costs.items():
+            self.tokens -= tokens
+            self._owned[owner, items[0].priority] -= tokens
 
     def _drop(self, item: WorkItem) -> None:
         self._count_out([item])
         self._dropped.append(item)
 
     def _next_key(self, now_s: float) -> tuple[int, Priority]:
-        keys = list(self._fifos)
-        heads = [QueueHead(key[1], self._fifos[key][0].enqueued_s) for key in keys]
+        keys, lines = list(self._lines), self._lines.values()
+        if len(keys) == 1:
+            return keys[0]
+        heads = [QueueHead(key[1], line.oldest_s, line.head.turn) for key, line in zip(keys, lines, strict=True)]
         return keys[next_queue(heads, now_s, ageing_s=self._ageing_s, bulk_went_last=self._bulk_went_last)]
 
     def _cut_batch(
         self, turn: Turn, capacity: Capacity, now_s: float, idle_lanes: int, device_index: int
     ) -> list[WorkItem]:
         key = (id(turn.engine), turn.priority)
-        fifo = self._fifos.get(key)
-        if fifo is None:
+        line = self._lines.get(key)
+        if line is None:
             return []
         engine = turn.engine.on(device_index)
         budget = lane_budget(engine.budget, self.tokens, idle_lanes)
         chosen: list[WorkItem] = []
-        while fifo and not chosen:
-            chosen = self._remove(fifo, _choose(fifo, engine, budget, capacity), now_s)
+        while line.fifos and not chosen:
+            chosen = self._remove(line, _choose(line, engine, budget, capacity), now_s)
         if chosen:
             self._bulk_went_last = turn.priority is Priority.BULK
-        if not fifo:
-            del self._fifos[key]
+            self._served[turn.priority] = max(self._served[turn.priority], chosen[0].turn)
+        self._end(key)
         return chosen
 
-    def _remove(self, fifo: Fifo, indices: Sequence[int], now_s: float) -> list[WorkItem]:
+    def _remove(self, line: Line, indices: Sequence[int], now_s: float) -> list[WorkItem]:
         """Remove and return the items at these ascending indices.
 
         Where some of them are not wanted any more, only those leave, with others like them further on, and nothing is
         returned: the batch is to be chosen again.
         """
-        span = indices[-1] + 1
-        unwanted = {index for index, item in enumerate(islice(fifo, span)) if not item.is_wanted(now_s)}
-        leaving = unwanted or set(indices)
-        examined = [fifo.popleft() for _ in range(span)]
-        if len(leaving) < span:
-            fifo.extendleft(examined[index] for index in range(span - 1, -1, -1) if index not in leaving)
+        examined = list(islice(line, indices[-1] + 1))
+        unwanted = [item for item in examined if not item.is_wanted(now_s)]
+        leaving = unwanted or [examined[index] for index in indices]
+        line.remove(examined, leaving)
         if unwanted:
-            for index in unwanted:
-                self._drop(examined[index])
+            for item in unwanted:
+                self._drop(item)
             return []
-        taken = examined if len(leaving) == span else [examined[index] for index in indices]
-        self._count_out(taken)
-        return taken
+        self._count_out(leaving)
+        return leaving
 
 
-def _choose(fifo: Fifo, engine: Engine, budget: int, capacity: Capacity) -> Sequence[int]:
+def _choose(line: Line, engine: Engine, budget: int, capacity: Capacity) -> Sequence[int]:
     if not engine.padding_cost:
-        return range(first_come((item.cost for item in fifo), budget, capacity))
-    costs = [item.cost for item in islice(fifo, lookahead_items(fifo[0].cost, budget))]
+        return range(first_come((item.cost for item in line), budget, capacity))
+    costs = [item.cost for item in islice(line, lookahead_items(line.head.cost, budget))]
     return next_batch(costs, budget, engine.padding_cost, capacity, launch_cost=engine.launch_cost)

@@ -112,6 +112,7 @@ class WorkerItems:
                     submission.costs,
                     priority=submission.priority,
                     deadline_s=submission.deadline_s,
+                    owner=submission.owner,
                 )
         except FinanciaError as error:
             self._refuse(submission, error)

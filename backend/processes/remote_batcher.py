@@ -13,7 +13,7 @@ from typing import Any
 from backend.errors import FinanciaError, Overloaded, Unavailable
 from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
 from backend.lanes.policy import BULK_DIVISOR
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.work_item import Priority, WorkItem, owner_of_work
 from backend.processes.channel import Channel, Kind, Message
 from backend.processes.work_messages import (
     Result,
@@ -131,7 +131,10 @@ class RemoteBatcher:
         self._unanswered_tokens += sum(costs)
         engine_id = engine.id if isinstance(engine, RemoteEngine) else 0
         span = None if (own := sampled()) is None else own.context
-        channel.send(*write_submission(Submission(first, engine_id, priority, deadline_s, payloads, costs, span)))
+        owner = owner_of_work.get()
+        channel.send(
+            *write_submission(Submission(first, engine_id, priority, deadline_s, payloads, costs, span, owner))
+        )
         return items
 
     def promote(self, item: WorkItem, priority: Priority) -> None:

@@ -27,7 +27,7 @@ from backend.serving.pending_models import PendingModel
 from backend.telemetry import Snapshot
 from backend.tracing.context import PACKED_BYTES, SpanContext
 
-_SUBMIT = struct.Struct("<QdIIB")  # number of the first item, deadline, engine, items, priority
+_SUBMIT = struct.Struct("<QdIIBB")  # number of the first item, deadline, engine, items, priority, bytes of its owner
 _PROMOTE = struct.Struct("<QB")
 _INT32: Final = "i"  # of a submission's table: costs, then rows (0 for ids alone), then tokens, of all items
 _INT32_BYTES = 4
@@ -66,6 +66,7 @@ class Submission(NamedTuple):
     payloads: Sequence[Ids]
     costs: Sequence[int]
     span: SpanContext | None = None  # of the request, where it is recorded
+    owner: str = ""
 
 
 class Finished(NamedTuple):
@@ -95,9 +96,9 @@ def write_submission(submission: Submission) -> Parts:
     table.extend([0 if ids.ndim == 1 else len(ids) for ids in payloads])
     table.extend([ids.shape[-1] for ids in payloads])
     flat = np.concatenate([ids if ids.ndim == 1 else ids.ravel() for ids in payloads], dtype=np.int32)
-    meta = _SUBMIT.pack(
-        submission.first, submission.deadline_s, submission.engine_id, len(payloads), submission.priority
-    )
+    owner = submission.owner.encode()
+    numbers = submission.first, submission.deadline_s, submission.engine_id, len(payloads), submission.priority
+    meta = _SUBMIT.pack(*numbers, len(owner)) + owner
     if submission.span is not None:
         meta += submission.span.pack()
     return Parts(Kind.SUBMIT, meta, (table, flat))
@@ -105,8 +106,9 @@ def write_submission(submission: Submission) -> Parts:
 
 def read_submission(message: Message) -> Submission:
     """The submission, its ids copied out of the block once for all items."""
-    first, deadline_s, engine_id, count, priority = _SUBMIT.unpack_from(message.meta)
-    packed_span = message.meta[_SUBMIT.size :]
+    first, deadline_s, engine_id, count, priority, owner_bytes = _SUBMIT.unpack_from(message.meta)
+    packed = message.meta[_SUBMIT.size :]
+    owner, packed_span = bytes(packed[:owner_bytes]).decode(), packed[owner_bytes:]
     table = message.block[: 3 * count * _INT32_BYTES].cast(_INT32).tolist()  # a request of one text: numpy is slower
     ids = np.frombuffer(message.block, np.int32, offset=3 * count * _INT32_BYTES).astype(np.int64)
     payloads, start = [], 0
@@ -116,7 +118,7 @@ def read_submission(message: Message) -> Submission:
         payloads.append(part.reshape(rows, -1) if rows else part)
         start = stop
     span = SpanContext.unpack(packed_span) if packed_span else None
-    return Submission(first, engine_id, _PRIORITIES[priority], deadline_s, payloads, table[:count], span)
+    return Submission(first, engine_id, _PRIORITIES[priority], deadline_s, payloads, table[:count], span, owner)
 
 
 def is_result(value: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from backend.abandoned import end_tasks
+from backend.callers.callers import sharer
 from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentEvent
 from backend.errors import (
@@ -191,7 +192,7 @@ class Indexer:
         """What became of an attempt; its end is written."""
         if run.claim.attempts > self._policy.attempts:
             return await self._fail(run.claim, _given_up(run.claim))
-        with self._enter(run.claim.owner), count_started() as started:
+        with self._enter(run.claim.owner), count_started(sharer(run.claim.owner)) as started:
             ended = await run.ended(self._traced(run), self._policy.limit_s)
         is_refused = isinstance(ended, Failed) and isinstance(ended.error, Unavailable)
         if not run.is_paid and ended != "closing" and not is_refused:

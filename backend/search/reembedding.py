@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from backend.abandoned import end_tasks
+from backend.callers.callers import sharer
 from backend.callers.quotas import NO_METER, Meter
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
 from backend.lanes.cache.keys import Enter, share_with_all
@@ -103,7 +104,7 @@ class Reembedder:
             return False  # a file that is being indexed with the old model holds the switch up until the next look
         urgency = Urgency(Priority.BULK, time.monotonic() + _LIMIT_S)
         ids, texts = zip(*chunks, strict=True)
-        with self._enter(store.owner), count_started() as started:
+        with self._enter(store.owner), count_started(sharer(store.owner)) as started:
             try:
                 embedded = await self._embeddings.embed_in_chunks(model, texts, PASSAGE, urgency)
             except FinanciaError as error:

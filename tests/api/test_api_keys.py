@@ -15,6 +15,7 @@ from backend.api.dependencies import ApiOptions
 from backend.callers.callers import Caller, KeyRing, LiveKeys, Quotas, key_digest, owner_digest
 from backend.errors import Forbidden
 from backend.lanes.cache.keys import owner_scope
+from backend.lanes.work_item import owner_of_work
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.conftest import connect
@@ -157,12 +158,12 @@ async def test_keys_that_change_while_the_app_serves(services: FakeServices) -> 
 
 @pytest.mark.parametrize(("scope", "expected"), [("service", b""), ("key", TEAM.owner.encode())])
 async def test_whose_cache_a_request_uses(services: FakeServices, scope: Any, expected: bytes) -> None:
-    """Everybody's, or its caller's alone; afterwards nobody's."""
-    seen: list[bytes] = []
+    """Everybody's, or its caller's alone; afterwards nobody's. Its turn on the lanes is its caller's in any case."""
+    seen: list[tuple[bytes, str]] = []
     embed = services.embeddings.embed
 
     async def watching(*arguments: Any, **call: Any) -> Any:
-        seen.append(owner_scope())
+        seen.append((owner_scope(), owner_of_work.get()))
         return await embed(*arguments, **call)
 
     services.embeddings.embed = watching  # type: ignore[method-assign]
@@ -170,8 +171,8 @@ async def test_whose_cache_a_request_uses(services: FakeServices, scope: Any, ex
         answer = await client.post(TEXTS, json={"input": "a"}, headers=bearer("one"))
 
     assert 200 == answer.status_code
-    assert [expected] == seen
-    assert b"" == owner_scope()
+    assert [(expected, TEAM.owner)] == seen
+    assert (b"", "") == (owner_scope(), owner_of_work.get())
 
 
 async def test_usage_of_a_service_without_keys(client: httpx.AsyncClient) -> None:

@@ -7,6 +7,7 @@ import pytest
 from backend.documents.ocr import page_backlog
 from backend.errors import Overloaded
 from backend.lanes.backlog import Backlog
+from backend.lanes.inference import count_started
 from backend.lanes.policy import SETTLED_BATCHES
 from backend.lanes.work_item import Priority
 from tests.fakes import ManualClock
@@ -57,6 +58,16 @@ def test_pages_that_are_done_or_given_up_make_room(backlog: Backlog, clock: Manu
     first.done(1)
 
     assert 10 == backlog.left
+
+
+def test_another_owners_burst_refuses_nobody(backlog: Backlog, clock: ManualClock):
+    """Owners take turns: its few pages are done beside the first of the many."""
+    with count_started("ana"):
+        assert 8 == admitted(backlog, 50, 5, clock() + 60.0)
+    with count_started("eva"):
+        assert 4 == admitted(backlog, 50, 5, clock() + 60.0)
+
+    assert 60 == backlog.left
 
 
 def test_nobody_is_refused_without_need(backlog: Backlog, clock: ManualClock):

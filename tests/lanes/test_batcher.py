@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, TooLarge, Unavailable
 from backend.lanes.batcher import Batcher
+from backend.lanes.inference import count_started
 from backend.lanes.policy import SETTLED_BATCHES, QueueLimits
 from backend.lanes.work_item import Priority
 from backend.telemetry import Telemetry
@@ -183,6 +184,26 @@ async def test_who_waits_and_who_is_first_is_not_refused_for_the_wait(make_batch
     blocker.gate.set()
 
     assert await results([*long, *bulk, *more]) == ["long", "bulk", "more"]
+
+
+async def test_what_one_owner_queued_refuses_no_other(make_batcher, clock):
+    """It has its half of the queue at most, and others do not wait for it: they are neither refused nor behind it."""
+    batcher, engine = make_batcher(queue_tokens=100), EchoEngine()
+    await measured(batcher, clock)
+    blocker = await blocked(batcher)
+    soon_s = clock() + 1.0
+    with count_started("ana"):
+        batcher.submit(engine, ["a"] * 5, [8] * 5)
+        with pytest.raises(Overloaded, match=r"40 tokens.*half of which one key may have"):
+            batcher.submit(engine, ["a"] * 2, [8] * 2)
+        with pytest.raises(Overloaded, match=r"40 tokens.* has 1 s left"):
+            batcher.submit(engine, ["a"], [1], deadline_s=soon_s)
+    with count_started("eva"):
+        items = batcher.submit(engine, ["e"], [8], deadline_s=soon_s)
+    blocker.gate.set()
+
+    assert await results(items) == ["e"]
+    assert engine.batches[0][:3] == ["a", "e", "a"]
 
 
 async def test_the_first_batches_refuse_nobody(make_batcher, clock):

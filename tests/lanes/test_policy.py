@@ -77,6 +77,8 @@ def test_every_item_goes_after_at_most_as_many_batches_as_stand_before_it(costs,
     ("heads", "bulk_went_last", "expected"),
     [
         pytest.param([interactive(95), interactive(94)], False, 1, id="the-oldest"),
+        pytest.param([interactive(94, 8), interactive(95, 7)], False, 1, id="the-first-turn-before-the-oldest"),
+        pytest.param([bulk(80, 2), bulk(81, 1), interactive(99, 9)], False, 1, id="the-first-turn-of-aged-bulk"),
         pytest.param([bulk(94), interactive(99)], False, 1, id="interactive-before-older-bulk"),
         pytest.param([bulk(80), interactive(99)], False, 0, id="aged-bulk-counts-as-interactive"),
         pytest.param([bulk(80), interactive(70)], False, 1, id="the-older-of-aged-and-interactive"),
@@ -105,20 +107,24 @@ def test_lane_budget(queued, idle_lanes, expected):
 
 
 @pytest.mark.parametrize(
-    ("queued", "new", "items", "expected"),
+    ("queued", "new", "items", "own", "expected"),
     [
-        pytest.param(0, 100, 2, Admission.ACCEPTED, id="just-the-limit"),
-        pytest.param(60, 40, 2, Admission.ACCEPTED, id="the-last-tokens"),
-        pytest.param(61, 40, 2, Admission.FULL, id="full-for-now"),
-        pytest.param(0, 101, 2, Admission.NEVER, id="over-the-limit-alone"),
-        pytest.param(99, 101, 2, Admission.NEVER, id="over-the-limit-alone-even-when-full"),
-        pytest.param(0, 101, 1, Admission.ACCEPTED, id="one-item-over-the-limit-alone"),
-        pytest.param(1, 101, 1, Admission.FULL, id="one-item-over-the-limit-waits-for-an-empty-queue"),
+        pytest.param(0, 100, 2, 0, Admission.ACCEPTED, id="just-the-limit"),
+        pytest.param(60, 40, 2, 0, Admission.ACCEPTED, id="the-last-tokens"),
+        pytest.param(61, 40, 2, 0, Admission.FULL, id="full-for-now"),
+        pytest.param(0, 101, 2, 0, Admission.NEVER, id="over-the-limit-alone"),
+        pytest.param(99, 101, 2, 0, Admission.NEVER, id="over-the-limit-alone-even-when-full"),
+        pytest.param(0, 101, 1, 0, Admission.ACCEPTED, id="one-item-over-the-limit-alone"),
+        pytest.param(1, 101, 1, 0, Admission.FULL, id="one-item-over-the-limit-waits-for-an-empty-queue"),
+        pytest.param(30, 21, 2, 30, Admission.FULL, id="more-than-its-half"),
+        pytest.param(30, 21, 1, 30, Admission.FULL, id="one-item-more-than-its-half"),
+        pytest.param(30, 20, 2, 30, Admission.ACCEPTED, id="just-its-half"),
+        pytest.param(30, 70, 2, 0, Admission.ACCEPTED, id="the-first-request-of-an-owner-may-have-the-rest"),
     ],
 )
-def test_admit(queued, new, items, expected):
+def test_admit(queued, new, items, own, expected):
     """A request is taken whole or not at all; at a limit of 100 tokens."""
-    assert expected == (admit_single if items == 1 else admit)(queued, new, 100)
+    assert expected == (admit_single if items == 1 else admit)(queued, new, 100, own)
 
 
 @pytest.mark.parametrize(

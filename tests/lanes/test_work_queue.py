@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -25,9 +26,9 @@ class PendingFuture:
         return False
 
 
-def make_item(cost=10, *, engine=ENGINES[0], priority=INTERACTIVE, at_s=0.0, deadline_s=math.inf):
+def make_item(cost=10, *, engine=ENGINES[0], priority=INTERACTIVE, at_s=0.0, deadline_s=math.inf, owner=""):
     """An item without a loop."""
-    return WorkItem(engine, None, cost, priority, deadline_s, at_s, PendingFuture())
+    return WorkItem(engine, None, cost, priority, deadline_s, at_s, PendingFuture(), owner)
 
 
 def add(queue, *items):
@@ -51,11 +52,54 @@ def queue():
 
 def test_one_engine_at_a_time(queue):
     """A batch never mixes engines; the oldest head decides whose turn it is."""
-    first, second, third = make_item(at_s=1), make_item(engine=ENGINES[1], at_s=0), make_item(at_s=2)
+    first, second, third = make_item(), make_item(engine=ENGINES[1], at_s=1), make_item(at_s=2)
     add(queue, first, second, third)
 
-    assert take(queue, 3.0, 0).items == [second]
     assert take(queue, 3.0, 0).items == [first, third]
+    assert take(queue, 3.0, 0).items == [second]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("priority", Priority)
+def test_a_short_request_passes_by_what_another_owner_queued(queue, engine, priority):
+    """Whichever of the two loaded engines it asks, and whenever it comes."""
+    for each in ENGINES:
+        queue.add([make_item(10, engine=each, priority=priority, owner="ana") for _ in range(100)], 1000)
+    for came_s in (0.0, 1.0):
+        take(queue, came_s, 0)
+        short = make_item(10, engine=engine, priority=priority, at_s=came_s, owner="eva")
+        add(queue, short)
+
+        assert short in take(queue, came_s, 0).items + take(queue, came_s, 0).items
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 30)), min_size=1, max_size=100), st.integers(0, 50))
+def test_owners_take_turns_by_cost(specs, late):
+    """While two wait, neither gets more than the other by over a batch and an item each; an owner's keep their order.
+
+    The engine runs what comes first, so that only turns decide.
+    """
+    engine, queue = EchoEngine(padding_cost=0.0), WorkQueue(ageing_s=2.0)
+    items = [make_item(cost, engine=engine, owner=owner) for owner, cost in specs]
+    add(queue, *items[late:])
+    batches = [take(queue, 0.0, 0).items] if items[late:] else []
+    add(queue, *items[:late])
+    taken, arrived = list(chain(*batches)), [*items[late:], *items[:late]]
+    got = dict.fromkeys("abc", 0)
+    while queue.items:
+        batch = take(queue, 0.0, 0).items
+        taken += batch
+        for item in batch:
+            got[item.owner] += item.cost
+        waiting = {owner for owner in "abc" if any(item.owner == owner and item not in taken for item in arrived)}
+        assert (
+            max((got[owner] for owner in waiting), default=0) - min((got[owner] for owner in waiting), default=0) <= 160
+        )
+
+    assert all(
+        [item for item in taken if item.owner == owner] == [item for item in arrived if item.owner == owner]
+        for owner in "abc"
+    )
 
 
 def test_an_aged_bulk_backlog_takes_every_other_batch(queue):

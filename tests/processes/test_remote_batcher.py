@@ -12,6 +12,7 @@ import pytest
 
 from backend.errors import DeadlineExceeded, Overloaded, TooLarge, Unavailable
 from backend.lanes.batcher import Batcher
+from backend.lanes.inference import count_started
 from backend.lanes.policy import QueueLimits
 from backend.lanes.work_item import Priority, WorkItem
 from backend.processes.channel import Channel, Message, RingReader, RingWriter, create_memory, map_memory
@@ -173,11 +174,25 @@ async def test_a_promoted_item_goes_before_bulk_work(service):
     bulk = service.remote.submit(GATED, [ids(8), ids(9)], [60, 1], priority=Priority.BULK)
     await turns_until(lambda: service.batcher.status().queued_jobs == 2)
     service.remote.promote(bulk[1], Priority.INTERACTIVE)
-    await turns_until(lambda: service.batcher._queue.interactive_tokens == 1)
+    await turns_until(lambda: service.batcher._queue.tokens_before("", 1) == 1)
     service.gated.gate.set()
     await asyncio.gather(*(item.future for item in bulk))
 
     assert [[[1]], [[9]], [[8]]] == [[one.tolist() for one in batch] for batch in service.gated.batches]
+
+
+async def test_owners_take_turns_over_processes(service):
+    """What a key queued in a worker stays that key's."""
+    await block(service)
+    items = []
+    for owner, numbers in (("ana", (1, 2)), ("eva", (3,))):
+        with count_started(owner):
+            items += service.remote.submit(GATED, [ids(number) for number in numbers], [30] * len(numbers))
+    await turns_until(lambda: service.batcher.status().queued_jobs == 3)
+    service.gated.gate.set()
+    await asyncio.gather(*(item.future for item in items))
+
+    assert [[[1]], [[1], [3], [2]]] == [[one.tolist() for one in batch] for batch in service.gated.batches]
 
 
 async def test_a_dead_worker_leaves_no_work_behind(service):
