@@ -167,7 +167,7 @@ def _said(page: PageRows, reader: PageReader) -> _Said:
         said.mark = int(mark[1]), int(mark[2])
     has_head = said.titled or said.has_total or said.is_other or said.ids or said.mark or page.is_first
     if has_head or len(page.page.words) <= _LINES:
-        said.number, said.looks = reader.number(page), reader.looks(page)
+        said.number, said.looks = reader.printed(page, "InvoiceId"), reader.looks(page)
     return said
 
 

@@ -35,6 +35,17 @@ Base 1.000,00
 IVA 21 % 210,00
 A pagar 1.210,00
 """
+NARROW = """Supplier                       Customer                       Invoice number SB-ES-2026-
+Jon Ander Goikoetxea           Brightsea Parcels Ltd          00482
+Calle Bidebarrieta 14          Unit 6, Grand Canal Docks      Tax point 28 Feb 2026
+48005 Bilbao                   Dublin 2, Ireland              Statement week 09
+
+Service                                 Units      Rate          Net
+Completed drops                           212      2.15       455.80
+Net total                                                     455.80
+VAT                                                             0.00
+Invoice total                                                 455.80
+"""
 ORDER = """Norwind Tools Ltd
 12 Mill Lane, Leeds LS1 4AB
 
@@ -184,6 +195,14 @@ def test_a_number_that_rules_cut_or_miss_is_read_whole(text: str, number: str) -
     assert text[fields["InvoiceId"].start : fields["InvoiceId"].end] == number
 
 
+def test_a_number_goes_on_below_a_dash() -> None:
+    """In a narrow column it is broken as words are."""
+    fields = {field.name: field for field in extract_fields(document_of_text(NARROW)).fields}
+
+    assert "SB-ES-2026-00482" == fields["InvoiceId"].value
+    assert 2 == len(fields["InvoiceId"].places)
+
+
 def test_rules_read_alone_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the network cannot be loaded, fields are still read, and the answer says which are not."""
     with_network = extract_fields(document_of_text(ORDER))
@@ -302,9 +321,10 @@ def test_a_network_in_two_minds() -> None:
     assert arbitrated(rules, {"VendorName": options[:1]}, "invoice")["VendorName"].value == "Redes del Sur, S.L."
 
 
-def test_a_credit_note_is_younger_than_its_invoice() -> None:
-    """Of two dates of which the network is sure the later one is the document's."""
-    rules = {"InvoiceDate": Field("InvoiceDate", "2026-06-22", "", 0.81, "text", "beside its label")}
+@pytest.mark.parametrize("score", [0.81, 0.99])
+def test_a_credit_note_is_younger_than_its_invoice(score: float) -> None:
+    """Of two dates of which the network is sure the later one is the document's, whatever labels say."""
+    rules = {"InvoiceDate": Field("InvoiceDate", "2026-06-22", "", score, "text", "beside its label")}
     options = [_guess("InvoiceDate", day, 0.96, valid=True) for day in ("2026-06-22", "2026-07-10")]
 
     assert arbitrated(rules, {"InvoiceDate": options}, "credit_note")["InvoiceDate"].value == "2026-07-10"

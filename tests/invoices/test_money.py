@@ -1009,11 +1009,32 @@ Totale fattura {total} €
 """
 
 
-@pytest.mark.parametrize(("total", "valid"), [("239,00", True), ("241,00", False)])
-def test_a_line_without_tax_makes_the_total(total: str, valid: bool):
-    money = with_items(_HOTEL.format(total=total))
+_NOTARY = """
+Concepto                                 Importe
+Honorarios escritura                      512,30
+Copias autorizadas                        120,20
+
+Base imponible                            632,50
+IVA 21 %                                  132,83
+2. Suplidos
+Papel timbrado                              9,02
+Nota simple registral                      24,04
+Total factura                             {total}
+Retención IRPF 15 %                       -94,88
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "tax", "valid"),
+    [
+        (_HOTEL, "239,00", "21.00", True), (_HOTEL, "241,00", "21.00", False), (_NOTARY, "798,39", "132.83", True),
+        (_NOTARY, "789,39", "132.83", False),
+    ],
+)  # fmt: skip
+def test_what_no_tax_is_on_makes_the_total(text: str, total: str, tax: str, valid: bool):
+    money = with_items(text.format(total=total))
     assert money.validity.totals is valid
-    assert values_of(money)["TotalTax"] == "21.00"
+    assert values_of(money)["TotalTax"] == tax
 
 
 _TILL = """

@@ -94,13 +94,16 @@ def arbitrated(rules: Mapping[str, Field], learned: Learned, kind: str) -> dict[
             guess = max((option for option in options if option.score >= sure), key=lambda o: o.value, default=guess)
         if field is not None and _in_two_minds(options, sure):
             guess = next((option for option in options if option.value == field.value), guess._replace(score=0.0))
+        is_later = name == "InvoiceDate" and kind == "credit_note" and field is not None and guess.value > field.value
         if name in AMOUNTS or (kind == "receipt" and is_party and _is_known(name, field)):
             continue
         if field is not None and field.value == guess.value:
             fields[name] = replace(field, score=max(field.score, _AGREED))
         elif guess.score < (_SURE_OF_WHOLE if _is_part(field, guess) else sure):
             continue
-        elif _fills(guess, fields, kind) if field is None else _overrules(guess, field) and not (is_party and swaps):
+        elif is_later or (
+            _fills(guess, fields, kind) if field is None else _overrules(guess, field) and not (is_party and swaps)
+        ):
             fields[name] = _as_read(guess)
     for part in ("Name", "TaxId"):
         _tell_apart(fields, learned, part)

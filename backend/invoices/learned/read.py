@@ -39,7 +39,7 @@ _NEXT_ROWS, _NEXT_HEIGHTS = 3, 4.5
 _SHORTEST_IBAN, _SHORTEST_TAX_ID = 15, 6  # characters
 _LABEL_IN_ID = re.compile(r"^(?:VAT|NIF|CIF|TVA|BTW)(?=[A-Z]{0,3}\d)")  # "VATESB12345674" without a blank
 _WHOLE_ADDRESS = 4  # words; a shorter one is less sure
-_NUMBER = 0.8  # probability of a number that tells documents apart
+_PRINTED = 0.8  # probability of a value that tells documents apart
 _MOST = 3  # values of a field on a page
 _INDEX = {label: index for index, label in enumerate(LABELS)}
 _NEVER = 1e-3  # probability that none is less, or more sure, than
@@ -105,10 +105,10 @@ class PageReader:
         kinds = dict(zip(KINDS, part.reading.kinds.tolist(), strict=True))
         return kinds | {"fields": sum(kinds[kind] for kind in _WITH_FIELDS)}
 
-    def number(self, page: PageRows) -> str:
-        """The document's number on a page; empty where there is none."""
-        spans = [span for part in self.parts(page) for span in _spans(part, "InvoiceId")[:1]]
-        return next((_text_value(page, "InvoiceId", words) for score, words in spans if score > _NUMBER), "")
+    def printed(self, page: PageRows, name: str) -> str:
+        """A field as a page prints it; empty where the network is sure of none."""
+        spans = [span for part in self.parts(page) for span in _spans(part, name)[:1]]
+        return next((_text_value(page, name, words) for score, words in spans if score > _PRINTED), "")
 
     def looks(self, page: PageRows) -> dict[str, float]:
         """What the network says of a page that may begin a document: "first" in log odds, kinds; empty if not read."""
@@ -168,8 +168,18 @@ def _spans(part: ReadPage, name: str) -> list[tuple[float, tuple[Word, ...]]]:
         score = float(scores[group].mean())
         if name.endswith("Address"):
             score *= min(1.0, len(group) / _WHOLE_ADDRESS)
-        spans.append((score, tuple(part.words[index] for index in group)))
+        words = tuple(part.words[index] for index in group)
+        spans.append((score, (*words, *_broken_off(part.page, words[-1])) if name in _IDS else words))
     return sorted(spans, key=lambda span: -span[0])
+
+
+def _broken_off(page: PageRows, last: Word) -> Sequence[Word]:
+    """The first word on the line below, where a number ends its line with a dash: the rest of it."""
+    cell = next((cell for cell in page.cells if cell.words[-1] is last), None) if last.text[-1] in "-/" else None
+    below = page.rows[cell.row + 1].cells if cell is not None and cell.row + 1 < len(page.rows) else ()
+    return next(
+        (c.words[:1] for c in below if cell is not None and abs(c.box.left - cell.box.left) < page.line_height), ()
+    )
 
 
 def _goes_on(part: ReadPage, group: Sequence[int], index: int, name: str) -> bool:

@@ -14,7 +14,7 @@ from backend.files.visual_rows import PageRows, ends_of
 from backend.invoices.equations import Equation, are_equal, of_due, of_items, of_rate, taken_off, totals_hold
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import Vocabulary
-from backend.invoices.money.balance import Balance, Extra, settle, with_due
+from backend.invoices.money.balance import CENTS, Balance, Extra, settle, with_due
 from backend.invoices.money.candidates import Candidate, Candidates, candidates
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.lines import MoneyLines, money_lines
@@ -258,7 +258,7 @@ def find_money(
     if balance.total is None or (balance.total.score < _ENOUGH and not balance.adds_up):
         return Money((), Validity())
     rows = _completed(with_bases(rows, lines, _whole_base(balance)), balance, taxes)
-    balance = _with_untaxed(balance, rows, items)
+    balance = _with_untaxed(balance, rows, items, lines)
     digital = all(page.page.source == "text_layer" for page in pages)
     exact = items is not None and len(items.amounts) == items.reckoned > 1 and not found.of("discount", "charge")
     exact = exact and items_sum not in {number.value for _, _, numbers in lines.plain for number in numbers}
@@ -300,20 +300,39 @@ def _taxes_of(rows: Sequence[TaxRow]) -> Decimal:
     return sum((row.amount.value for row in rows), Decimal(0))
 
 
-def _with_untaxed(balance: Balance, rows: Sequence[TaxRow], items: ItemLines | None) -> Balance:
-    """The balance with the lines that no tax is on, where everything adds up with them alone: a tourist tax, a levy."""
+def _with_untaxed(balance: Balance, rows: Sequence[TaxRow], items: ItemLines | None, lines: MoneyLines) -> Balance:
+    """The balance with what no tax is on, where everything adds up with it alone: a tourist tax, a disbursement."""
     base, tax, total = balance.base, balance.tax, balance.total
-    if items is None or balance.adds_up or base is None or tax is None or total is None or balance.withheld is not None:
+    if balance.adds_up or base is None or tax is None or total is None or balance.withheld_in_total:
         return balance
     bases = [row.base.value for row in rows if row.base is not None and row.holds and not row.is_surcharge]
     rest = total.value - base.value - tax.value
     if not bases or len(bases) < len(rows) or not are_equal(sum(bases, Decimal(0)), base.value):
         return balance
-    wholes = (total.value, total.value - tax.value)  # lines with their taxes, and without
-    if rest <= 0 or rest not in items.amounts or not any(are_equal(items.total, whole) for whole in wholes):
+    is_line = (
+        items is not None
+        and balance.withheld is None
+        and rest in items.amounts
+        and any(are_equal(items.total, whole) for whole in (total.value, total.value - tax.value))
+    )  # with their taxes, and without
+    if rest <= 0 or not (is_line or rest == _sum_between(lines, tax, total)):
         return balance
     untaxed = Candidate(rest, 1.0, (), None, because("sum_of_lines"))
     return replace(balance, extras=(*balance.extras, Extra("charge", untaxed.cents, untaxed)), adds_up=True)
+
+
+def _sum_between(lines: MoneyLines, upper: Candidate, lower: Candidate) -> Decimal:
+    """The sum of what stands alone in the rows between two amounts of a page."""
+    if upper.page is None or upper.page is not lower.page:
+        return Decimal(0)
+    first, last = (candidate.numbers[0].cell.row for candidate in (upper, lower))
+    if any(
+        label.page is upper.page and first < label.row < last and label.kind == "surcharge" for label in lines.labelled
+    ):
+        return Decimal(0)
+    between = [numbers for page, row, numbers in lines.plain if page is upper.page and first < row.index < last]
+    amounts = [own[0].value for numbers in between if len(own := [n for n in numbers if n.decimals == CENTS]) == 1]
+    return sum(amounts, Decimal(0))
 
 
 class _Settled(NamedTuple):
