@@ -1,7 +1,5 @@
 """Teaching the model of questions: what is read of SQuAD's files, what is asked over what, and a few steps."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """A raw ASGI request, for what an HTTP client cannot do: stall, disconnect, send odd headers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of answers and of errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

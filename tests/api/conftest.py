@@ -1,7 +1,5 @@
 """The app over fake services, and a client that calls it in process."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """A document service that reads no file, so that only HTTP is tested."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

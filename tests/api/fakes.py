@@ -1,7 +1,5 @@
 """Services that answer without a model, so that only HTTP is tested."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """An image model that looks at nothing, so that only HTTP is tested."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any

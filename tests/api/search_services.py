@@ -1,7 +1,5 @@
 """Files, documents and vector stores over an embedded storage in a temporary folder; reading and ranking are fakes."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import shutil

@@ -1,7 +1,5 @@
 """A transcription service that hears two sentences in any file, so that only HTTP is tested."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any

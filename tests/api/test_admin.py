@@ -1,7 +1,5 @@
 """POST /admin/models needs a key of ADMIN_KEYS, always, and says why a model cannot be loaded."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.api.dependencies import ApiOptions

@@ -1,7 +1,5 @@
 """POST /v1/analyze: every feature of one text."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``POST /v1/answer``: questions over a text, pages or a stored document."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """Concurrent requests, and the OpenAPI document with its examples."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing

@@ -1,7 +1,5 @@
 """``/v1/audio``: OpenAI's forms and answers, streams, and who pays for what."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

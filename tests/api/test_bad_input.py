@@ -1,7 +1,5 @@
 """Each fault is a clear 4xx that names the field, the limit and the setting; odd but legal text is answered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

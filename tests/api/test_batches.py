@@ -1,7 +1,5 @@
 """``/v1/batches`` over jobs and files in memory, and jobs in Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tracemalloc

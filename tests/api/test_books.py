@@ -1,7 +1,5 @@
 """``/v1/documents/ledger`` and ``/v1/documents/export`` over a real storage."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import csv

@@ -1,7 +1,5 @@
 """Without keys no page of another web site uses the service through the browser of somebody who can reach it."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.api.browser_guard import is_known_host

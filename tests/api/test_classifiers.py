@@ -1,7 +1,5 @@
 """/v1/classifiers: train, list, show and delete classifiers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

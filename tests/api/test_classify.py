@@ -1,7 +1,5 @@
 """POST /v1/classify: Jina's shape, and faulty requests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """Images in ``/v1/classify``: every way to send them, what they cost, and what is refused. Without any model."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

@@ -1,7 +1,5 @@
 """POST /v1/embed and /v2/embed: Cohere's shapes. Its rerank routes are in test_rerank.py."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The documentation at /docs: its files come from this service alone, and nothing else may be loaded by it."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

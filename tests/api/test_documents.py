@@ -1,7 +1,5 @@
 """``/v1/ocr`` and ``/v1/documents``: the forms of an upload, the formats of an answer, and errors."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """POST /v1/embeddings: OpenAI's shape."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

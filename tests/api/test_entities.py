@@ -1,7 +1,5 @@
 """POST /v1/entities: the answer's shape, and faulty requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Events over a WebSocket, as docling-serve's clients want them: real sockets, with a real client at the other end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass

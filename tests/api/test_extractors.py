@@ -1,7 +1,5 @@
 """Fields in the caller's words by examples: in a request, and taught for good with /v1/extractors."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

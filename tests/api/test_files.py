@@ -1,7 +1,5 @@
 """``/v1/files``."""
 
-from __future__ import annotations
-
 import hashlib
 
 import httpx

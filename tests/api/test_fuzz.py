@@ -1,7 +1,5 @@
 """Any body gets an answer or a 4xx problem; never a 5xx."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

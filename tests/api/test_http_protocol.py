@@ -1,7 +1,5 @@
 """Heads of responses go out with their bodies. tests/api/test_connections.py tests the limits over sockets."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Headers that list numbers stay short, and say when they do not list all."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """infinity's routes: /embeddings, /rerank, /classify and /models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

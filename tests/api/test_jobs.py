@@ -1,7 +1,5 @@
 """``/v1/jobs`` over jobs in memory with scripted document processing."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Reading JSON bodies: size limit, media type, slow clients and clients that disconnect."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from typing import Any

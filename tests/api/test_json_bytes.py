@@ -1,7 +1,5 @@
 """JSON in pieces is the JSON of the whole."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """The middleware: request ids, metrics, keys, CORS, and connections that close while draining."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

@@ -1,7 +1,5 @@
 """``POST /v1/ocr`` with JSON, in the shape of Mistral's OCR; files in tests/api/test_documents.py."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Ollama's routes for vectors."""
 
-from __future__ import annotations
-
 import httpx
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The OpenAPI document says what happens: statuses, headers, keys, and the limits of this very service."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Models, system, probes and metrics."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from urllib.parse import unquote
 

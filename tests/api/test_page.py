@@ -1,7 +1,5 @@
 """The files of the web page at /: headers, access without a key, and checks of their source."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every error is answered in the same shape; unexpected ones reveal nothing."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any

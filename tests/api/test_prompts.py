@@ -1,7 +1,5 @@
 """What clients of other services say, and the prompts of models that are known."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.api.routes.embeddings import INPUT_TYPES, TASKS, Prompts

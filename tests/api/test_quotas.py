@@ -1,7 +1,5 @@
 """Quotas over HTTP: who is refused and when, what answers say, and the metrics of callers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Callable
 

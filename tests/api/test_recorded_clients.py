@@ -4,8 +4,6 @@ Recorded from langchain-cohere 0.6.0 (cohere 5.21.1), litellm 1.106.2 and 1.110.
 llama-index-embeddings-cohere 0.9.0 and infinity's own client; each of them read the answers of the service.
 """
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recordings beside documents on paper: ``/v1/documents`` in every format, refusals, and hits with seconds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

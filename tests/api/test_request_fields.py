@@ -1,7 +1,5 @@
 """Numbers in headers and queries."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The span of a request, by OpenTelemetry's conventions for HTTP servers; and the ids in its log lines."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """POST /v1/rerank and /v2/rerank: the shapes of Jina and Cohere."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

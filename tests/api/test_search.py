@@ -1,7 +1,5 @@
 """``POST /v1/vector_stores/{id}/search`` over hits that are easy to predict."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Service calls end at their deadline and when their client disconnects."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

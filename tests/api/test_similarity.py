@@ -1,7 +1,5 @@
 """``POST /v1/similarity``: cosines and calibrated scores in the order of the sentences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

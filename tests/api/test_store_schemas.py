@@ -1,7 +1,5 @@
 """The schema of a request to vector stores, its reader and the service refuse the same values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonschema

@@ -1,7 +1,5 @@
 """``/v1/documents`` with ``store=true``, and what is kept then, over the embedded storage."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncIterator

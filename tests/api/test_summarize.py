@@ -1,7 +1,5 @@
 """POST /v1/summarize: a text as JSON or a file as upload; who made the summary, and from what."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """The shapes of text-embeddings-inference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

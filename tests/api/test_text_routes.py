@@ -1,7 +1,5 @@
 """What all routes that read texts have in common: timings, errors of their services, and cancellation."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Apache Tika's dialect, and Open WebUI's external loader."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """What requests hold while they are under way has a bound, in all and for each caller."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

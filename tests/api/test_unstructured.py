@@ -1,7 +1,5 @@
 """Unstructured's dialect: files as lists of elements, as its client and Dify ask for them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``/v1/uploads``."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

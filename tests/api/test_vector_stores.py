@@ -1,7 +1,5 @@
 """``/v1/vector_stores``, their files and batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """Every route that reads texts in JSON: a body with a text, and the tokens that the fake services charge for "abc"."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

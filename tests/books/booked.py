@@ -1,7 +1,5 @@
 """Documents as the wire answers them, for books."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from backend.books.ledger import BookedFile, LedgerRow, ledger_rows

@@ -1,7 +1,5 @@
 """The app's services over a real storage of documents, whose fields are read from plain texts."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import AsyncIterator, Awaitable

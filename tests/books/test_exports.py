@@ -1,7 +1,5 @@
 """Books as Excel, CSV and JSON: every cell is what the documents say."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import io

@@ -1,7 +1,5 @@
 """Workbooks read back, by openpyxl and by LibreOffice."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One real service for all client tests, and one that requires a key."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from pathlib import Path

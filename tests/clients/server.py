@@ -1,7 +1,5 @@
 """The real service in a process of its own, for tests that need a socket."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

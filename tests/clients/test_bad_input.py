@@ -1,7 +1,5 @@
 """Bad and odd input over a real socket and a real model, and its effect on other requests."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Cohere's clients, both APIs, against our /v1 and /v2: rerank and embed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """huggingface_hub's InferenceClient against the routes of text-embeddings-inference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from huggingface_hub import InferenceClient, constants

@@ -1,7 +1,5 @@
 """infinity's routes over a real socket and a real model, asked as its own client asks."""
 
-from __future__ import annotations
-
 import base64
 
 import numpy as np

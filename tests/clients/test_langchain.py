@@ -1,7 +1,5 @@
 """LangChain's OpenAIEmbeddings, set as its users must set it, and the error when they do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """LlamaIndex's OpenAI embeddings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """Mistral's client: OCR of a data URL and of a kept file."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ollama's client: vectors and the list of models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The official OpenAI client gets vectors, and shows our errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -3,8 +3,6 @@
 data/jfk.ogg: J. F. Kennedy's inaugural address, eleven seconds; public domain.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec

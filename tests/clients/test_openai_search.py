@@ -1,7 +1,5 @@
 """The official OpenAI client uploads, indexes and searches unchanged; hits point at the paper."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The Python examples of docs/search.md run as they stand there, against a running service."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Apache Tika's clients: tika-client, with which Paperless-ngx asks it, and tika-python."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

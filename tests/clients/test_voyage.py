@@ -1,7 +1,5 @@
 """Voyage's client: vectors, ranks, errors."""
 
-from __future__ import annotations
-
 import pytest
 from voyageai import Client
 from voyageai.error import AuthenticationError, InvalidRequestError

@@ -1,7 +1,5 @@
 """Manifests as kustomize puts them together: by our reading of its language, and by the real programs beside it."""
 
-from __future__ import annotations
-
 import copy
 import re
 import shutil

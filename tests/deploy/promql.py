@@ -3,8 +3,6 @@
 Only as much of the language as names things. Whether an expression is well formed, promtool says.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The alert rules: well formed, proved on series, about metrics there are, and with a page that says what to do."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

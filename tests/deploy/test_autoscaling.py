@@ -1,7 +1,5 @@
 """The autoscalers and the example for KServe: about series and streams there are, one of them, and like the base."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.config import Settings

@@ -1,7 +1,5 @@
 """The dashboard: what Grafana expects of one, about metrics there are, from the data source that is provisioned."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

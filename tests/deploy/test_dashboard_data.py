@@ -1,7 +1,5 @@
 """Every query of the dashboard and every alert, asked of a real Prometheus that scraped a loaded real service."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

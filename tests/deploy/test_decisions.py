@@ -1,7 +1,5 @@
 """What deploy_gpu.py decides about a machine: the torch build, the card, the reason, or what to do about it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What deploy_gpu.py does once it has decided: build, start, wait, report, and say what went wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.deploy.machine import READY, STATE, Answer, Machine, deploy

@@ -1,7 +1,5 @@
 """backend/.env and .env as deploy_gpu.py reads them: what they decide, what goes before, what Compose is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.deploy.machine import Machine, deploy, deploy_gpu

@@ -1,7 +1,5 @@
 """The manifests: valid by Kubernetes' own schemas, as kustomize would put them together, and true to the service."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

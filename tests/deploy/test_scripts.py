@@ -1,7 +1,5 @@
 """deploy-gpu.sh and deploy-gpu.ps1 start deploy_gpu.py, wherever they are called from and whatever Python is there."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The workflow of GitHub: it calls make targets that exist, on every Python there is, and may do little."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from typing import Any

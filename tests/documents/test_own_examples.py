@@ -1,7 +1,5 @@
 """Fields in the caller's words by examples: the printed names, forms and places of their values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

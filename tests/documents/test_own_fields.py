@@ -1,7 +1,5 @@
 """Fields in the caller's words: by names printed beside values, spelt as the caller's or of the same meaning."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fixtures with real worker processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import psutil

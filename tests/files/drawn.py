@@ -1,7 +1,5 @@
 """Hypothesis strategies for documents: words of many scripts, laid out in lines on pages."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from backend.files.pages import Box, Document, Page, RawWord, make_page

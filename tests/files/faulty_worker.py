@@ -1,7 +1,5 @@
 """A worker whose pages fail in one way each. Tests start it as a WorkerProcess."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -4,8 +4,6 @@ Each file must be answered with pages or with one of our errors for files, all o
 the worker must stay within its memory, leave no descriptor open, and read the next sound file.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

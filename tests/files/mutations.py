@@ -3,8 +3,6 @@
 The same seed makes the same bytes from the same files, so a failure is reported and repeated by its number.
 """
 
-from __future__ import annotations
-
 import io
 import random
 import re

@@ -1,7 +1,5 @@
 """PDFs and images for tests, and the command of the faulty worker."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """External programs that tests use to check our files."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

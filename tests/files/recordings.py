@@ -1,7 +1,5 @@
 """Recordings for tests, made with PyAV: every container, with tones whose place tells the second."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Iterator, Mapping

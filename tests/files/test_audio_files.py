@@ -1,7 +1,5 @@
 """Recordings through real workers: every container, slices, workers that are lost, limits, what is missing."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

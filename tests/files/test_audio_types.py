@@ -1,7 +1,5 @@
 """Recognition of recordings: each container by its first bytes, and nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

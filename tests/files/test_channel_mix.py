@@ -1,7 +1,5 @@
 """How channels become one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

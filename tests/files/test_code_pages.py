@@ -1,7 +1,5 @@
 """Texts in the code pages of their countries, without a mark: read by their letters."""
 
-from __future__ import annotations
-
 import codecs
 
 import pytest

@@ -1,7 +1,5 @@
 """Electronic invoices and QR codes through real worker processes."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

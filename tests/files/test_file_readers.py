@@ -1,7 +1,5 @@
 """FileReaders with real processes: files that crash or hang workers, cancelled callers, a service that dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

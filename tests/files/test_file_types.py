@@ -1,7 +1,5 @@
 """Recognition of file types."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

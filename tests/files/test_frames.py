@@ -1,7 +1,5 @@
 """The wire protocol between service and worker."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pages as image models take them, from worker processes: upright, and as training decodes the same files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from typing import Any

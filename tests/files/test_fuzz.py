@@ -1,7 +1,5 @@
 """Mutated files: a few in `make test`, as many as fit the time in `make test-all`; fuzz.py runs for longer."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from itertools import count

@@ -1,7 +1,5 @@
 """The font of invisible text and its maps."""
 
-from __future__ import annotations
-
 import io
 import re
 import struct

@@ -1,7 +1,5 @@
 """Images decoded by real workers: upright, 8-bit gray or RGB, on white, with square pixels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pillow_heif
 import pytest

@@ -1,7 +1,5 @@
 """Telling text from scrambled text by letter bigrams."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

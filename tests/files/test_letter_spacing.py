@@ -1,7 +1,5 @@
 """Letters that stand apart: words of letter-spaced type, and what must not be joined. Read by PDFium."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pypdfium2 as pdfium

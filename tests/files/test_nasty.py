@@ -1,7 +1,5 @@
 """Every broken, hostile and real file of the shared data gives pages or a clear 4xx, in time, and loses no worker."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every recording of the shared data answers as it must; what names other files or addresses opens none."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

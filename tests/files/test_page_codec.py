@@ -1,7 +1,5 @@
 """Encoding of pages and documents."""
 
-from __future__ import annotations
-
 import zlib
 
 import orjson

@@ -1,7 +1,5 @@
 """Parsing of page ranges."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

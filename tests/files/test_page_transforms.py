@@ -1,7 +1,5 @@
 """Transforms of pages and images: the positions of their corners."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

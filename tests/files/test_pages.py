@@ -1,7 +1,5 @@
 """Pages: their text and the spans of words in it."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 

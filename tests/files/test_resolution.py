@@ -1,7 +1,5 @@
 """Choice of the rendering resolution."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

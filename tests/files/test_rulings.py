@@ -1,7 +1,5 @@
 """The lines that a PDF page draws, with real workers."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.files.file_readers import FileReaders

@@ -1,7 +1,5 @@
 """Searchable PDFs: they look unchanged, and every word is found at its position."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections import Counter

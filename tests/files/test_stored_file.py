@@ -1,7 +1,5 @@
 """Storage of uploads."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import hashlib

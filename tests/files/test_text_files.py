@@ -1,7 +1,5 @@
 """Plain text in any encoding, and nothing that is not text."""
 
-from __future__ import annotations
-
 import codecs
 
 import pytest

@@ -1,7 +1,5 @@
 """Text layers of PDFs: words, boxes and statistics, with real workers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spans of text as boxes on pages."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Choice between text layer and OCR."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

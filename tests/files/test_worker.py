@@ -1,7 +1,5 @@
 """PNGs of pages and searchable PDFs, made in workers."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

@@ -1,7 +1,5 @@
 """Batchers that are stopped after their test, whatever happened in it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any

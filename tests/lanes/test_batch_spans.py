@@ -1,7 +1,5 @@
 """Spans of batches: every request that shared one finds it, and it finds them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What background work tries again, how long it waits, and what ends it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """An encoder on a device gets everything queued in ``forward``; ``finish`` waits for that batch alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

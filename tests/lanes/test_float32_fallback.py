@@ -1,7 +1,5 @@
 """NaN never leaves: the one text is computed again in float32, and its neighbours notice nothing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

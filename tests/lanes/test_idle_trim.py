@@ -1,7 +1,5 @@
 """Memory is trimmed when no caller has been busy for a while."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

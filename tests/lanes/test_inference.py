@@ -1,7 +1,5 @@
 """Inference by itself: what is computed, cached and shared, and what a failure leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

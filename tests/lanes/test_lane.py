@@ -1,7 +1,5 @@
 """What a lane does when engines go wrong, and in which order it works when they go well."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Large requests take a step each round of the event loop, and what is small gets through between them."""
 
-from __future__ import annotations
-
 import asyncio
 
 from backend.lanes.loop_turns import loop_turn

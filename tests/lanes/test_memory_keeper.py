@@ -1,7 +1,5 @@
 """A process keeps within MEMORY_LIMIT_BYTES: step by step, in order, and no step that is not needed."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.errors import Overloaded

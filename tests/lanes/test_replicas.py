@@ -1,7 +1,5 @@
 """Replicas of one engine on several devices behave as one engine."""
 
-from __future__ import annotations
-
 from backend.lanes.engine import Replicas
 from tests.fakes import EchoEngine
 

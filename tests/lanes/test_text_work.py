@@ -1,7 +1,5 @@
 """The budget of characters, and work on long texts in slices that can be given up."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """Waiters and deadlines of a work item."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

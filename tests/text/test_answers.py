@@ -1,7 +1,5 @@
 """Questions and types over a text, by a tiny span head over real lanes and by the bundled one."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,7 +1,5 @@
 """What a caller asks for in its own words: names, descriptions, JSON Schemas; and what is refused, with reasons."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

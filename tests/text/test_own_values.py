@@ -1,7 +1,5 @@
 """Spans as the values that labels ask for: typed, checked, or none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501  # XML as programs write it
 
-from __future__ import annotations
-
 CII = b"""<?xml version="1.0" encoding="UTF-8"?>
 <rsm:CrossIndustryInvoice xmlns:rsm="urn:un:unece:uncefact:data:standard:CrossIndustryInvoice:100"
  xmlns:ram="urn:ram" xmlns:udt="urn:udt">

@@ -1,7 +1,5 @@
 """Tax QR codes of Spanish invoices."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.files.einvoice.fiscal_qr import MENTION, read_fiscal_qr

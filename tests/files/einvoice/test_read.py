@@ -1,7 +1,5 @@
 """Electronic invoices are read by local names; hostile ones are refused."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

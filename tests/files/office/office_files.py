@@ -1,7 +1,5 @@
 """Office files written by hand, part by part, and pages read of any of them."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Mapping

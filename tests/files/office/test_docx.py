@@ -1,7 +1,5 @@
 """Word documents written by hand: what only some of them have."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.errors import UnreadableFile

@@ -1,7 +1,5 @@
 """Office files that want to do harm: each is refused in seconds, with its reason, and the worker lives on."""
 
-from __future__ import annotations
-
 import struct
 import time
 import zipfile

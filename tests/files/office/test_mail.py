@@ -1,7 +1,5 @@
 """Mail with attachments, and archives: each file in them is read as it would be alone."""
 
-from __future__ import annotations
-
 from email.message import EmailMessage
 
 import pytest

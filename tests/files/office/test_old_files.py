@@ -1,7 +1,5 @@
 """Old Word and PowerPoint files, which LibreOffice turns into new ones where it is installed."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from pathlib import Path

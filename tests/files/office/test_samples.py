@@ -4,8 +4,6 @@ How they were made: `soffice --convert-to` and `pandoc`, of sources of a page ea
 python-oxmsg (MIT).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from decimal import Decimal

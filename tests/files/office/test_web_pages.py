@@ -1,7 +1,5 @@
 """Web pages and texts, as a reader sees them."""
 
-from __future__ import annotations
-
 import base64
 import io
 import time

@@ -1,7 +1,5 @@
 """Number formats of old workbooks; tests/files/office/test_samples.py reads one that Calc wrote."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Workbooks written by hand: formats of numbers, and what is hostile."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.errors import TooLarge

@@ -1,7 +1,5 @@
 """Keys and values for the tests of the cache."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from backend.lanes.cache.store import CachedVector

@@ -1,7 +1,5 @@
 """Bytes in the cache of vectors."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.lanes.cache.blobs import BlobCache

@@ -1,7 +1,5 @@
 """The circuit breaker: when calls are allowed, and what their outcomes change."""
 
-from __future__ import annotations
-
 import pytest
 
 from backend.lanes.cache.redis_client import BreakerPolicy, CircuitBreaker, State

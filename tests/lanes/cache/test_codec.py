@@ -1,7 +1,5 @@
 """The format in Redis: values come back bit for bit, and other bytes are rejected."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Keys: equal inputs have equal keys, and only those."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

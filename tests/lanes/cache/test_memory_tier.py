@@ -1,7 +1,5 @@
 """The in-process tier: an LRU cache within its limit of bytes."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 

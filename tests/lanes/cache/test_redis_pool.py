@@ -1,7 +1,5 @@
 """Deadlines, cancellations and closing hold whatever Redis does: silent, stopped, full, refusing connections, gone."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

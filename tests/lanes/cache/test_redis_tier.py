@@ -4,8 +4,6 @@ Faults are made by a proxy (`RedisProxy`) or by killing the server; the circuit'
 look-up's own budget passes in real time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

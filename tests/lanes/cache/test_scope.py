@@ -1,7 +1,5 @@
 """Whose results a cache key stands for."""
 
-from __future__ import annotations
-
 import asyncio
 
 from backend.lanes.cache.keys import KEY_BYTES, CacheNamespace, cached_for, cached_for_all, entry, owner_scope

@@ -1,7 +1,5 @@
 """Cached values are immutable, and ``NullCache`` is a cache."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

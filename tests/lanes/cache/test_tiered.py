@@ -1,7 +1,5 @@
 """The tiered cache: memory in front of a shared tier, and the counts of hits and misses."""
 
-from __future__ import annotations
-
 from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from tests.lanes.cache.samples import content, contents, key, value
 
