@@ -1,13 +1,11 @@
 """Checksums of torch's wheels, asked of an index of its own: a real pip against an index on 127.0.0.1."""
 
 import hashlib
-import http.server
 import io
 import json
 import os
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests.http_server import serving
 from tools import lock_image
 from tools.lock_image import BUILDS, lock_torch, pins
 
@@ -78,37 +77,21 @@ class Index:
         links = [f'<a href="/files/{f}{f"#sha256={sums[f]}" if sums else ""}">{f}</a>' for f in files]
         return "text/html", f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode()
 
-    def answer(self, path: str) -> tuple[int, str, bytes]:
+    def answer(self, path: str, _headers: object) -> tuple[int, dict[str, str], bytes]:
         top, _, rest = path.strip("/").partition("/")
         if top == "files":
-            return 200, "application/zip", self.wheels[unquote(rest)]
+            return 200, {"Content-Type": "application/zip"}, self.wheels[unquote(rest)]
         kind, text = self.page(rest)
-        return (200 if self.wheels else 404), kind, text
+        return (200 if self.wheels else 404), {"Content-Type": kind}, text
 
 
 @pytest.fixture
 def index() -> Iterator[Index]:
     """An index that listens, at ``url``."""
     index = Index()
-
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, kind, body = index.answer(self.path)
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    index.url = f"http://127.0.0.1:{server.server_port}/whl"
-    yield index
-    server.shutdown()
-    server.server_close()
+    with serving(index.answer) as host:
+        index.url = f"http://{host}/whl"
+        yield index
 
 
 @pytest.fixture

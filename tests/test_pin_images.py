@@ -1,14 +1,13 @@
 """Images by digest: what files name, and what a registry on 127.0.0.1 says of it."""
 
 import hashlib
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.http_server import serving
 from tools.pin_images import FILES, ROOT, Image, RegistryError, digest_of, images_in, parse, pin, rewrite
 
 OLD = f"sha256:{'0' * 64}"
@@ -101,26 +100,9 @@ def sha256(content: bytes) -> str:
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """A registry that listens, at ``host``."""
     registry = Registry()
-
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = registry.answer(self.path, dict(self.headers))
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    registry.host = f"127.0.0.1:{server.server_port}"
-    yield registry
-    server.shutdown()
-    server.server_close()
+    with serving(registry.answer) as registry.host:
+        yield registry
 
 
 def test_a_registry_is_asked_with_a_token(registry: Registry):

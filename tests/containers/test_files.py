@@ -1,14 +1,13 @@
 """Dockerfiles, Compose files and what the images are made of: true to the service and to each other. Starts nothing."""
 
 import difflib
-import http.server
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from backend.device.facts import torch_wheels
 from backend.lanes.batcher import LANE_EXIT_S
 from backend.processes.http_server import GRACE_S
 from tests.containers.engine import BACKEND, REDIS, ROOT
+from tests.http_server import serving
 from tools import lock_image
 
 FILES = {"cpu": "docker-compose.yml", "gpu": "docker-compose.gpu.yml"}
@@ -446,50 +446,30 @@ def test_lists_are_written_as_pip_reads_them():
     ]
 
 
-class _Health(http.server.BaseHTTPRequestHandler):
-    status = 200
-
-    def do_GET(self) -> None:
-        self.send_response(self.status if self.path == "/health/ready" else 404)
-        self.end_headers()
-        self.wfile.write(b"lane 0 is starting")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def health() -> Iterator[tuple[type[_Health], int]]:
-    """A port that answers /health/ready with the status one sets."""
-    answers = type("Answers", (_Health,), {})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield answers, server.server_port
-    server.shutdown()
-    server.server_close()
-
-
-def check_health(port: int) -> subprocess.CompletedProcess[str]:
+def check_health(host: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(FOLDER / "healthcheck.py")]
-    environment = {**os.environ, "PORT": str(port)}
+    environment = {**os.environ, "PORT": host.partition(":")[2]}
     return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=30)
 
 
-def test_the_health_check_tells_ready_from_not(health: tuple[type[_Health], int]):
+def test_the_health_check_tells_ready_from_not():
     """0 for 200; else 1 and the reason, which `docker inspect` shows."""
-    answers, port = health
-    ready = check_health(port)
-    answers.status = 503
-    busy = check_health(port)
+    statuses = iter([200, 503])
+    with serving(lambda path, _: (next(statuses) if path == "/health/ready" else 404, {}, b"lane 0 is starting")) as at:
+        ready, busy = (check_health(at) for _ in range(2))
 
     assert (0, "") == (ready.returncode, ready.stderr)
     assert (1, "503 lane 0 is starting\n") == (busy.returncode, busy.stderr)
 
 
-def test_the_health_check_without_an_answer(health: tuple[type[_Health], int]):
-    answers, port = health
-    answers.do_GET = lambda self: self.wfile.write(b"nonsense\r\n")  # type: ignore[method-assign]
-    nonsense = check_health(port)
+def test_the_health_check_without_an_answer():
+    def answer() -> None:
+        with listener.accept()[0] as connection:
+            connection.sendall(b"nonsense\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, daemon=True).start()
+        nonsense = check_health(f"127.0.0.1:{listener.getsockname()[1]}")
 
     assert nonsense.returncode == 1
     assert nonsense.stderr.startswith("no answer: BadStatusLine")

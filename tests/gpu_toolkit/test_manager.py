@@ -136,13 +136,6 @@ def test_mixed_precision(name: str, expected: bool, dtype: torch.dtype):
     assert (expected, dtype) == (found.supports_amp(), found.get_amp_dtype())
 
 
-def test_mixed_precision_switched_off(at: Callable[[str], None]):
-    at("h200")
-    found = GPUManager(GPUConfig(enable_mixed_precision=False))
-
-    assert (False, torch.float32) == (found.supports_amp(), found.get_amp_dtype())
-
-
 def test_gpu_info_has_one_shape(at: Callable[[str], None]):
     """On a CPU every key is there as well, for JSON."""
     at("h200")

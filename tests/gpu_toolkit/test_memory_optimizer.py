@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -40,6 +41,11 @@ def free(count_bytes: int) -> Callable[[str], MemoryUsage]:
     return lambda device: MemoryUsage(AllocatorStats(), count_bytes + RESERVE_BYTES)
 
 
+def batch_size(module: nn.Module, available: int = 2**50, **options: Any) -> int:
+    """The answer for a processor with this much free."""
+    return get_optimal_batch_size(module, (256,), "cpu", **{"read_usage": free(available), **options})
+
+
 def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 16))
 
@@ -65,29 +71,19 @@ def real_peak(module: nn.Module, count: int, mode: trial_run.Mode) -> int:
 def test_the_result_fits_and_uses_most_of_the_memory(mode: trial_run.Mode):
     """A real batch of that size stays under the limit, and uses most of it."""
     module, available = make_model(), 16 * MIB
-    count = get_optimal_batch_size(
-        module, (256,), "cpu", mode=mode, read_usage=free(available), max_batch_size=10**6, optimizer_states=0.0
-    )
+    count = batch_size(module, available, mode=mode, max_batch_size=10**6, optimizer_states=0.0)
 
     assert real_peak(module, count, mode) <= available < 1.5 * real_peak(module, count, mode)
 
 
 def test_the_optimizers_state_is_kept_free():
     """AdamW's two moments are twice the weights; plain SGD has none."""
-    answers = [
-        get_optimal_batch_size(
-            make_model(),
-            (256,),
-            "cpu",
-            mode="training",
-            read_usage=free(16 * MIB),
-            optimizer_states=states,
-            max_batch_size=10**6,
-        )
+    adam, sgd = (
+        batch_size(make_model(), 16 * MIB, mode="training", optimizer_states=states, max_batch_size=10**6)
         for states in (2.0, 0.0)
-    ]
+    )
 
-    assert answers[0] < answers[1]
+    assert adam < sgd
 
 
 def test_a_target_counts_weights_and_batch():
@@ -105,18 +101,16 @@ def test_a_target_counts_weights_and_batch():
 
 def test_a_target_cannot_be_more_than_is_free():
     """A wish for 80 GiB on a small device gives what fits there."""
-    small = get_optimal_batch_size(make_model(), (256,), "cpu", read_usage=free(4 * MIB), max_batch_size=10**6)
-
-    assert small == get_optimal_batch_size(
-        make_model(), (256,), "cpu", target_memory_gb=80, read_usage=free(4 * MIB), max_batch_size=10**6
+    small, wished = (
+        batch_size(make_model(), 4 * MIB, max_batch_size=10**6, target_memory_gb=size) for size in (None, 80)
     )
+
+    assert small == wished
 
 
 def test_never_over_the_bound():
-    assert 24 == get_optimal_batch_size(make_model(), (256,), "cpu", max_batch_size=24, read_usage=free(2**50))
-    assert memory_optimizer.MAX_BATCH_SIZE == get_optimal_batch_size(
-        make_model(), (256,), "cpu", read_usage=free(2**50)
-    )
+    assert 24 == batch_size(make_model(), max_batch_size=24)
+    assert memory_optimizer.MAX_BATCH_SIZE == batch_size(make_model())
 
 
 @pytest.mark.slow
@@ -162,15 +156,10 @@ def test_own_inputs():
         def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
             return self.layer(left, right)
 
-    count = get_optimal_batch_size(
-        Two(),
-        (1,),
-        "cpu",
-        make_inputs=lambda count: (torch.randn(count, 4), torch.randn(count, 6)),
-        max_batch_size=32,
-    )
+    def make(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(count, 4), torch.randn(count, 6)
 
-    assert 32 == count
+    assert 32 == get_optimal_batch_size(Two(), (1,), "cpu", make_inputs=make, max_batch_size=32)
 
 
 class Peeking(nn.Module):
@@ -187,7 +176,7 @@ class Peeking(nn.Module):
 def test_a_model_that_looks_at_values():
     """It is computed in earnest, for one sample and for two."""
     module = Peeking()
-    count = get_optimal_batch_size(module, (256,), "cpu", read_usage=free(16 * MIB), max_batch_size=10**6)
+    count = batch_size(module, 16 * MIB, max_batch_size=10**6)
 
     assert real_peak(module, count, "inference") <= 16 * MIB
 
@@ -308,13 +297,3 @@ def test_model_memory_where_nothing_can_be_done():
 
     assert module is GPUMemoryOptimizer("cpu").optimize_model_memory(module, (4, 256))
     assert not any("forward" in vars(one) for one in module.modules())
-
-
-def test_on_the_asked_device(device: str):
-    """On a real card the answer is measured and has run (--device cuda:0)."""
-    module = make_model()
-    before = state(module)
-    count = get_optimal_batch_size(module, (256,), device, mode="training", max_batch_size=128)
-
-    assert 128 == count
-    assert same(before, state(module))

@@ -1,6 +1,5 @@
 """The torch source, with the installed torch and with one that sees fake cards."""
 
-import subprocess
 import sys
 import warnings
 from types import SimpleNamespace
@@ -201,15 +200,3 @@ def test_allocator_before_the_first_tensor(cards):
     cards.append(properties())
 
     assert AllocatorStats() == Torch().allocator("cuda:0")
-
-
-def test_torch_is_imported_late():
-    """Neither the constructor nor ``allocator`` imports it, which takes two seconds and 300 MiB."""
-    script = (
-        "import sys; from backend.device.facts.torch_source import Torch; "
-        "Torch().allocator('cuda:0'); print('torch' in sys.modules)"
-    )
-
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-
-    assert result.stdout.strip() == "False"

@@ -48,28 +48,12 @@ def test_the_table_is_what_is_exported():
 
 def test_identity_is_one_series():
     """Names stand in gpu_info alone; everything else joins by uuid."""
-    infos = series(report(), "gpu_info")
+    same = {"driver": "580.95.05", "cuda": "13.0", "mig_profile": ""}
 
     assert [
-        {
-            **L4,
-            "name": "NVIDIA L4",
-            "arch": "Ada Lovelace",
-            "compute_capability": "8.9",
-            "driver": "580.95.05",
-            "cuda": "13.0",
-            "mig_profile": "",
-        },
-        {
-            **T4,
-            "name": "Tesla T4",
-            "arch": "Turing",
-            "compute_capability": "7.5",
-            "driver": "580.95.05",
-            "cuda": "13.0",
-            "mig_profile": "",
-        },
-    ] == [labels for labels, _ in infos]
+        {**L4, "name": "NVIDIA L4", "arch": "Ada Lovelace", "compute_capability": "8.9", **same},
+        {**T4, "name": "Tesla T4", "arch": "Turing", "compute_capability": "7.5", **same},
+    ] == [labels for labels, _ in series(report(), "gpu_info")]
     assert {"gpu_info"} == {one.name for one in gpu_samples(report()) if "name" in one.labels}
 
 

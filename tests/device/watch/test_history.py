@@ -13,13 +13,11 @@ from backend.device.watch.history import (
     Headroom,
     History,
     Sample,
-    Spread,
     active_alerts,
     fit_line,
     headroom,
     new_alerts,
     seconds_to_exhaustion,
-    spread,
 )
 
 GIB = 2**30
@@ -37,19 +35,6 @@ def history_of(headrooms: list[int | None], *, every_s: float = 1.0, max_samples
 def falling(bytes_a_second: float, *, start: float = 10.0 * GIB, seconds: int = 120) -> list[tuple[float, float]]:
     """A leak, sampled once a second."""
     return [(float(second), start - bytes_a_second * second) for second in range(seconds + 1)]
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        pytest.param([], None, id="none-at-all"),
-        pytest.param([None, None], None, id="unknown"),
-        pytest.param([3.0, None, 1.0, 2.0], Spread(1.0, 2.0, 3.0, 3), id="unknown-values-are-skipped"),
-    ],
-)
-def test_spread(values, expected):
-    """Smallest, mean, largest and how many, of what is known."""
-    assert expected == spread(values)
 
 
 def test_line_agrees_with_numpy():

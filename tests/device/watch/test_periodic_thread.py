@@ -30,17 +30,6 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name == "test-thread"]
 
 
-def test_stop_ends_the_thread(running):
-    """Nothing is done after stop has returned, however long the interval."""
-    turns = Turnstile()
-    periodic = running(turns)
-    periodic.start(3600.0)
-    turns.wait(1)
-    periodic.stop()
-
-    assert (False, [], 1) == (periodic.running, threads(), turns.count)
-
-
 def test_start_again(running):
     """After a stop, and with another interval while it runs: always one thread."""
     turns = Turnstile()
