@@ -66,10 +66,10 @@ class LedgerRow:
     place: Place
     state: str  # "to_review" or "confirmed"
     kind: str | None
-    date: str | None  # ISO 8601
+    date: str | None  # ISO 8601; of a statement the last day of its period
     due_date: str | None
     number: str | None
-    supplier: str | None
+    supplier: str | None  # of a statement its account's holder
     tax_id: str | None
     customer: str | None
     customer_tax_id: str | None
@@ -151,10 +151,10 @@ def _row(place: Place, document: Mapping[str, Any]) -> LedgerRow:
         place=place,
         state="confirmed" if document.get("confirmed") else "to_review",
         kind=document["kind"],
-        date=value_of(fields, "InvoiceDate", "TransactionDate"),
+        date=value_of(fields, "InvoiceDate", "TransactionDate", "PeriodEnd"),
         due_date=value_of(fields, "DueDate"),
         number=value_of(fields, "InvoiceId"),
-        supplier=value_of(fields, "VendorName", "MerchantName"),
+        supplier=value_of(fields, "VendorName", "MerchantName", "AccountHolder"),
         tax_id=value_of(fields, "VendorTaxId"),
         customer=value_of(fields, "CustomerName"),
         customer_tax_id=value_of(fields, "CustomerTaxId"),

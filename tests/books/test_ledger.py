@@ -26,11 +26,22 @@ def test_a_row_of_an_invoice() -> None:
     assert row.totals_agree is True
 
 
-def test_a_receipt_has_its_own_names() -> None:
-    """What a till calls merchant, transaction and total is supplier, date and total."""
-    [row] = ledger_of(document("receipt", MerchantName="Bar Sol", TransactionDate="2026-01-02", Total="12.10"))
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        pytest.param(
+            document("receipt", MerchantName="Bar Sol", TransactionDate="2026-01-02", Total="12.10"),
+            ("Bar Sol", "2026-01-02", Decimal("12.10")),
+            id="a-receipt",
+        ),
+        pytest.param(statement(PeriodEnd="2026-03-31"), ("Bodegas Sol", "2026-03-31", None), id="a-statement"),
+    ],
+)
+def test_others_have_their_own_names(other: dict[str, object], expected: tuple[object, ...]) -> None:
+    """What a till calls merchant, transaction and total, and a bank holder and period, is supplier, date and total."""
+    [row] = ledger_of(other)
 
-    assert ("Bar Sol", "2026-01-02", Decimal("12.10")) == (row.supplier, row.date, row.total)
+    assert expected == (row.supplier, row.date, row.total)
 
 
 def test_what_is_confirmed_is_told_by_document() -> None:

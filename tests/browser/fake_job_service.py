@@ -198,6 +198,8 @@ class FakeJobService:
         return self._refused(request) or JSONResponse({"ocr": {"engines": engines, "languages": self.usual_languages}})
 
     async def _get(self, request: Request) -> Response:
+        if not self.forms and f"file-{request.path_params['id']}" in self.library.files:
+            return problem(404, "not_found", "no such job: a program sent this file")
         return self._refused(request) or JSONResponse(
             self._job(with_result=request.query_params.get("result") != "false")
         )

@@ -69,6 +69,7 @@ class FakeLibrary:
         stores, store = "/v1/vector_stores", "/v1/vector_stores/{id}"
         return [
             Route("/v1/files/{file}", self._delete_file, methods=["DELETE"]),
+            Route("/v1/files/{file}", self._file),
             Route("/v1/files/{file}/content", self._content),
             Route("/v1/files/{file}/pages/{number:int}", self._picture),
             Route(stores, self._list_stores),
@@ -167,6 +168,10 @@ class FakeLibrary:
         for members in self.members.values():
             members.pop(file_id, None)
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
+
+    async def _file(self, request: Request) -> Response:
+        name = self.files.get(request.path_params["file"])
+        return JSONResponse({"filename": name}) if name else _problem(404, "not_found", "no such file")
 
     async def _content(self, request: Request) -> Response:
         name = self.files[request.path_params["file"]]

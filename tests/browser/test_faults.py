@@ -81,11 +81,13 @@ async def test_the_password_is_asked_for_when_the_file_wants_one(tab: Tab, servi
 
 
 async def test_a_refusal_is_explained(tab: Tab, service: FakeJobService, file: File) -> None:
-    """The page says what is wrong and what to do, quotes the service, and can send the file again."""
+    """The page says what is wrong and what to do, quotes the service where one asks, and can send the file again."""
     service.refusals.append(problem(413, "too_large", "pages: 300 is over the limit of 200 (LIMIT_PAGES)"))
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(ALERT)
 
+    assert "300 is over" not in await tab.text("[role=alert]")
+    await tab.click("[role=alert] summary")
     alert = await tab.text("[role=alert]")
     for words in ("over a limit", "Send fewer pages", "300 is over the limit of 200", "r-1"):
         assert words in alert
@@ -114,6 +116,7 @@ async def test_an_unknown_error(tab: Tab, service: FakeJobService, file: File) -
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(ALERT)
 
+    await tab.click("[role=alert] summary")
     assert "the flux is low" in await tab.text("[role=alert]")
 
 
@@ -188,6 +191,7 @@ async def test_pages_that_could_not_be_read_are_listed(tab: Tab, service: FakeJo
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
 
+    await tab.click("[data-kind=pages] summary")
     alert = await tab.text("[data-kind=pages]")
     assert "1 page could not be read" in alert
     assert "Page 3: The file is broken or incomplete." in alert
@@ -206,6 +210,7 @@ async def test_a_job_that_fails_keeps_its_pages(tab: Tab, service: FakeJobServic
     await service.finish("failed", {"message": "not ended within 5 s", "code": "deadline_exceeded", "status": 504})
     await tab.wait_for(ALERT)
 
+    await tab.click("[role=alert] summary")
     assert "not ended within 5 s" in await tab.text("[role=alert]")
     assert 1 == await tab.run("document.querySelectorAll('.page').length")
 

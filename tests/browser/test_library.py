@@ -289,11 +289,13 @@ async def test_a_failing_file_is_tried_again(tab: Tab, url: str, library: FakeLi
     library.documents["roto.pdf"].reason = "deadline_exceeded"
     await open_library(tab, url)
     await tab.drop_file(file("roto.pdf"))
-    await tab.wait_for("document.querySelector('.file-row.failed')?.innerText.includes('The service says')")
+    await tab.wait_for("document.querySelector('.file-row.failed')?.innerText.includes('What the service itself said')")
 
     row = await tab.text(".file-row.failed")
     assert "Failed: it took longer than allowed." in row
-    assert "The service says: not indexed within 9 s" in row
+    assert "not indexed" not in row
+    await tab.click(".file-row.failed summary")
+    assert "not indexed within 9 s" in await tab.text(".file-row.failed")
     library.documents["roto.pdf"].failure = None
     await tab.click(".file-row.failed .small")
     await tab.wait_for("!document.querySelector('.file-row.failed')")
@@ -362,6 +364,19 @@ async def test_a_stored_document_joins_collections(
 
 
 @pytest.mark.usefixtures("store")
+async def test_a_file_that_a_program_sent_is_read_when_it_is_opened(
+    tab: Tab, url: str, service: FakeJobService, library: FakeLibrary
+) -> None:
+    """It came by POST /v1/files and is no document before."""
+    await open_library(tab, url)
+    await tab.click(f".file-row a[href='#document={library.id_of('factura.pdf')}']")
+    await tab.wait_for("document.querySelector('#collect summary')")
+
+    assert ("factura.pdf", "true") == (await tab.text("#file-name"), service.forms[-1]["store"])
+    assert await tab.run("location.hash.startsWith('#document=file-')")
+
+
+@pytest.mark.usefixtures("store")
 async def test_a_refused_upload_is_tried_again(
     tab: Tab, url: str, service: FakeJobService, library: FakeLibrary, file: File
 ) -> None:
@@ -371,6 +386,7 @@ async def test_a_refused_upload_is_tried_again(
     await open_library(tab, url)
     await tab.drop_file(file("a.pdf"), file("b.pdf"))
     await tab.wait_for("document.querySelectorAll('#sending .failed').length === 2")
+    await tab.click("#sending summary")
     assert "the service failed" in await tab.text("#sending")
     await tab.run("document.querySelector('[aria-label=\"Leave b.pdf out\"]').click()")
     await tab.run("document.querySelector('[aria-label=\"Try a.pdf again\"]').click()")
@@ -669,7 +685,7 @@ async def test_a_count_that_is_newer_than_the_list(tab: Tab, url: str, library: 
 async def test_a_file_that_will_never_be_read(
     chrome: Chrome, url: str, library: FakeLibrary, failure: tuple[str, str], words: str
 ) -> None:
-    """It says why in the language of the page, with the service's sentence below, and offers no second try."""
+    """It says why in the language of the page alone, and offers no second try."""
     code, reason = failure
     broken = StoredDocument(failure=(code, "file: in the words of the service"), reason=reason)
     library.make_store("Facturas 2026", {**three_documents(), "roto.pdf": broken})
@@ -678,7 +694,7 @@ async def test_a_file_that_will_never_be_read(
         await tab.wait_for("document.querySelector('.file-row.failed')")
 
         assert words in await tab.text(".file-row.failed .row-facts")
-        assert "El servicio dice: file: in the words of the service" == await tab.text(".file-row.failed .row-said")
+        assert "in the words of the service" not in await tab.text(".file-row.failed")  # unless one asks for it
         assert [] == await names(tab, ".file-row.failed .small:not([hidden])")
         assert [] == tab.faults
 
@@ -692,6 +708,7 @@ async def test_a_refused_upload_that_will_never_be_taken(
     await tab.drop_file(file("a.pdf"))
     await tab.wait_for("document.querySelector('#sending .failed')")
 
+    await tab.click("#sending summary")
     assert "bytes: 3 is over the limit of 2" in await tab.text("#sending")
     assert [] == await names(tab, "#sending .small:not([hidden])")
 

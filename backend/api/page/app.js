@@ -19,7 +19,7 @@ import { putText, resetText, setWholeText } from "./reading.js";
 import { offerRereading } from "./reread.js";
 import { askSecret, isLocked, keepPassword } from "./secret.js";
 import "./speech_strings.js";
-import { deleteDocument, documentOf, documentPath, jobOf, picturePath, readDocument, readOriginal } from "./stored_document.js";
+import { deleteDocument, documentOf, documentPath, jobOf, picturePath, readDocument, readFile, readOriginal } from "./stored_document.js";
 import { showTables, waitForTables } from "./tables.js";
 import { select, startTabs } from "./tabs.js";
 import { closeTranscript, endTranscript, heardSome, lengthOf, openTranscript, putSegment } from "./transcript.js";
@@ -392,7 +392,7 @@ async function reopen(mine, id) {
   const { signal } = mine.control;
   const answer = await persist(() => readDocument(id, signal).catch(absent), waits());
   mine.id = id;
-  if (!answer) return goOn(mine, jobOf(id));
+  if (!answer) return goOn(mine, jobOf(id)).catch((error) => readSent(mine, id, error));
   const { filename: name, kind, bytes } = answer;
   quote(find("file-name"), name);
   nameDocument({ title: `${name} · FinancIA` });
@@ -400,6 +400,14 @@ async function reopen(mine, id) {
   if (kind === "audio" && bytes <= PLAYED_BYTES) mine.file = await persist(() => readOriginal(id, name, signal), waits());
   buttons(["forget"]);
   showResult(mine, answer, { name, path: documentPath(id), isWhole: true });
+}
+
+/** Make a document of a file that is kept without one: of a collection that a program filled. */
+async function readSent(mine, id, error) {
+  const isNone = error.status === 404 && !mine.job;
+  const file = isNone && (await persist(() => readFile(id, mine.control.signal).catch(absent), waits()));
+  if (!file) throw error;
+  await read(reading(file));
 }
 
 function absent(error) {

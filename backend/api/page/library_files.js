@@ -2,6 +2,7 @@
 
 import { find, icon, make } from "./dom.js";
 import { className, languageName, later, quote, say } from "./language.js";
+import { serviceWords, setServiceWords } from "./notices.js";
 import { STRINGS } from "./strings.js";
 
 const PROGRESS = {
@@ -67,7 +68,7 @@ function rowOf(id, name) {
   if (rows.has(id)) return rows.get(id);
   const row = { name, state: "" };
   row.facts = make("p", { class: "row-facts quiet" });
-  row.said = make("p", { class: "row-said quiet", hidden: true });
+  row.said = serviceWords();
   row.bar = make("progress", { hidden: true });
   row.retry = say(make("button", { type: "button", class: "small", hidden: true, onclick: () => row.onRetry() }), "retry");
   say(row.retry, "retry_file", { name }, "aria-label");
@@ -83,8 +84,7 @@ function rowOf(id, name) {
 function tell(row, { failed, parts, said, progress, retry, remove }) {
   row.node.classList.toggle("failed", failed);
   row.facts.replaceChildren(...parts);
-  row.said.hidden = !said;
-  if (said) say(row.said, "what_it_said", { detail: said });
+  setServiceWords(row.said, said);
   row.bar.hidden = !progress;
   if (progress) {
     if (progress.value === null) row.bar.removeAttribute("value");

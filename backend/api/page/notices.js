@@ -32,15 +32,27 @@ export function clear(kind = null, { into = "notices" } = {}) {
 /** An error in words, with what to do and what the service itself said. */
 export function showProblem(problem, { title = "error_title", into = "notices", about = "" } = {}) {
   clear("wait", { into });
-  const said = say(make("p", { class: "quiet" }), "what_it_said", { detail: problem.detail });
   put(
     "problem",
     { role: "alert", class: "notice bad", into },
     say(make("h2"), title),
     say(make("p"), problemKey(problem, about)),
-    problem.detail ? said : null,
+    serviceWords(problem.detail),
     problem.requestId ? say(make("p", { class: "quiet" }), "request_id", { id: problem.requestId }) : null,
   );
+}
+
+/** What the service itself said, in its English, folded: for who runs it. Shown where there is something. */
+export function serviceWords(detail = "") {
+  const node = make("details", { class: "quiet" }, say(make("summary"), "what_it_said"), make("p", { lang: "en" }));
+  return setServiceWords(say(node, "what_it_said", {}, "aria-label"), detail);
+}
+
+/** Change what `serviceWords` shows; it stays open where somebody has opened it. */
+export function setServiceWords(node, detail) {
+  node.hidden = !detail;
+  quote(node.lastChild, detail);
+  return node;
 }
 
 /** Run `act`; what goes wrong is told in `into`. */
@@ -82,7 +94,7 @@ export function showFailedPages(failed) {
   clear("pages");
   if (!failed.length) return;
   const items = failed.map(({ number, error }) =>
-    make("li", {}, say(make("strong"), "page", { page: number }), ": ", say(make("span"), problemKey(error ?? {})), " ", quote(make("span", { class: "quiet", lang: "en" }), error?.message ?? "")),
+    make("li", {}, say(make("strong"), "page", { page: number }), ": ", say(make("span"), problemKey(error ?? {})), serviceWords(error?.message)),
   );
   const heading = say(make("h2"), "pages_failed", { n: failed.length });
   put("pages", { class: "notice bad" }, heading, make("ul", {}, ...items));

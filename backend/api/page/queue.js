@@ -6,7 +6,7 @@ import { storeDocument } from "./document_calls.js";
 import { find, icon, make } from "./dom.js";
 import { quote, say } from "./language.js";
 import "./ledger_strings.js";
-import { announce, clear, problemKey, showWait } from "./notices.js";
+import { announce, clear, problemKey, serviceWords, setServiceWords, showWait } from "./notices.js";
 import { showRecent } from "./recent.js";
 import { unlocked } from "./secret.js";
 import { Uploads } from "./uploads.js";
@@ -58,8 +58,7 @@ function put(item) {
   const reads = item.state === "sending" && item.part >= 1;
   const key = reads ? (total > 1 ? "reading" : "document_reading") : STATES[item.state];
   say(line.told, failed ? reason(item.problem) : key, { part: item.part, done, total });
-  line.said.hidden = !(failed && item.problem.detail);
-  if (failed && item.problem.detail) say(line.said, "what_it_said", { detail: item.problem.detail });
+  setServiceWords(line.said, failed ? item.problem.detail ?? "" : "");
   line.bar.hidden = !["sending", "adding"].includes(item.state);
   const part = reads ? (total > 1 ? done / total : null) : item.part;
   if (item.state === "sending" && part !== null) line.bar.value = part;
@@ -83,7 +82,7 @@ function reason(problem) {
 function begin(item) {
   const line = { name: quote(make("p", { class: "row-name" }), item.file.name || "clipboard.png") };
   line.told = make("p", { class: "quiet" });
-  line.said = make("p", { class: "quiet", hidden: true });
+  line.said = serviceWords();
   line.bar = say(make("progress", { max: 1 }), "file_progress", { name: item.file.name }, "aria-label");
   line.retry = say(make("button", { type: "button", class: "small", onclick: () => uploads.retry(item) }), "retry");
   say(line.retry, "retry_file", { name: item.file.name }, "aria-label");

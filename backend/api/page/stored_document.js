@@ -12,8 +12,17 @@ export const documentOf = (job) => `file-${job.id}`;
 /** The job that makes a stored document, from the document's id. */
 export const jobOf = (id) => id.replace(/^file-/, "");
 
+const fileAt = async (path, name, signal) => new File([await callFor((response) => response.blob(), path, { signal })], name);
+
 /** The file of a document as it was sent. */
-export const readOriginal = async (id, name, signal) => new File([await callFor((response) => response.blob(), documentPath(id, "/content"), { signal })], name);
+export const readOriginal = (id, name, signal) => fileAt(documentPath(id, "/content"), name, signal);
+
+/** A file that came by POST /v1/files, which no document was made of. */
+export async function readFile(id, signal) {
+  const path = `files/${encodeURIComponent(id)}`;
+  const { filename } = await read(path, signal);
+  return fileAt(`${path}/content`, filename, signal);
+}
 
 /** A document with its pages; what `correct` and `confirm` answer has none. */
 export const readDocument = (id, signal) => read(documentPath(id), signal);

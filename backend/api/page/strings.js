@@ -235,7 +235,7 @@ export const STRINGS = {
     metadata_created: "Created",
     metadata_modified: "Changed",
     metadata_version: "Version",
-    what_it_said: "The service says: {detail}",
+    what_it_said: "What the service itself said",
     request_id: "Request {id}",
   },
   es: {
@@ -471,7 +471,7 @@ export const STRINGS = {
     metadata_created: "Creado",
     metadata_modified: "Modificado",
     metadata_version: "Versión",
-    what_it_said: "El servicio dice: {detail}",
+    what_it_said: "Qué dijo el propio servicio, en inglés",
     request_id: "Petición {id}",
   },
 };

@@ -4,7 +4,7 @@ import { copy } from "./clipboard.js";
 import { find, icon, make } from "./dom.js";
 import { base, save } from "./downloads.js";
 import { clock, duration, languageName, later, quote, say } from "./language.js";
-import { announce, showNotice } from "./notices.js";
+import { announce, serviceWords, showNotice } from "./notices.js";
 import { Player } from "./player.js";
 import { passage, timeButton } from "./spoken_text.js";
 import { srt, vtt } from "./subtitles.js";
@@ -83,9 +83,9 @@ const card = (key, ...children) => make("section", { class: "card" }, say(make("
 function reasons(why) {
   const parts = why.split("; ").map((part) => [REASONS.find(([pattern]) => pattern.test(part))?.[1], part]);
   const known = new Set(parts.map(([key]) => key).filter(Boolean));
-  const unknown = parts.filter(([key]) => !key).map(([, part]) => quote(make("span", { class: "quiet", lang: "en" }), part));
+  const unknown = parts.filter(([key]) => !key).map(([, part]) => part);
   const items = [...known].map((key) => say(make("li"), key));
-  if (unknown.length) items.push(make("li", {}, say(make("span"), "why_other"), ...unknown.flatMap((part) => [" ", part])));
+  if (unknown.length) items.push(make("li", {}, say(make("span"), "why_other"), serviceWords(unknown.join("; "))));
   return make("section", { class: "card notice" }, icon("warning"), make("div", { class: "notice-text" }, say(make("h2"), "why_title"), make("ul", {}, ...items)));
 }
 
@@ -125,7 +125,7 @@ function about({ duration: length_s, speech_s, language_score: score, model }, l
 
 function leftOut(dropped) {
   const items = dropped.map(({ start, text, why }) => {
-    const said = make("div", {}, quote(make("p"), text), quote(make("p", { class: "quiet", lang: "en" }), why));
+    const said = make("div", {}, quote(make("p"), text), serviceWords(why));
     return make("li", { class: "spoken-passage" }, timeButton(start, playFrom), said);
   });
   const summary = say(make("summary"), "dropped_title", { n: dropped.length });
