@@ -18,7 +18,7 @@ import pypdfium2 as pdfium
 from numpy.typing import NDArray
 from pypdfium2 import raw
 
-from backend.errors import PasswordRequired, UnreadableFile, WrongPassword
+from backend.errors import PasswordRequired, TooLarge, UnreadableFile, WrongPassword
 from backend.files import pdf_page
 from backend.files.einvoice.read import read_einvoice
 from backend.files.einvoice.records import EInvoice
@@ -26,6 +26,7 @@ from backend.files.pdf_page import Matrix, matrix_of, objects_of, product, to_vi
 from backend.files.records import MAX_SIZES, LayerStats, PageSize
 from backend.files.text_layout import LayoutWords, lay_out, rotate_boxes
 
+_MAX_ANNOTATIONS = 10_000  # of a page: PDFium takes the square of them, two seconds for so many fields of a form
 MAX_RULINGS = 5_000  # of a page; a drawing has more, a table of 500 rows of ten cells has 5,000 edges
 _MAX_SEGMENTS = 40_000  # of paths that are looked at; a map or a plot has more
 _MIN_LENGTH = 4.0  # points
@@ -252,9 +253,11 @@ class PdfFile:
     @contextmanager
     def _page(self, number: int) -> Iterator[pdfium.PdfPage]:
         try:
-            page = self._pdf[number - 1]
-            if number not in self._flattened_pages:
-                page = self._flatten(page, number)
+            if number in self._flattened_pages:
+                page = self._pdf[number - 1]
+            else:
+                self._check_annotations(number)
+                page = self._flatten(self._pdf[number - 1], number)
         except pdfium.PdfiumError as error:
             raise UnreadableFile(
                 f"page {number}: the PDF's page is broken and cannot be loaded", page=number
@@ -263,6 +266,17 @@ class PdfFile:
             yield page
         finally:
             page.close()
+
+    def _check_annotations(self, number: int) -> None:
+        """Raises: TooLarge. Counted on a page that was loaded without its form, whose fields take the longest."""
+        page = raw.FPDF_LoadPage(self._pdf, number - 1)
+        count = raw.FPDFPage_GetAnnotCount(page)  # 0 of a page that is broken
+        raw.FPDF_ClosePage(page)
+        if count > _MAX_ANNOTATIONS:
+            what = f"page {number}: annotations and form fields"
+            raise TooLarge(
+                what, count, _MAX_ANNOTATIONS, "no setting", advice="Print the page into another PDF.", param="file"
+            )
 
     def _flatten(self, page: pdfium.PdfPage, number: int) -> pdfium.PdfPage:
         """The page with annotations and form fields made part of its content, so that they are read and rendered."""

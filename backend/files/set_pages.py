@@ -7,6 +7,7 @@ the word model, however often it is wrapped: no line break stands in it that its
 from __future__ import annotations
 
 import ctypes
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -40,6 +41,8 @@ _PIXEL = 0.75  # points of a picture's pixel, as browsers and offices show it
 _LARGE = 0.4  # of a page's height: a picture as tall is a scan, and is read on a page of its own
 _LONGEST_NAME = 200
 _BASELINE = 0.8  # of a letter's height, below its upper edge
+_LEAST_WORD = 4  # characters a word with its blank, in the mean of a file: a word takes 500 bytes, however short
+_MAX_DRAWN = 100_000  # words of a page; PDFium ends the process where its memory ends
 _MAX_PLACES = 10  # in tables, for each line and cell that a file may have
 
 _NO_SPANS: Mapping[tuple[int, int], tuple[int, int]] = {}
@@ -74,9 +77,9 @@ class SetPage:
     width: float = _WIDTH
     height: float = _HEIGHT
     texts: list[str] = field(default_factory=list)
-    boxes: list[Sides] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    blocks: list[int] = field(default_factory=list)
+    boxes: array[float] = field(default_factory=lambda: array("f"))  # four sides of each word
+    lines: array[int] = field(default_factory=lambda: array("i"))
+    blocks: array[int] = field(default_factory=lambda: array("i"))
     margin: float = _MARGIN
     grids: list[Grid] | None = field(default_factory=list)  # None: tables are found by how the words stand
     pictures: list[SetPicture] = field(default_factory=list)
@@ -87,7 +90,7 @@ class SetPage:
     def add(self, word: str, left: float, top: float, size: float = 1.0) -> None:
         right, bottom = left + len(word) * _LETTER * size, top + _TALL * size
         self.texts.append(word)
-        self.boxes.append((left, top, right, bottom))
+        self.boxes.extend((left, top, right, bottom))
         self.lines.append(self.line)
         self.blocks.append(self.block)
         self.reach(right, bottom)
@@ -125,7 +128,7 @@ class PageSetter:
         self.pages: list[SetPage] = []
         self.has_pages = False  # the file says itself where pages end: none is ended because it is full
         self._limits = limits
-        self._characters = self._lines = 0
+        self._characters = self._lines = self._words = 0
         self._places = 0  # that answers write out, whether anything stands there or not
         self._part = ""
         self._list = ""  # the form of marks of the list that the last paragraph was an item of
@@ -277,6 +280,8 @@ class PageSetter:
         self.check_lines(0)
         self._characters += len(text)
         self._check("characters", self._characters, self._limits.document_chars, "LIMIT_DOCUMENT_CHARS")
+        self._words += len(text.split())
+        self._check("words", self._words, self._limits.document_chars // _LEAST_WORD, "LIMIT_DOCUMENT_CHARS")
 
     def _check(self, what: str, count: int, limit: int, setting: str) -> None:
         if count > limit:
@@ -471,7 +476,7 @@ class SetFile:
     def text_layer(self, number: int) -> tuple[LayoutWords, LayerStats, PageSize, NDArray[np.float32]]:
         """The words of a page (from 1), statistics, its size, and no lines."""
         page = self.pages[number - 1]
-        boxes = np.array(page.boxes, np.float32).reshape(-1, 4)
+        boxes = _boxes(page)
         words = LayoutWords(page.texts, boxes, np.array(page.lines, np.int32), np.array(page.blocks, np.int32), 0)
         stats = LayerStats(characters=sum(map(len, page.texts)), objects=len(page.texts), is_set=True)
         return words, stats, PageSize(page.width, page.height), np.empty((0, 4), np.float32)
@@ -479,6 +484,9 @@ class SetFile:
     def render(self, number: int, turn: int, *, color: bool, most_pixels: int) -> dict[str, Any]:
         """A page (from 1) as `ImageFile.render` gives it: dark letters on white."""
         page = self.pages[number - 1]
+        if len(page.texts) > _MAX_DRAWN:
+            what = f"page {number}: words to draw"
+            raise TooLarge(what, len(page.texts), _MAX_DRAWN, "no setting", advice="Read its text.", param="file")
         dpi = _DPI_OF_PICTURES if page.pictures else _DPI
         scale = min(dpi / POINTS_PER_INCH, (most_pixels / (page.width * page.height)) ** 0.5)
         size = (max(1, int(page.width * scale)), max(1, int(page.height * scale)))
@@ -496,6 +504,10 @@ class SetFile:
         """Nothing is held open between calls."""
 
 
+def _boxes(page: SetPage) -> NDArray[np.float32]:
+    return np.array(page.boxes, np.float32).reshape(-1, 4)
+
+
 def _drawn_words(page: SetPage, size: tuple[int, int]) -> Image.Image:
     """The words in PDFium's own Courier, which is as wide as boxes are; letters that it lacks are question marks.
 
@@ -503,7 +515,7 @@ def _drawn_words(page: SetPage, size: tuple[int, int]) -> Image.Image:
     """
     with closing(pdfium.PdfDocument.new()) as pdf:
         sheet = pdf.new_page(page.width, page.height)
-        for text, (left, top, _, bottom) in zip(page.texts, page.boxes, strict=True):
+        for text, (left, top, _, bottom) in zip(page.texts, _boxes(page).tolist(), strict=True):
             word = raw.FPDFPageObj_NewTextObj(pdf.raw, b"Courier", bottom - top)
             letters = (text.encode("cp1252", "replace").decode("cp1252", "replace") + "\0").encode("utf-16-le")
             raw.FPDFText_SetText(word, (ctypes.c_ushort * (len(letters) // 2)).from_buffer_copy(letters))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
@@ -85,13 +85,17 @@ def read_html(text: str, content: Content, pictures: Pictures = lambda _name: No
     Args:
         pictures: those that came along; a page's own are in it (``data:``).
 
-    Raises: UnreadableFile for elements so deep in each other that the parser leaves out what is in them.
+    Raises: UnreadableFile for elements so deep in each other that the parser leaves out what is in them, and for one
+        of too many attributes.
     """
+    data = text.translate(_CONTROLS).encode("utf-8", "replace")
+    if len(data) > _MAX_ATTRIBUTES:
+        etree.HTMLParser(target=_AttributeCheck(), encoding="utf-8", recover=True).feed(data)
     parser = etree.HTMLParser(
         encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True, recover=True, huge_tree=False
     )
     try:
-        root = etree.fromstring(text.translate(_CONTROLS).encode("utf-8", "replace"), parser)
+        root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError:  # nothing in it
         return
     if any(error.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT for error in parser.error_log):
@@ -104,6 +108,18 @@ def read_html(text: str, content: Content, pictures: Pictures = lambda _name: No
     _Reader(content, pictures).read(root)
 
 
+class _AttributeCheck:
+    """Refuses what libxml2 parses in linear time, and takes the square of to put it in a tree."""
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        if len(attributes) > _MAX_ATTRIBUTES:
+            raise UnreadableFile(f"file: a <{tag[:40]}> of its HTML has more than {_MAX_ATTRIBUTES} attributes")
+
+    def close(self) -> None:
+        """Nothing was kept."""
+
+
+_MAX_ATTRIBUTES = 1_000
 _CONTROLS = dict.fromkeys((*range(9), 11, *range(14, 32)), " ")
 
 

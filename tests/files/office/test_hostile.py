@@ -1,5 +1,6 @@
 """Office files that want to do harm: each is refused in seconds, with its reason, and the worker lives on."""
 
+import io
 import struct
 import time
 import zipfile
@@ -7,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 
+import pikepdf
 import pytest
 
 from backend.errors import BadInput, TooLarge
@@ -152,6 +154,14 @@ _HOSTILE = [
     pytest.param(b"{\\rtf1" + b"{" * 100_000, "deep", id="groups-in-groups"),
     pytest.param(b"{\\rtf1{\\stylesheet{\\s1 Normal;}", "cut off", id="cut-off-rich-text"),
     pytest.param(b"<html><body>" + b"<div>" * 300 + b"text", "255 deep", id="elements-in-elements"),
+    pytest.param(
+        lambda: b"<html><p " + b" ".join(b"a%d" % at for at in range(200_000)) + b">a", "attributes", id="attributes"
+    ),
+    pytest.param(
+        lambda: docx(f"<w:p><w:r><w:t>{'a ' * 2_000_000}</w:t></w:r></w:p>"),
+        "words of the file",
+        id="words-of-a-letter",
+    ),
     pytest.param(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(3000), "broken compound file", id="broken-compound-file"),
     pytest.param((SAMPLES / "calc_invoice.xls").read_bytes()[:4000], "broken", id="cut-off-workbook"),
 ]
@@ -304,6 +314,11 @@ _GREEDY = [  # each with how often "a" stands in it
         1,
         id="square-charset",
     ),
+    pytest.param(
+        lambda: b'From: a@b.es\nContent-Type: text/plain; x="' + b";" * 200_000 + b'"\n\na',
+        1,
+        id="header-of-parameters",
+    ),
 ]
 
 
@@ -313,6 +328,36 @@ def test_all_is_read_once(readers: FileReaders, source: Callable[[], bytes], tim
     pages = pages_of(readers, source())
 
     assert times == sum(page.text.split().count("a") for page in pages)
+
+
+def _form(fields: int) -> bytes:
+    """A PDF of one page with so many fields to fill in."""
+    file = pikepdf.new()
+    page = file.add_blank_page(page_size=(600, 800))
+    look = pikepdf.String("/Helv 8 Tf 0 g")
+    field = {"Subtype": pikepdf.Name.Widget, "FT": pikepdf.Name.Tx, "DA": look, "Rect": pikepdf.Array([0, 0, 9, 9])}
+    names = (pikepdf.Dictionary(**field, T=pikepdf.String(str(at))) for at in range(fields))
+    page.Annots = pikepdf.Array([file.make_indirect(one) for one in names])
+    file.Root.AcroForm = pikepdf.Dictionary(Fields=page.Annots, DA=look)
+    target = io.BytesIO()
+    file.save(target)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        pytest.param(lambda: _form(50_000), "annotations and form fields: 50000", id="fields-of-a-form"),
+        pytest.param(lambda: docx(f"<w:p><w:r><w:t>{'a ' * 200_000}</w:t></w:r></w:p>"), "words", id="words-to-draw"),
+    ],
+)
+def test_a_page_that_is_refused(readers: FileReaders, source: Callable[[], bytes], fault: str):
+    """A 4xx that says why, before PDFium takes minutes for it or ends the process."""
+    before = readers.counts()
+    with readers.open(source()) as file, pytest.raises(TooLarge, match=fault):
+        readers.render(file, 1)
+
+    assert (before.died, before.late) == (readers.counts().died, readers.counts().late)
 
 
 def test_links_are_not_followed(readers: FileReaders):
