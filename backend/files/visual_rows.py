@@ -7,10 +7,10 @@ may be skewed by a few degrees.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 
 import numpy as np
@@ -24,6 +24,7 @@ _NEIGHBOURS = 3  # words of a row on either side of a place: boxes may overlap
 _WIDE_GAP = 1.0  # of the row's height: a gap between cells; spaces within a text are a third of it, in wide fonts half
 _LONG_RUN = 6.0  # of its height: words of a line that long show the page's slope
 _MAX_SLOPE = 0.09  # 5 degrees
+_UPRIGHT_WORDS, _UPRIGHT_LETTERS = 3, 3  # words of a line that runs up a margin, and letters of those that show it
 _LEVEL, _LEVEL_SHARE = 0.0005, 0.25  # slope of a run that is drawn level, and the share of such runs on a drawn page
 
 
@@ -74,6 +75,7 @@ class PageRows:
     slope: float  # vertical by horizontal, of its text lines
     rows: tuple[VisualRow, ...]
     is_first: bool = True  # of its document
+    turned: Mapping[Box, Box] = field(default_factory=dict)  # boxes of lines that run up or down a margin, as if below
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -85,8 +87,8 @@ class PageRows:
         return median([word.box.height for row in self.rows for word in row.words] or [1.0])
 
     def level(self, box: Box) -> Box:
-        """A box of the page on the levelled page."""
-        return _level(box, self.slope)
+        """A box of the page on the levelled page; that of a word in a margin's line where the line is read."""
+        return self.turned.get(box) or _level(box, self.slope)
 
 
 MAX_ROW_WORDS = 120  # no invoice and no form has more beside one another
@@ -107,13 +109,13 @@ def page_rows(page: Page, start: int = 0, most_words: int | None = None, *, is_f
         is_first: of its document.
     """
     words = [word for word in page.words if len(word.text) <= _LONGEST_WORD and _is_printed(word.box)]
-    slope = _slope(words)
-    level = [(word, _level(word.box, slope)) for word in words]
+    slope, turned = _slope(words), _turned(words)
+    level = [(word, turned.get(word.box) or _level(word.box, slope)) for word in words]
     rows: list[VisualRow] = []
     for row in _rows(level) if most_words is None else _bounded(_rows(level), most_words):
         cells = _cells(row, page.number, len(rows))
         rows.append(VisualRow(page.number, len(rows), cells, bounding_box(cell.box for cell in cells)))
-    return PageRows(page, start, slope, tuple(rows), is_first)
+    return PageRows(page, start, slope, tuple(rows), is_first, turned)
 
 
 def ends_of(pages: Sequence[PageRows], count: int) -> Sequence[PageRows]:
@@ -124,6 +126,25 @@ def ends_of(pages: Sequence[PageRows], count: int) -> Sequence[PageRows]:
 def _is_printed(box: Box) -> bool:
     """Whether a box has a height and lies on paper: files may place words at NaN, or a light year away."""
     return box.height > 0 and all(abs(side) < _FARTHEST for side in box)
+
+
+def _turned(words: Sequence[Word]) -> dict[Box, Box]:
+    """The boxes of words in lines that run up or down the page, as if each line stood level below all others."""
+    found: dict[Box, Box] = {}
+    below = max((word.box.bottom for word in words), default=0.0)
+    for _, line in groupby(words, key=lambda word: (word.block, word.line)):
+        boxes = [(word.box, len(word.text) >= _UPRIGHT_LETTERS) for word in line]
+        shown = [box for box, is_long in boxes if is_long]
+        if len(shown) < _UPRIGHT_WORDS or any(box.width >= box.height for box in shown):
+            continue
+        thick = max(box.width for box in shown)
+        runs_up = shown[0].top > shown[-1].top
+        start = max(box.bottom for box in shown) if runs_up else min(box.top for box in shown)
+        for box, _ in boxes:
+            ends = (start - box.bottom, start - box.top) if runs_up else (box.top - start, box.bottom - start)
+            found[box] = Box(ends[0], below + thick, ends[1], below + 2 * thick)
+        below += 2 * thick
+    return found
 
 
 def _level(box: Box, slope: float) -> Box:

@@ -364,6 +364,33 @@ def test_a_label_tells_seller_from_buyer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rules", "learned", "seats"),
+    [
+        pytest.param("SB", "BS", "BS", id="the-other-way-round"),
+        pytest.param("SB", "B?", "SB", id="one-alone"),
+        pytest.param("S-", "B-", "BS", id="another-sells"),
+        pytest.param("S-", "S-", "S-", id="as-the-rules"),
+    ],
+)
+def test_who_sells_where_no_label_tells(rules: str, learned: str, seats: str) -> None:
+    """Parties change places as a whole: each has its name and its number, of the seller and of the buyer."""
+    names = {"S": ("Nordwerk GmbH", "B46153755"), "B": ("Clínica Sanz SLP", "B29338878"), "?": ("Sanz", "B1")}
+
+    def values(who: str) -> dict[str, str]:
+        seated = zip(("Vendor", "Customer"), who, strict=True)
+        parts = ("Name", "TaxId")
+        return {f"{role}{part}": names[one][i] for role, one in seated if one != "-" for i, part in enumerate(parts)}
+
+    printed = {name: Field(name, value, "", 0.85, "text", "a rule") for name, value in values(rules).items()}
+    sure = 0.97 if "-" in rules else 0.85
+    read = {name: [_guess(name, value, sure)] for name, value in values(learned).items()}
+
+    fields = arbitrated(printed, read, "invoice")
+
+    assert values(seats) == {name: field.value for name, field in fields.items()}
+
+
+@pytest.mark.parametrize(
     ("printed", "value"),
     [("VATESB12345674", "ESB12345674"), ("NIFB12345674", "B12345674"), ("BTWNL123456789B01", "NL123456789B01")],
 )

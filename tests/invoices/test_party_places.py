@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from backend.files.pages import Box
+from backend.files.visual_rows import rows_of
 from backend.invoices.parties.find import find_parties
-from tests.invoices.rows import rows_of_text
+from tests.invoices.rows import document_of_rows, rows_of_text
 
 _GOODS = """
 Descripción            Cantidad    Precio    Importe
@@ -92,3 +96,25 @@ def test_a_heading_says_who_sells(heading: str, vat: str) -> None:
     )
     assert (found["VendorName"], found["VendorTaxId"]) == ("Leire Montoya Gil", "02645053378")
     assert found["CustomerName"] == "Conservas Goikoa, S.A."
+
+
+@pytest.mark.parametrize("runs_up", [True, False])
+def test_a_seller_in_the_margin(runs_up: bool) -> None:
+    """A line that runs up or down the page is read as one, below the others; its words stay where they stand."""
+    margin = "Luz Charra, S.L. · CIF B37123459 · Calle Toro 20, 37002 Salamanca"
+    document = document_of_rows("\n".join((_BILL, margin)))
+    page = document.pages[0]
+    last = page.words[-1].line
+
+    def turned(box: Box) -> Box:
+        return Box(2.0, 900 - box.right, 10.0, 900 - box.left) if runs_up else Box(2.0, box.left, 10.0, box.right)
+
+    words = tuple(replace(word, box=turned(word.box)) if word.line == last else word for word in page.words)
+    pages = rows_of(replace(document, pages=(replace(page, words=words),)))
+    fields = {field.name: field for field in find_parties(pages)}
+
+    assert pages[0].rows[-1].text.replace("\t", " ") == margin
+    assert fields["VendorName"].value == "Luz Charra, S.L."
+    assert fields["VendorTaxId"].value == "B37123459"
+    assert fields["CustomerName"].value == "Luis Paz Gil"
+    assert fields["VendorName"].places[0].box.right == 10.0

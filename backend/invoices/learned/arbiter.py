@@ -41,6 +41,8 @@ _OVERRULED, _PARTY_OVERRULED = 0.92, 0.95
 _LABELLED = 0.9  # score of a name beside the label of its party
 _ANOTHER = 0.9  # probability of a value in the place of the other party's
 _PARTIES = ("Vendor", "Customer")
+_PARTS, _SELLER = ("Name", "Address", "TaxId"), ("VendorName", "VendorTaxId")
+_SEEN = 0.8  # probability of a value of a party that the network sees as the other
 _TELEPHONE = re.compile(r"\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}")  # of North America, where numbers are grouped so
 
 
@@ -82,7 +84,9 @@ def arbitrated(rules: Mapping[str, Field], learned: Learned, kind: str) -> dict[
     Args:
         kind: of the document: on receipts rules read the parties better, and the network only fills in the shop.
     """
-    fields, swaps = dict(rules), _swaps(rules, learned)
+    swaps = _swaps(rules, learned)
+    rules = rules if swaps or kind == "receipt" else _as_seated(rules, learned)
+    fields = dict(rules)
     for name, options in learned.items():
         field, is_party = rules.get(name), name.startswith(_PARTIES)
         sure = _SURES.get(name, _SURE_OF_PARTY if is_party else _SURE)
@@ -140,6 +144,48 @@ def _swaps(rules: Mapping[str, Field], learned: Learned) -> bool:
         for own, other in (_PARTIES, _PARTIES[::-1])
         if own + part in learned and other + part in rules
     )
+
+
+def _as_seated(rules: Mapping[str, Field], learned: Learned) -> Mapping[str, Field]:
+    """The rules' parties, each where the network sees it: no label tells them apart, and place alone misleads.
+
+    Two that it sees the other way round change places. Of one alone, in whose place it is sure of another's name and
+    number, nothing is the seller's: it buys.
+    """
+    told = {party: [rules[party + part] for part in _PARTS if party + part in rules] for party in _PARTIES}
+    if any(field.name.endswith("Name") and field.score >= _LABELLED for fields in told.values() for field in fields):
+        return rules
+
+    def seen(own: str, other: str) -> bool:
+        """Whether the network sees a value of one party as the other's."""
+        return any(_is_seen(field, learned.get(field.name.replace(own, other, 1))) for field in told[own])
+
+    seller, buyer = _PARTIES
+    if told[buyer]:
+        moves = seen(seller, buyer) and seen(buyer, seller) and not (seen(seller, seller) or seen(buyer, buyer))
+    else:
+        others = [learned[name][0] for name in _SELLER if name in rules and name in learned]
+        sure = [one for one in others if one.score >= _SURE_OF_PARTY and not _is_same(rules[one.name], one)]
+        moves = len(sure) == len(_SELLER)
+    if not moves:
+        return rules
+    kept = {name: field for name, field in rules.items() if not name.startswith(_PARTIES)}
+    seats = {seller: buyer, buyer: seller}
+    for party, fields in told.items():
+        for field in fields:
+            name = field.name.replace(party, seats[party], 1)
+            kept[name] = replace(
+                field, name=name, why=WHY, score=_AGREED if _is_seen(field, learned.get(name)) else field.score
+            )
+    return kept
+
+
+def _is_seen(field: Field, options: Sequence[Guess] | None) -> bool:
+    return options is not None and options[0].score >= _SEEN and _is_same(field, options[0])
+
+
+def _is_same(field: Field, guess: Guess) -> bool:
+    return letters_of(field.value) == letters_of(guess.value)
 
 
 def _in_two_minds(options: Sequence[Guess], sure: float) -> bool:
