@@ -140,7 +140,7 @@ class OwnFields:
         taken = _Taken(len(document.text), found)
         seen: list[tuple[_PageNames, int]] = []
         for page, first in zip(document.pages, document.page_starts, strict=True) if rest else ():
-            names = await self.text_work.run_long(partial(_names, page, rest), len(page.text))
+            names = await self.text_work.run_long(partial(names_on, page, rest), len(page.text))
             seen.append((names, first))
             meant, spent = await self._meant(names, rest, urgency)
             tokens += spent
@@ -235,17 +235,13 @@ class OwnFields:
         asked = [index for index in range(len(labels)) if index not in spelt]
         if not asked or not names.others:
             return [], 0
-        texts = [
-            *_COMMON, *own_matches.NOTIONS, *(name.text for name in names.others),
-            *(words_of(labels[index].path[-1]) for index in asked), *(labels[index].prompt for index in asked),
-        ]  # fmt: skip
-        priority, deadline_s = urgency
+        texts, (priority, deadline_s) = texts_to_embed(names, labels, asked), urgency
         embedded = await self.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
         told = partial(_told_by_meaning, embedded.vectors, names, labels, asked)
         return await self.text_work.run_long(told, len(names.page.text)), sum(embedded.tokens)
 
 
-def _names(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
+def names_on(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
     """The names on a page: those that are spelt as a label, and those whose meaning is to be looked at."""
     printed = printed_names(page)
     asked = [content_of(words_of(label.path[-1])) for label in labels]
@@ -445,17 +441,11 @@ def _told_by_meaning(
     """Labels and names, each once, the likeliest first, where a value of the label's kind stands beside the name.
 
     Args:
-        vectors: of ``_COMMON``, ``NOTIONS``, the other names, the labels that are asked for and their prompts.
+        vectors: of `texts_to_embed`.
     """
     wanted = [labels[index] for index in asked]
-    page, own, prompts = _candidates(vectors, names, len(wanted))
-    taken = names.taken
-    by_kind: dict[tuple[str, bool, tuple[str, ...]], list[own_matches.Read]] = {}
-    for label in wanted:
-        kind = label.kind, label.many, label.choices
-        if kind not in by_kind:
-            by_kind[kind] = [_read(names, label, name, taken) for name in names.others]
-    read = [by_kind[label.kind, label.many, label.choices] for label in wanted]
+    page, own, prompts = candidates(vectors, names, len(wanted))
+    read = read_all(names, wanted)
     likely = own_matches.likelihoods(page, wanted, own, prompts, read)
     told = dict[int, _Told]()
     named, values = set[Segment](), _Taken(len(names.page.text), {})
@@ -473,7 +463,26 @@ def _told_by_meaning(
     return list(told.values())
 
 
-def _candidates(vectors: Vectors, names: _PageNames, asked: int) -> tuple[own_matches.Candidates, Vectors, Vectors]:
+def texts_to_embed(names: _PageNames, labels: Sequence[OwnLabel], asked: Sequence[int]) -> list[str]:
+    """What `candidates` has the vectors of."""
+    return [
+        *_COMMON, *own_matches.NOTIONS, *(name.text for name in names.others),
+        *(words_of(labels[index].path[-1]) for index in asked), *(labels[index].prompt for index in asked),
+    ]  # fmt: skip
+
+
+def read_all(names: _PageNames, labels: Sequence[OwnLabel]) -> list[list[own_matches.Read]]:
+    """What stands beside each name of another meaning as each label's kind of value."""
+    taken = names.taken
+    by_kind: dict[tuple[str, bool, tuple[str, ...]], list[own_matches.Read]] = {}
+    for label in labels:
+        kind = label.kind, label.many, label.choices
+        if kind not in by_kind:
+            by_kind[kind] = [_read(names, label, name, taken) for name in names.others]
+    return [by_kind[label.kind, label.many, label.choices] for label in labels]
+
+
+def candidates(vectors: Vectors, names: _PageNames, asked: int) -> tuple[own_matches.Candidates, Vectors, Vectors]:
     """The names whose meaning is looked at, and the vectors of labels and of their prompts."""
     rest = normalized(vectors[len(_COMMON) :] - vectors[: len(_COMMON)].mean(axis=0))
     sizes = np.cumsum([len(own_matches.NOTIONS), len(names.others), asked])
