@@ -201,7 +201,8 @@ _COLUMNS = Vocabulary(
 _STATEMENT = 2.5  # points for the header of an account's movements
 _STATEMENT_COLUMNS = 3  # of them in the header of an account's movements
 _SAYS_NO_INVOICE = re.compile(  # "This is not a VAT invoice" stands on those of the United States
-    r"(?:documento?|recibo|justificante|presente|;) n(?:o|ao|on) (?:es|e|constitu\w+|s[ie]r?ve (?:de|como)"
+    r"(?:documento?|recibo|justificante|extracto?|albaran|presupuesto|pedido|presente|;) n(?:o|ao|on) "
+    r"(?:es|e|constitu\w+|s[ie]r?ve (?:de|como)"
     r"|t(?:ien)?en? (?:a |la )?(?:validez|valor) (?:de|como)) (?:u[nm]h?a |cap |ninguna )?fac?tura"
     r"|non costituisce (?:una )?fattura|nao (?:constitui|serve de) (?:uma )?fatura"
     r"|(?:this|document) (?:is not|does not constitute) an invoice|ist keine rechnung|pas une facture"
@@ -248,7 +249,7 @@ def document_kind(
         document_type: the label of the bundled classifier of document types, where it is known.
         reader: reads the first page with the network, which decides where it is sure.
     """
-    if pages and _SAYS_NO_INVOICE.search(_plain(pages[0])):
+    if pages and says_no_invoice(pages[0]):
         return DocumentKind(None, because("says_no_invoice"))
     evidence = evidence_of(pages)
     ruled = _ruled(evidence, document_type)
@@ -347,9 +348,10 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     return Evidence(points, kind, "total" in seen, is_statement, buyer, titled, strange or other, share, tuple(reasons))
 
 
-def _plain(page: PageRows) -> str:
-    """A page's text on one line, without accents and capitals."""
-    return " ".join(fold(page.page.text).text.lower().replace("\u2019", "'").split())
+def says_no_invoice(page: PageRows) -> bool:
+    """Whether a page says of itself that it is none."""
+    text = " ".join(fold(page.page.text).text.lower().replace("\u2019", "'").split())
+    return _SAYS_NO_INVOICE.search(text) is not None
 
 
 def _is_top(page: PageRows, cell: Cell) -> bool:

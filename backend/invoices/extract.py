@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
+from itertools import compress
 
 from stdnum import iban
 from stdnum.es import nif
@@ -15,7 +16,7 @@ from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation, bounding_box
 from backend.files.visual_rows import MAX_ROW_WORDS, PageRows, rows_of
 from backend.invoices.document_kind import document_kind
-from backend.invoices.documents_in_file import documents_by, documents_of, without_annexes
+from backend.invoices.documents_in_file import documents_beside, documents_by, documents_of, owner_of, without_annexes
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned, sure_parts
@@ -138,17 +139,19 @@ def extract_fields(
         examples: confirmed documents of the suppliers that it names, the latest first.
         split: into documents, as of `split_ranges`.
     """
-    pages, invoice = rows_of(document, MAX_ROW_WORDS), document.einvoice
-    whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
-    reader = PageReader(bundled_network())
-    parts = documents_by(pages, "none" if whole and split == "auto" else split, reader)
-    found = [_of_part(document, part, document_type if len(parts) == 1 else None, reader, examples) for part in parts]
+    pages, reader = rows_of(document, MAX_ROW_WORDS), PageReader(bundled_network())
+    parts, number = documents_by(pages, split, reader), _number_of_data(document)
+    if split == "auto" and number is not None:
+        parts = documents_beside(parts, number, reader)
+    owner = owner_of(parts, number or "", reader)
+    only_type = document_type if len(parts) == 1 else None
+    found = [_of_part(document, part, only_type, reader, examples, has_data=part is owner) for part in parts]
     if split == "auto":
-        attached = [one for part, one in zip(parts, found, strict=True) if part and part[0].page.attachment]
-        if any(one.kind is not None for one in attached):  # the mail around an invoice is no document
-            found = attached
+        kept = [not part or part[0].page.attachment > 0 or (number and part is owner) for part in parts]
+        if any(part and part[0].page.attachment and one.kind for part, one in zip(parts, found, strict=True)):
+            found = list(compress(found, kept))  # the mail around an invoice is no document
         found.sort(key=lambda one: one.kind is None)  # nor is the letter before one the first
-    first, *others = found
+    first, *others = _of_one_number_each(found)
     if not others:
         return first
     told = [other for other in others if other.kind is not None]
@@ -161,8 +164,41 @@ def extract_parts(
 ) -> ExtractedFields:
     """The same, cut into the documents that somebody else has told apart: the numbers of the pages of each."""
     pages, reader = documents_of(rows_of(document, MAX_ROW_WORDS), parts), PageReader(bundled_network())
-    first, *others = [_of_part(document, part, None, reader, examples) for part in pages]
+    owner = owner_of(pages, _number_of_data(document) or "", reader)
+    found = [_of_part(document, part, None, reader, examples, has_data=part is owner) for part in pages]
+    first, *others = _of_one_number_each(found)
     return replace(first, others=tuple(others))
+
+
+def _number_of_data(document: Document) -> str | None:
+    """The number in a file's electronic data, as `compact_id`; None where it has none. A code is its page's."""
+    invoice = document.einvoice
+    return None if invoice is None or invoice.page is not None else compact_id(invoice.values.get("InvoiceId", ""))
+
+
+def _of_one_number_each(found: Sequence[ExtractedFields]) -> list[ExtractedFields]:
+    """The documents, of which none has the number of another one of its supplier that it only names."""
+    told = [{field.name: field for field in one.fields} for one in found]
+
+    def is_named(one: int, other: int) -> bool:
+        mine, theirs = told[one], told[other]
+        if one == other or any(_value(mine, name) != _value(theirs, name) for name in ("InvoiceId", "VendorTaxId")):
+            return False
+        alike = all(_value(mine, name) == _value(theirs, name) for name in ("InvoiceDate", "InvoiceTotal"))
+        return not alike and (-mine["InvoiceId"].score, one) > (-theirs["InvoiceId"].score, other)
+
+    named = [
+        "InvoiceId" in told[one] and any(is_named(one, other) for other in range(len(found)))
+        for one in range(len(found))
+    ]
+    return [
+        replace(one, fields=tuple(field for field in one.fields if field.name != "InvoiceId")) if drop else one
+        for one, drop in zip(found, named, strict=True)
+    ]
+
+
+def _value(fields: Mapping[str, Field], name: str) -> str:
+    return fields[name].value if name in fields else ""
 
 
 def _begins(other: ExtractedFields) -> str:
@@ -178,15 +214,16 @@ def _of_part(
     document_type: str | None,
     reader: PageReader,
     examples: Sequence[SupplierExample],
+    *,
+    has_data: bool,
 ) -> ExtractedFields:
-    """The fields of one document of a file."""
+    """The fields of one document of a file: of that which its electronic data are of, with them."""
     part = replace(document, pages=tuple(page.page for page in pages))
     taught = taught_by(pages, examples) if examples else None
     printed = _printed_fields(part, pages, document_type, reader, taught)
     numbers = tuple(page.page.number for page in pages)
     invoice = document.einvoice
-    of_first = document.pages[:1] == part.pages[:1]  # data in the file is told once
-    if invoice is not None and (of_first if invoice.page is None else _has_code(document, part, invoice)):
+    if invoice is not None and (has_data if invoice.page is None else _has_code(document, part, invoice)):
         printed = with_electronic(printed, invoice)  # a code on another document's page says nothing of this one
     return replace(printed, pages=numbers)
 

@@ -129,6 +129,35 @@ def test_a_code_on_another_invoices_page_is_that_ones() -> None:
     assert other["InvoiceTotal"] == ("999.00", "qr")
 
 
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        pytest.param("A-2", [((2,), "999.00"), ((1,), "121.00")], id="first-of-the-documents"),
+        pytest.param("Z-9", [((1, 2), "999.00")], id="printed-nowhere: all pages are its own"),
+    ],
+)
+def test_data_in_a_file_are_of_the_invoice_that_prints_their_number(
+    number: str, expected: list[tuple[tuple[int, ...], str]]
+) -> None:
+    """No other invoice of the file has a value of them, and they have none of its."""
+    both = _document(HEAD.format(number="A-1") + SUMS, HEAD.format(number="A-2") + SUMS)
+    data = EInvoice("Facturae", {"InvoiceId": number, "InvoiceTotal": "999.00"})
+    extracted = extract_fields(replace(both, einvoice=data))
+
+    totals = [next(field.value for field in one.fields if field.name == "InvoiceTotal") for one in _all(extracted)]
+    assert expected == list(zip([one.pages for one in _all(extracted)], totals, strict=True))
+
+
+def test_a_number_that_a_credit_note_names_is_its_invoices() -> None:
+    """Where its own number is not found, it has none, rather than that of the invoice before it."""
+    note = HEAD.replace("FACTURA  ", "ABONO    ").replace("Nº factura: {number}", "Abono de la factura A-1")
+    note = note.replace("12/03/2026", "19/04/2026") + SUMS.replace("121,00", "-121,00")
+    extracted = extract_fields(_document(HEAD.format(number="A-1") + SUMS, note), split="1,2")
+
+    numbers = [[field.value for field in one.fields if field.name == "InvoiceId"] for one in _all(extracted)]
+    assert numbers == [["A-1"], []]
+
+
 def test_two_receipts_without_numbers_or_ids() -> None:
     """A page that looks like the beginning of another one is, though nothing on it contradicts the one before."""
     extracted = extract_fields(_document(GROCER, BAR))
