@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,14 +45,14 @@ class FakeNvml:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
         """Replace every function that ``Nvml`` calls."""
-        for name in self.functions():
+        for name, function in self._functions().items():
             assert hasattr(pynvml, name), name
-            monkeypatch.setattr(pynvml, name, self._guarded(name, getattr(self, f"_{name}")))
+            monkeypatch.setattr(pynvml, name, self._guarded(name, function))
         return self
 
     def functions(self) -> list[str]:
         """The names of the replaced functions."""
-        return [name[1:] for name in dir(self) if name.startswith("_nvml")]
+        return sorted(self._functions())
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def guarded(*arguments: Any) -> Any:
@@ -64,145 +65,91 @@ class FakeNvml:
 
         return guarded
 
-    def _nvmlInit(self) -> None:  # noqa: N802  # NVML's names
-        self.running = True
-
-    def _nvmlShutdown(self) -> None:  # noqa: N802
-        self.running = False
-
-    def _nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
-        return "580.95.05"
-
-    def _nvmlSystemGetCudaDriverVersion_v2(self) -> int:  # noqa: N802
-        return 13020
-
-    def _nvmlSystemGetProcessName(self, pid: int) -> str:  # noqa: N802
-        if pid not in self.names:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return self.names[pid]
-
-    def _nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return len(self.boards)
-
-    def _nvmlDeviceGetHandleByIndex(self, index: int) -> Board:  # noqa: N802
-        return self.boards[index]
-
-    def _nvmlDeviceGetHandleByUUID(self, uuid: str) -> Board:  # noqa: N802
-        for board in self.boards:
-            for device in (board, *(board.slices or ())):
-                if device.uuid == uuid:
-                    return device
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-
-    def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, device: Board) -> Board:  # noqa: N802
-        assert device.parent is not None
-        return device.parent
-
-    def _nvmlDeviceGetUUID(self, device: Board) -> str:  # noqa: N802
-        return device.uuid
-
-    def _nvmlDeviceGetName(self, device: Board) -> str:  # noqa: N802
-        return device.name
-
-    def _nvmlDeviceGetPciInfo(self, device: Board) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(busId=device.bus)
-
-    def _nvmlDeviceGetEccMode(self, device: Board) -> list[int]:  # noqa: N802
-        return [1, 1]
-
-    def _nvmlDeviceGetCudaComputeCapability(self, device: Board) -> tuple[int, int]:  # noqa: N802
-        return device.capability
-
-    def _nvmlDeviceGetDriverModel_v2(self, device: Board) -> list[int]:  # noqa: N802
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    def _nvmlDeviceGetDriverModel_v1(self, device: Board) -> list[int]:  # noqa: N802
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    def _nvmlDeviceGetMigMode(self, device: Board) -> list[int]:  # noqa: N802
-        return [0, 0] if device.slices is None else [1, 1]
-
-    def _nvmlDeviceGetMaxMigDeviceCount(self, device: Board) -> int:  # noqa: N802
-        return 7
-
-    def _nvmlDeviceGetMigDeviceHandleByIndex(self, device: Board, index: int) -> Board:  # noqa: N802
-        slices = device.slices or []
-        if index >= len(slices):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return slices[index]
-
-    def _nvmlDeviceGetMemoryInfo(self, device: Board) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(total=device.total, free=device.free, used=device.total - device.free)
-
-    def _nvmlDeviceGetUtilizationRates(self, device: Board) -> SimpleNamespace:  # noqa: N802
-        if device.parent is not None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return SimpleNamespace(gpu=73, memory=41)
-
-    def _sensor(self, device: Board, value: Any) -> Any:
-        if device.parent is not None:  # a slice has no sensors
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        return value
-
-    def _nvmlDeviceGetTemperature(self, device: Board, sensor: int) -> int:  # noqa: N802
-        return int(self._sensor(device, 61))
-
-    def _nvmlDeviceGetPowerUsage(self, device: Board) -> int:  # noqa: N802
-        return int(self._sensor(device, 68_900))
-
-    def _nvmlDeviceGetEnforcedPowerLimit(self, device: Board) -> int:  # noqa: N802
-        return int(self._sensor(device, 72_000))
-
-    def _nvmlDeviceGetTotalEnergyConsumption(self, device: Board) -> int:  # noqa: N802
-        return int(self._sensor(device, 5_000_500))
-
-    def _nvmlDeviceGetClockInfo(self, device: Board, kind: int) -> int:  # noqa: N802
-        return int(self._sensor(device, 1000 + kind))
-
-    def _nvmlDeviceGetCurrentClocksEventReasons(self, device: Board) -> int:  # noqa: N802
+    def _functions(self) -> dict[str, Callable[..., Any]]:
+        """NVML's names -> what they do here. A slice has no sensors and no utilization."""
         idle_and_hot = pynvml.nvmlClocksEventReasonGpuIdle | pynvml.nvmlClocksEventReasonSwThermalSlowdown
-        return int(self._sensor(device, idle_and_hot))
+        missing = partial(_fail, pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return {
+            "nvmlInit": partial(setattr, self, "running", True),
+            "nvmlShutdown": partial(setattr, self, "running", False),
+            "nvmlSystemGetDriverVersion": lambda: "580.95.05",
+            "nvmlSystemGetCudaDriverVersion_v2": lambda: 13020,
+            "nvmlSystemGetProcessName": lambda pid: self.names[pid] if pid in self.names else _fail(),
+            "nvmlDeviceGetCount": lambda: len(self.boards),
+            "nvmlDeviceGetHandleByIndex": lambda index: self.boards[index],
+            "nvmlDeviceGetHandleByUUID": self._by_uuid,
+            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": lambda device: device.parent,
+            "nvmlDeviceGetUUID": lambda device: device.uuid,
+            "nvmlDeviceGetName": lambda device: device.name,
+            "nvmlDeviceGetPciInfo": lambda device: SimpleNamespace(busId=device.bus),
+            "nvmlDeviceGetEccMode": lambda device: [1, 1],
+            "nvmlDeviceGetCudaComputeCapability": lambda device: device.capability,
+            "nvmlDeviceGetDriverModel_v2": missing,
+            "nvmlDeviceGetDriverModel_v1": missing,
+            "nvmlDeviceGetMigMode": lambda device: [0, 0] if device.slices is None else [1, 1],
+            "nvmlDeviceGetMaxMigDeviceCount": lambda device: 7,
+            "nvmlDeviceGetMigDeviceHandleByIndex": lambda device, index: (
+                device.slices[index] if index < len(device.slices or ()) else _fail()
+            ),
+            "nvmlDeviceGetMemoryInfo": lambda device: SimpleNamespace(
+                total=device.total, free=device.free, used=device.total - device.free
+            ),
+            "nvmlDeviceGetUtilizationRates": lambda device: (
+                missing() if device.parent else SimpleNamespace(gpu=73, memory=41)
+            ),
+            "nvmlDeviceGetTemperature": lambda device, sensor: _sensor(device, 61),
+            "nvmlDeviceGetPowerUsage": lambda device: _sensor(device, 68_900),
+            "nvmlDeviceGetEnforcedPowerLimit": lambda device: _sensor(device, 72_000),
+            "nvmlDeviceGetTotalEnergyConsumption": lambda device: _sensor(device, 5_000_500),
+            "nvmlDeviceGetClockInfo": lambda device, kind: _sensor(device, 1000 + kind),
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda device: _sensor(device, idle_and_hot),
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda device: _sensor(
+                device, pynvml.nvmlClocksThrottleReasonSwPowerCap
+            ),
+            "nvmlDeviceGetTotalEccErrors": self._ecc_errors,
+            "nvmlDeviceGetPcieReplayCounter": lambda device: _sensor(device, 4),
+            "nvmlDeviceGetComputeRunningProcesses_v3": lambda device: _processes(device.compute),
+            "nvmlDeviceGetComputeRunningProcesses_v2": lambda device: _processes(device.compute),
+            "nvmlDeviceGetGraphicsRunningProcesses_v3": lambda device: _processes(device.graphics),
+            "nvmlDeviceGetGraphicsRunningProcesses_v2": lambda device: _processes(device.graphics),
+            "nvmlDeviceGetSupportedEventTypes": lambda device: device.events,
+            "nvmlEventSetCreate": lambda: "event set",
+            "nvmlEventSetFree": self._only_ours,
+            "nvmlDeviceRegisterEvents": lambda device, kinds, event_set: self._only_ours(event_set, kinds),
+            "nvmlEventSetWait_v2": self._next_event,
+        }
 
-    def _nvmlDeviceGetCurrentClocksThrottleReasons(self, device: Board) -> int:  # noqa: N802
-        return int(self._sensor(device, pynvml.nvmlClocksThrottleReasonSwPowerCap))
+    def _by_uuid(self, uuid: str) -> Board:
+        devices = [device for board in self.boards for device in (board, *(board.slices or ()))]
+        return next((device for device in devices if device.uuid == uuid), None) or _fail()
 
-    def _nvmlDeviceGetTotalEccErrors(self, device: Board, error: int, counter: int) -> int:  # noqa: N802
+    @staticmethod
+    def _ecc_errors(device: Board, error: int, counter: int) -> int:
         assert (error, counter) == (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
-        return int(self._sensor(device, 2))
+        return _sensor(device, 2)
 
-    def _nvmlDeviceGetPcieReplayCounter(self, device: Board) -> int:  # noqa: N802
-        return int(self._sensor(device, 4))
+    @staticmethod
+    def _only_ours(event_set: str, kinds: int = pynvml.nvmlEventTypeXidCriticalError) -> None:
+        assert (event_set, kinds) == ("event set", pynvml.nvmlEventTypeXidCriticalError)
 
-    def _nvmlDeviceGetComputeRunningProcesses_v3(self, device: Board) -> list[SimpleNamespace]:  # noqa: N802
-        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in device.compute]
-
-    def _nvmlDeviceGetComputeRunningProcesses_v2(self, device: Board) -> list[SimpleNamespace]:  # noqa: N802
-        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in device.compute]
-
-    def _nvmlDeviceGetGraphicsRunningProcesses_v3(self, device: Board) -> list[SimpleNamespace]:  # noqa: N802
-        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in device.graphics]
-
-    def _nvmlDeviceGetGraphicsRunningProcesses_v2(self, device: Board) -> list[SimpleNamespace]:  # noqa: N802
-        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in device.graphics]
-
-    def _nvmlDeviceGetSupportedEventTypes(self, device: Board) -> int:  # noqa: N802
-        return device.events
-
-    def _nvmlEventSetCreate(self) -> str:  # noqa: N802
-        return "event set"
-
-    def _nvmlEventSetFree(self, event_set: str) -> None:  # noqa: N802
-        assert event_set == "event set"
-
-    def _nvmlDeviceRegisterEvents(self, device: Board, kinds: int, event_set: str) -> None:  # noqa: N802
-        assert kinds == pynvml.nvmlEventTypeXidCriticalError
-
-    def _nvmlEventSetWait_v2(self, event_set: str, timeout_ms: int) -> SimpleNamespace:  # noqa: N802
+    def _next_event(self, event_set: str, timeout_ms: int) -> SimpleNamespace:
         assert timeout_ms == 0, "a sample must not wait"
         if not self.events:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
         board, xid = self.events.pop(0)
         return SimpleNamespace(device=board, eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=xid)
+
+
+def _fail(code: int = pynvml.NVML_ERROR_NOT_FOUND, *_: object) -> Any:
+    raise pynvml.NVMLError(code)
+
+
+def _sensor(device: Board, value: int) -> int:
+    return _fail(pynvml.NVML_ERROR_INVALID_ARGUMENT) if device.parent else value
+
+
+def _processes(listed: list[tuple[int, int | None]]) -> list[SimpleNamespace]:
+    return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in listed]
 
 
 def error_codes() -> list[int]:
