@@ -19,18 +19,9 @@ _FLAGS = frozenset(
     | {"amx_tile", "amx_bf16", "amx_int8", "asimddp", "i8mm", "bf16", "sve"}
 )
 _PACKAGES = (
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "onnxruntime",
-    "tokenizers",
-    "numpy",
-    "fastapi",
-    "uvicorn",
-    "uvloop",
-    "httptools",
-    "orjson",
-)
+    "torch", "transformers", "sentence-transformers", "onnxruntime", "tokenizers", "numpy", "fastapi", "uvicorn",
+    "uvloop", "httptools", "orjson",
+)  # fmt: skip
 
 
 def facts(argv: list[str] | None = None) -> dict[str, object]:

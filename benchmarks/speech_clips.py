@@ -19,19 +19,10 @@ GAP_S = 0.7  # of silence between the clips of a long file
 LONGEST_PART_S = 60.0  # of the clips that a long file is made of
 # Kind of `transcripts.tsv` -> the name of its set; kinds that are not here have no text to compare with.
 SETS: Mapping[str, str] = {
-    "read": "read",
-    "read_long": "read",
-    "speech": "read",
-    "short": "short",
-    "spontaneous": "spontaneous",
-    "synthetic": "synthetic",
-    "synthetic_long": "synthetic",
-    "noisy": "noisy",
-    "format": "formats",
-    "long": "5 minutes",
-    "other_language": "other languages",
-    "mixed": "two languages",
-}
+    "read": "read", "read_long": "read", "speech": "read", "short": "short", "spontaneous": "spontaneous",
+    "synthetic": "synthetic", "synthetic_long": "synthetic", "noisy": "noisy", "format": "formats",
+    "long": "5 minutes", "other_language": "other languages", "mixed": "two languages",
+}  # fmt: skip
 SPOKEN = ("read", "read_long", "speech", "short", "spontaneous")  # by people, without noise, each clip once
 NO_SPEECH = "no_speech"
 

@@ -206,16 +206,9 @@ class PlacedEngine(EchoEngine):
 
 
 ENGINES: tuple[type[Engine], ...] = (
-    EchoEngine,
-    GatedEngine,
-    AsyncEngine,
-    FailingEngine,
-    MiscountingEngine,
-    NoisyEngine,
-    TimedEngine,
-    OutOfMemoryEngine,
-    PlacedEngine,
-)
+    EchoEngine, GatedEngine, AsyncEngine, FailingEngine, MiscountingEngine, NoisyEngine, TimedEngine,
+    OutOfMemoryEngine, PlacedEngine,
+)  # fmt: skip
 
 
 async def longest_step_s(work: Awaitable[object]) -> float:

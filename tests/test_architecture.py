@@ -10,16 +10,8 @@ from tools.architecture import LAYERS, LIBRARIES, ROOT, read_project, violations
 
 # Seconds and hundreds of megabytes that a start on another runtime must not pay.
 _LAZY = {
-    "torch",
-    "transformers",
-    "sentence_transformers",
-    "onnx",
-    "onnxruntime",
-    "openvino",
-    "scipy",
-    "rapidocr",
-    "cv2",
-}
+    "torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "openvino", "scipy", "rapidocr", "cv2",
+}  # fmt: skip
 _LAZY |= {"av", "ctranslate2", "backend.training", "backend.gpu_toolkit"}
 
 

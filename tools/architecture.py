@@ -19,25 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     frozenset(row.split())
     for row in (
-        "tracing errors",
-        "abandoned durable_files lazy_exports own_modules reasons retry telemetry word_cache",
-        "device supervision",
-        "files models",
-        "lanes training",
-        "callers gpu_toolkit ocr serving",
-        "replicas speech",
-        "text",
-        "images summaries tables",
-        "books invoices",
-        "documents",
-        "jobs search",
-        "batches",
-        "api config",
-        "bootstrap",
-        "processes",
-        "main check_gpu keys scaleout transfer_stores",
+        "tracing errors", "abandoned durable_files lazy_exports own_modules reasons retry telemetry word_cache",
+        "device supervision", "files models", "lanes training", "callers gpu_toolkit ocr serving", "replicas speech",
+        "text", "images summaries tables", "books invoices", "documents", "jobs search", "batches", "api config",
+        "bootstrap", "processes", "main check_gpu keys scaleout transfer_stores",
     )
-]
+]  # fmt: skip
 ISOLATED = {"training": {"gpu_toolkit"}, "gpu_toolkit": set[str]()}  # what serving never needs -> who may import it
 LAZY_EXPORTS = {"backend.device", "backend.training"}  # give names of isolated wings, for the import lines of guides
 

@@ -201,13 +201,9 @@ def _kinds(annotation: Any) -> Iterator[str]:
 
 
 _KINDS = {
-    bool: "`true`, `false`",
-    int: "whole number",
-    float: "number",
-    str: "text",
-    Path: "folder",
+    bool: "`true`, `false`", int: "whole number", float: "number", str: "text", Path: "folder",
     tuple: "list, by commas",
-}
+}  # fmt: skip
 
 
 def _groups() -> Iterator[tuple[str, dict[str, FieldInfo]]]:

@@ -213,28 +213,15 @@ def _one_of(choices: Sequence[str]) -> Maker:
 
 _LEGAL_FORM_WEIGHTS = (30, 18, 10, 5, 8, 6, 4, 3, 4, 3, 3, 1, 1, 2, 2, 1, 1, 1, 2)
 _SLOTS: dict[str, tuple[Maker, str | None]] = {
-    "PER": (_person, "PER"),
-    "SURNAME_FIRST": (_surname_first, "PER"),
-    "EN_PER": (_english_person, "PER"),
-    "ORG": (_company, "ORG"),
-    "EN_ORG": (_foreign_company, "ORG"),
-    "INST": (_institution, "ORG"),
-    "LOC": (_place, "LOC"),
-    "EN_LOC": (_english_place, "LOC"),
-    "date": (_date, None),
-    "en_date": (_english_date, None),
-    "amount": (_amount, None),
-    "number": (_number, None),
-    "cif": (_tax_number, None),
-    "dni": (_personal_number, None),
-    "street": (_street, None),
-    "cp": (_postcode, None),
-    "item": (_one_of(_WORDS["items"]), None),
-    "job": (_one_of(_WORDS["jobs"]), None),
-    "law": (_one_of(_WORDS["laws"]), None),
-    "title": (_one_of(_WORDS["titles"]), None),
+    "PER": (_person, "PER"), "SURNAME_FIRST": (_surname_first, "PER"), "EN_PER": (_english_person, "PER"),
+    "ORG": (_company, "ORG"), "EN_ORG": (_foreign_company, "ORG"), "INST": (_institution, "ORG"),
+    "LOC": (_place, "LOC"), "EN_LOC": (_english_place, "LOC"), "date": (_date, None),
+    "en_date": (_english_date, None), "amount": (_amount, None), "number": (_number, None),
+    "cif": (_tax_number, None), "dni": (_personal_number, None), "street": (_street, None), "cp": (_postcode, None),
+    "item": (_one_of(_WORDS["items"]), None), "job": (_one_of(_WORDS["jobs"]), None),
+    "law": (_one_of(_WORDS["laws"]), None), "title": (_one_of(_WORDS["titles"]), None),
     "mister": (_one_of(("D.", "Don", "Dña.", "Doña", "Sr.", "Sra.", "señor", "señora")), None),
-}
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

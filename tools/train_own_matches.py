@@ -46,14 +46,9 @@ LAYOUTS = (
 )  # fmt: skip
 _KINDS = Path(__file__).with_name("own_kinds.txt")
 _TYPES = {
-    "date": "date",
-    "num": "number",
-    "money": "money",
-    "pct": "percent",
-    "email": "email",
-    "web": "url",
+    "date": "date", "num": "number", "money": "money", "pct": "percent", "email": "email", "web": "url",
     "phone": "phone",
-}
+}  # fmt: skip
 _YES = {"es": ("Sí", "No", "☒ Sí ☐ No", "☐ Sí ☒ No", "sí", "no"), "en": ("Yes", "No", "☒ Yes ☐ No", "yes", "no")}
 _HEADINGS = {
     "es": (

@@ -47,14 +47,9 @@ class ClassSet:
 
 
 _SPANISH_TOPICS = {
-    "science/technology": "ciencia/tecnología",
-    "travel": "viajes",
-    "politics": "política",
-    "sports": "deportes",
-    "health": "salud",
-    "entertainment": "entretenimiento",
-    "geography": "geografía",
-}
+    "science/technology": "ciencia/tecnología", "travel": "viajes", "politics": "política", "sports": "deportes",
+    "health": "salud", "entertainment": "entretenimiento", "geography": "geografía",
+}  # fmt: skip
 SETS = (
     ClassSet("document-type", "en, es, de, fr", {"en, es, de, fr": 0.99}, language_file="cls_doctype_text/train.jsonl"),
     ClassSet("topics", "en, es", {"en": 0.90, "es": 0.86}, {"en": 0.81, "es": 0.74}, names={"es": _SPANISH_TOPICS}),

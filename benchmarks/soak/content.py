@@ -177,15 +177,8 @@ def hostile_files() -> tuple[bytes, ...]:
     loop = pdf.replace(b"/Kids[4 0 R", b"/Kids[2 0 R")
     bomb = b"%PDF-1.4\n1 0 obj\n<</Type/Catalog/Pages 2 0 R>>\nendobj\n2 0 obj\n<</Type/Pages/Count 99999999/Kids[]>>"
     return (
-        bytes(range(256)) * 64,
-        png[: len(png) // 2],
-        huge,
-        pdf[: len(pdf) // 3],
-        pdf.replace(b"endstream", b"endstrexm"),
-        loop,
-        bomb + b"\nendobj\ntrailer\n<</Root 1 0 R>>\n%%EOF",
-        b"\xff\xd8\xff\xe0" + b"\x00" * 2000,
-        b"II*\x00" + b"\xff" * 400,
-        b"PK\x03\x04" + b"\x00" * 100,
+        bytes(range(256)) * 64, png[: len(png) // 2], huge, pdf[: len(pdf) // 3],
+        pdf.replace(b"endstream", b"endstrexm"), loop, bomb + b"\nendobj\ntrailer\n<</Root 1 0 R>>\n%%EOF",
+        b"\xff\xd8\xff\xe0" + b"\x00" * 2000, b"II*\x00" + b"\xff" * 400, b"PK\x03\x04" + b"\x00" * 100,
         b"%PDF-1.7\n" + b"[" * 100_000,
-    )
+    )  # fmt: skip

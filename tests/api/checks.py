@@ -24,14 +24,8 @@ _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
 }
 # Or those of admins.
 _WITH_FILES = (
-    "/admin/",
-    "/documentintelligence/",
-    "/formrecognizer/",
-    "/providers/",
-    "/v1/convert/",
-    "/v1/chunk/",
-    "/v1/ocr",
-)
+    "/admin/", "/documentintelligence/", "/formrecognizer/", "/providers/", "/v1/convert/", "/v1/chunk/", "/v1/ocr",
+)  # fmt: skip
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 

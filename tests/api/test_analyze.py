@@ -40,13 +40,7 @@ async def test_everything(client: httpx.AsyncClient) -> None:
         },
         "entities": [
             {
-                "type": "PER",
-                "text": "Juan",
-                "start": 5,
-                "end": 9,
-                "score": 0.25,
-                "source": "model",
-                "value": None,
+                "type": "PER", "text": "Juan", "start": 5, "end": 9, "score": 0.25, "source": "model", "value": None,
                 "valid": None,
             }
         ],
@@ -54,7 +48,7 @@ async def test_everything(client: httpx.AsyncClient) -> None:
         "vector": [0.5, -0.25, 1.0],
         "model": "tiny/encoder",
         "usage": {"prompt_tokens": 12, "total_tokens": 12},
-    } == response.json()
+    } == response.json()  # fmt: skip
     require_schema(AnalyzeAnswer, response.json())
 
 

@@ -69,13 +69,9 @@ async def test_every_form_of_input(
 async def test_options_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
     """Absent and null fields leave the choice to the service."""
     options = {
-        "labels": LABELS,
-        "model": "document-type",
-        "multi_label": True,
-        "top_k": 1,
-        "min_score": 0.25,
+        "labels": LABELS, "model": "document-type", "multi_label": True, "top_k": 1, "min_score": 0.25,
         "hypothesis_template": "This text is about {}.",
-    }
+    }  # fmt: skip
     await client.post(URL, json={"input": "a", **options})
     await client.post(URL, json={"input": "a", **dict.fromkeys(options), "classifier_id": None})
     await client.post(URL, json={"input": "a"})

@@ -20,15 +20,9 @@ from tests.fakes import longest_step_s
 
 URL = "/v1/entities"
 JUAN = {
-    "type": "PER",
-    "text": "Juan",
-    "start": 7,
-    "end": 11,
-    "score": 0.25,
-    "source": "model",
-    "value": None,
+    "type": "PER", "text": "Juan", "start": 7, "end": 11, "score": 0.25, "source": "model", "value": None,
     "valid": None,
-}
+}  # fmt: skip
 
 
 @pytest.fixture

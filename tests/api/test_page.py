@@ -45,18 +45,10 @@ async def test_index(client: httpx.AsyncClient) -> None:
     assert "<!doctype html>" in response.text
     policy = dict(part.split(" ", 1) for part in response.headers["content-security-policy"].split("; "))
     assert {
-        "default-src": "'none'",
-        "script-src": "'self'",
-        "style-src": "'self'",
-        "img-src": "'self' blob:",
-        "media-src": "blob:",
-        "connect-src": "'self'",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-        "frame-ancestors": "'none'",
-        "require-trusted-types-for": "'script'",
-        "trusted-types": "'none'",
-    } == policy
+        "default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' blob:",
+        "media-src": "blob:", "connect-src": "'self'", "base-uri": "'none'", "form-action": "'none'",
+        "frame-ancestors": "'none'", "require-trusted-types-for": "'script'", "trusted-types": "'none'",
+    } == policy  # fmt: skip
     assert "camera=(), geolocation=(), microphone=(self)" == response.headers["permissions-policy"]
 
 

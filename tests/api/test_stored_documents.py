@@ -268,15 +268,8 @@ async def test_formats_of_a_stored_document(client: httpx.AsyncClient, services:
     path = f"/v1/documents/{await _kept_invoice(services, owner)}"
     minute = {"number": 1, "start_s": 0.0, "end_s": 2.5, "text": "hola", "source": "speech", "why": "", "engine": "w"}
     word = {
-        "text": "hola",
-        "start_s": 0.5,
-        "end_s": 1.0,
-        "confidence": 0.9,
-        "start": 0,
-        "end": 4,
-        "line": 0,
-        "block": 0,
-    }
+        "text": "hola", "start_s": 0.5, "end_s": 1.0, "confidence": 0.9, "start": 0, "end": 4, "line": 0, "block": 0,
+    }  # fmt: skip
     heard = {**wire_answer(wire_document()), "kind": "audio", "pages": [{**minute, "words": [word]}]}
     with stored(PDF) as content:
         recording = (await services.stored_documents.add(owner, content, "a.mp3", heard)).id

@@ -16,29 +16,18 @@ from benchmarks.fields_scores import (
 TRUTH = {
     "doc_type": "invoice",
     "labelled": [
-        "VendorTaxId",
-        "InvoiceId",
-        "InvoiceDate",
-        "InvoiceTotal",
-        "AmountDue",
-        "Items",
-        "TaxDetails",
-        "valid",
+        "VendorTaxId", "InvoiceId", "InvoiceDate", "InvoiceTotal", "AmountDue", "Items", "TaxDetails", "valid",
     ],
     "fields": {
-        "VendorTaxId": "B50308519",
-        "InvoiceId": "F-26/7",
-        "InvoiceDate": "2026-03-12",
-        "InvoiceTotal": "108.90",
-        "WithholdingRate": "15",
-        "WithholdingAmount": "13.50",
+        "VendorTaxId": "B50308519", "InvoiceId": "F-26/7", "InvoiceDate": "2026-03-12", "InvoiceTotal": "108.90",
+        "WithholdingRate": "15", "WithholdingAmount": "13.50",
     },
     "optional": {"AmountDue": "108.90"},
     "accept": {"InvoiceTotal": ["95.40"]},
     "items": [{"Description": "Tornillo M8", "Quantity": "9", "UnitPrice": "10", "Amount": "90.00"}],
     "tax_details": [{"Type": "IVA", "Rate": "21", "Base": "90.00", "Amount": "18.90"}],
     "valid": {"totals": True},
-}
+}  # fmt: skip
 RIGHT = {"VendorTaxId": "B50308519", "InvoiceId": "F-26/7", "InvoiceDate": "2026-03-12", "InvoiceTotal": "108.90"}
 ITEM = {"Description": "Tornillo M8", "Quantity": "9", "UnitPrice": "10.00", "Amount": "90"}
 

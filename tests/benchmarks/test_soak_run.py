@@ -10,17 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = (
-    "replica_killed",
-    "replica_restarted",
-    "replica_frozen",
-    "worker_frozen",
-    "redis_emptied",
-    "redis_failover",
-    "lane_killed",
-    "reader_killed",
-    "overload",
-    "alone_killed",
-)
+    "replica_killed", "replica_restarted", "replica_frozen", "worker_frozen", "redis_emptied", "redis_failover",
+    "lane_killed", "reader_killed", "overload", "alone_killed",
+)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -27,14 +27,7 @@ def converted(book: bytes, folder: Path) -> bytes:
     ):
         profile = f"-env:UserInstallation=file://{folder}/profile"
         command = [
-            "soffice",
-            profile,
-            "--headless",
-            "--convert-to",
-            form,
-            "--outdir",
-            str(target),
-            str(folder / source),
-        ]
+            "soffice", profile, "--headless", "--convert-to", form, "--outdir", str(target), str(folder / source),
+        ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True, timeout=120)
     return (folder / "back" / "libro.xlsx").read_bytes()

@@ -35,17 +35,9 @@ _FLAGS = (
 _WAIT_MS = 60_000  # for what takes milliseconds on a quiet machine
 _FRAME_MS = 500  # two frames take 33 ms on a quiet machine
 _KEYS = {
-    "Enter": 13,
-    "Escape": 27,
-    "Tab": 9,
-    "ArrowRight": 39,
-    "ArrowLeft": 37,
-    "End": 35,
-    "Home": 36,
-    "ArrowDown": 40,
-    "ArrowUp": 38,
-    " ": 32,
-}
+    "Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "End": 35, "Home": 36, "ArrowDown": 40,
+    "ArrowUp": 38, " ": 32,
+}  # fmt: skip
 # Console messages about answers that a test caused (401, 503, a broken connection) are no faults of the page.
 _EXPECTED_SOURCES = frozenset(("network",))
 

@@ -179,14 +179,8 @@ async def test_entities_are_listed_by_type_with_their_checks(tab: Tab, file: Fil
 
     heads = await tab.run("[...document.querySelectorAll('.type-row')].map(row => row.innerText.trim())")
     expected = [
-        "Organisation (2)",
-        "CIF (1)",
-        "Invoice number (1)",
-        "Amount (3)",
-        "Place (1)",
-        "IBAN (1)",
-        "Person (1)",
-    ]
+        "Organisation (2)", "CIF (1)", "Invoice number (1)", "Amount (3)", "Place (1)", "IBAN (1)", "Person (1)",
+    ]  # fmt: skip
     assert expected == heads
     table = await tab.text(".entity-table")
     for words in ("Perhaps ES9121000418450200051332", "Not valid", "Valid", "97%"):

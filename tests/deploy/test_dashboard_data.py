@@ -24,13 +24,9 @@ from tests.files.recordings import KINDS, recording
 from tests.redis_server import RedisServer
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.alone,
-    pytest.mark.redis,
-    pytest.mark.tesseract,
-    pytest.mark.timeout(900),
+    pytest.mark.slow, pytest.mark.alone, pytest.mark.redis, pytest.mark.tesseract, pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+]  # fmt: skip
 
 KEYS = {"API_KEYS": "billing=first-secret", "ADMIN_KEYS": "scrapes=root-secret", "QUOTA_REQUESTS_PER_MINUTE": "100000"}
 SETTINGS = {**QUICK, **KEYS, "OCR_ENGINE": "tesseract"}

@@ -31,14 +31,9 @@ def run(
     (commands / "uname").write_text(f"#!/bin/sh\necho {uname}\n")
     (commands / "uname").chmod(0o755)
     return subprocess.run(
-        [shutil.which("bash") or "bash", ROOT / "deploy-gpu.sh", *arguments],
-        check=False,
-        cwd=folder,
-        env={"PATH": os.fspath(commands), "HOME": os.fspath(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+        [shutil.which("bash") or "bash", ROOT / "deploy-gpu.sh", *arguments], check=False, cwd=folder,
+        env={"PATH": os.fspath(commands), "HOME": os.fspath(folder)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("python", ["python3", "python"])

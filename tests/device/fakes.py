@@ -40,32 +40,16 @@ ON_CPU = Placement("cpu", 2, 1, 1, ("CPU: no NVIDIA driver answers",))
 CPU = MachineFacts(2, "a processor", (), 8 * GIB, why_no_gpu="no NVIDIA driver answers")
 TWO_CARDS = MachineFacts(8, "a processor", (), 64 * GIB, (CARD, OTHER), DeviceType.CUDA, platform=LINUX, driver=DRIVER)
 APPLE = MachineFacts(
-    8,
-    "Apple M3",
-    (),
-    18 * GIB,
-    (GPUInfo(0, "Apple M3", "", 12 * GIB, (0, 0), bf16=True, unified=True),),
-    DeviceType.MPS,
-    platform=Platform("Darwin", "arm64"),
-)
+    8, "Apple M3", (), 18 * GIB, (GPUInfo(0, "Apple M3", "", 12 * GIB, (0, 0), bf16=True, unified=True),),
+    DeviceType.MPS, platform=Platform("Darwin", "arm64"),
+)  # fmt: skip
 
 SAMPLE = CardSample(
-    used_bytes=4 * GIB,
-    free_bytes=20 * GIB,
-    total_bytes=24 * GIB,
-    utilization_ratio=0.5,
-    bandwidth_ratio=0.25,
-    temperature_celsius=54.0,
-    power_watts=61.5,
-    power_limit_watts=72.0,
-    energy_joules=123.5,
-    clocks_hz=(("sm", 2_040_000_000), ("memory", 6_251_000_000)),
-    throttle=("sw_power_cap",),
-    ecc_errors=0,
-    pcie_replays=3,
-    xid_errors=((31, 2),),
-    processes=((17, "python", 3 * GIB), (4711, "train", None)),
-)
+    used_bytes=4 * GIB, free_bytes=20 * GIB, total_bytes=24 * GIB, utilization_ratio=0.5, bandwidth_ratio=0.25,
+    temperature_celsius=54.0, power_watts=61.5, power_limit_watts=72.0, energy_joules=123.5,
+    clocks_hz=(("sm", 2_040_000_000), ("memory", 6_251_000_000)), throttle=("sw_power_cap",), ecc_errors=0,
+    pcie_replays=3, xid_errors=((31, 2),), processes=((17, "python", 3 * GIB), (4711, "train", None)),
+)  # fmt: skip
 ALLOCATOR = AllocatorStats(2 * GIB, 3 * GIB, 2 * GIB, 5 * GIB, 6 * GIB, retries=1, ooms=0, rejections=2, fraction=0.9)
 
 
@@ -162,13 +146,9 @@ def snapshot(facts, placement, samples=(SAMPLE,)):
 def report(facts=TWO_CARDS, placement=ON_CARD, samples=(SAMPLE,), summary=QUIET, own_pid=17):
     """The body of GET /metrics/gpu, as a client parses it."""
     body = compose(
-        facts,
-        snapshot(facts, placement, samples),
-        {placement.device: summary},
-        collector=COLLECTOR,
-        counters={"oom_recoveries_total": 3.0},
-        own_pid=own_pid,
-    )
+        facts, snapshot(facts, placement, samples), {placement.device: summary}, collector=COLLECTOR,
+        counters={"oom_recoveries_total": 3.0}, own_pid=own_pid,
+    )  # fmt: skip
     return json.loads(json.dumps(body))
 
 

@@ -105,15 +105,9 @@ def scanned(images: list[Image.Image]) -> bytes:
 
 def _embedded(file: pikepdf.Pdf, image: Image.Image) -> pikepdf.Object:
     return file.make_stream(
-        zlib.compress(image.tobytes(), 1),
-        Type=pikepdf.Name.XObject,
-        Subtype=pikepdf.Name.Image,
-        Width=image.width,
-        Height=image.height,
-        BitsPerComponent=8,
-        ColorSpace=pikepdf.Name.DeviceGray,
-        Filter=pikepdf.Name.FlateDecode,
-    )
+        zlib.compress(image.tobytes(), 1), Type=pikepdf.Name.XObject, Subtype=pikepdf.Name.Image, Width=image.width,
+        Height=image.height, BitsPerComponent=8, ColorSpace=pikepdf.Name.DeviceGray, Filter=pikepdf.Name.FlateDecode,
+    )  # fmt: skip
 
 
 def _shown(line: str) -> bytes:
@@ -123,17 +117,10 @@ def _shown(line: str) -> bytes:
 SPANISH = Invoice(
     "es",
     (
-        "Suministros Ibéricos S.L.",
-        "Calle Mayor 12, 28013 Madrid",
-        "FACTURA 2026/0117",
-        "Fecha: 12/03/2026",
-        "Cliente: María García López",
-        "NIF 12345678Z",
-        "Harina de trigo, cuarenta sacos de veinticinco kilos",
-        "Total 1.368,40 €",
-        "El pago de esta factura vence a los treinta días de su fecha.",
-        "María García López firmó el pedido en Alcalá de Henares.",
-        "Transferencia a ES91 2100 0418 4502 0005 1332",
+        "Suministros Ibéricos S.L.", "Calle Mayor 12, 28013 Madrid", "FACTURA 2026/0117", "Fecha: 12/03/2026",
+        "Cliente: María García López", "NIF 12345678Z", "Harina de trigo, cuarenta sacos de veinticinco kilos",
+        "Total 1.368,40 €", "El pago de esta factura vence a los treinta días de su fecha.",
+        "María García López firmó el pedido en Alcalá de Henares.", "Transferencia a ES91 2100 0418 4502 0005 1332",
     ),
     (
         ("IBAN", "ES91 2100 0418 4502 0005 1332", "ES9121000418450200051332"),
@@ -144,7 +131,7 @@ SPANISH = Invoice(
         ("LOC", "Alcalá de Henares", None),
     ),
     "factura",
-)
+)  # fmt: skip
 ENGLISH = Invoice(
     "en",
     (

@@ -210,18 +210,12 @@ def _add_entry(rng: random.Random, data: bytearray, _others: Sequence[bytes]) ->
 
 
 _CONTENTS = (
-    b"q " * 200_000,
-    b"/Im1 Do " * 20_000,
-    b"BT /F1 1e9 Tf (x) Tj ET " * 50,
-    b"BT /F1 20 Tf 1e38 0 0 1e38 0 0 Tm (far) Tj ET",
-    b"BT /F1 20 Tf 0 0 0 0 0 0 Tm (flat) Tj ET",
-    b"BT /F1 20 Tf 50 100 Td (" + b"word " * 50_000 + b") Tj ET",
-    b"[" * 100_000,
-    b"<<" * 50_000,
-    b"0 0 m " + b"1e6 1e6 l -1e6 3 l " * 20_000 + b"S",
-    b"BI /W 60000 /H 60000 /BPC 8 /CS /G ID x EI",
+    b"q " * 200_000, b"/Im1 Do " * 20_000, b"BT /F1 1e9 Tf (x) Tj ET " * 50,
+    b"BT /F1 20 Tf 1e38 0 0 1e38 0 0 Tm (far) Tj ET", b"BT /F1 20 Tf 0 0 0 0 0 0 Tm (flat) Tj ET",
+    b"BT /F1 20 Tf 50 100 Td (" + b"word " * 50_000 + b") Tj ET", b"[" * 100_000, b"<<" * 50_000,
+    b"0 0 m " + b"1e6 1e6 l -1e6 3 l " * 20_000 + b"S", b"BI /W 60000 /H 60000 /BPC 8 /CS /G ID x EI",
     b"nan inf -inf 1e400 cm BT /F1 20 Tf (odd) Tj ET",
-)
+)  # fmt: skip
 
 
 def _new_content(rng: random.Random, data: bytearray, _others: Sequence[bytes]) -> bytes:

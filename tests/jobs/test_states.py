@@ -10,15 +10,10 @@ from backend.jobs.records import ENDED, Change, Failure, Progress, Status, move,
 from tests.jobs.samples import NOW_S, TTL_S, job, moved
 
 ALLOWED = {
-    ("queued", "start"): "running",
-    ("queued", "fail"): "failed",
-    ("queued", "cancel"): "cancelled",
-    ("running", "start"): "running",
-    ("running", "requeue"): "queued",
-    ("running", "succeed"): "succeeded",
-    ("running", "fail"): "failed",
-    ("running", "cancel"): "cancelled",
-}
+    ("queued", "start"): "running", ("queued", "fail"): "failed", ("queued", "cancel"): "cancelled",
+    ("running", "start"): "running", ("running", "requeue"): "queued", ("running", "succeed"): "succeeded",
+    ("running", "fail"): "failed", ("running", "cancel"): "cancelled",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("status", "change"), list(product(get_args(Status), get_args(Change))))

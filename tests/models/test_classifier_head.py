@@ -21,16 +21,10 @@ def head_of(labels: int = 3, *, rows: int | None = None, multiple: bool = False)
     random = np.random.default_rng(0)
     weight, bias = random.normal(size=(rows or labels, 8)), random.normal(size=rows or labels)
     return ClassifierHead(
-        labels=tuple("abcdefgh"[:labels]),
-        multiple=multiple,
-        weight=weight.astype(np.float32),
-        bias=bias.astype(np.float32),
-        encoder="bundled",
-        encoder_sha256="0" * 64,
-        name="papers",
-        threshold=0.4,
+        labels=tuple("abcdefgh"[:labels]), multiple=multiple, weight=weight.astype(np.float32),
+        bias=bias.astype(np.float32), encoder="bundled", encoder_sha256="0" * 64, name="papers", threshold=0.4,
         info={"penalty": 3.0, "note": "año"},
-    )
+    )  # fmt: skip
 
 
 def wide_head() -> ClassifierHead:

@@ -18,17 +18,9 @@ from tests.models.test_parity import random_ids, run
 from tests.tiny_models import encoder_of
 
 SHAPE = EncoderShape(
-    family="bert",
-    layers=6,
-    width=384,
-    heads=12,
-    hidden_width=1536,
-    vocabulary_size=100,
-    positions=512,
-    position_offset=0,
-    epsilon=1e-12,
-    activation="gelu",
-)
+    family="bert", layers=6, width=384, heads=12, hidden_width=1536, vocabulary_size=100, positions=512,
+    position_offset=0, epsilon=1e-12, activation="gelu",
+)  # fmt: skip
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="signal stacks are handled on Linux only")
 SURVIVES_A_CHILD = """
 import signal, subprocess, sys

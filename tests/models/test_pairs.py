@@ -13,16 +13,11 @@ from tests.tiny_models import spec_of, tokenizer_of
 from tests.tiny_scorers import FAMILIES, TABLE, TinyScorers, tokenizer_as_transformers_has_it
 
 PAIRS = [
-    ("la factura de zürich", "the invoice total is 12,50 €"),
-    ("la factura de zürich", ""),
-    ("", "the total"),
-    ("", ""),
-    ("la factura de zürich", "de la " * 90),
-    ("de la " * 90, "la factura de zürich"),
-    ("de la " * 90, "the total is due " * 90),
-    ("the total is due", "the total is due"),
+    ("la factura de zürich", "the invoice total is 12,50 €"), ("la factura de zürich", ""), ("", "the total"),
+    ("", ""), ("la factura de zürich", "de la " * 90), ("de la " * 90, "la factura de zürich"),
+    ("de la " * 90, "the total is due " * 90), ("the total is due", "the total is due"),
     ("[SEP] </s> 👍 \u0301", "<s>\n\t la"),
-]
+]  # fmt: skip
 REFUSED = {"first": (4, 6), "second": (5, 6), "longest": ()}  # places in PAIRS where the other text fills the model
 STRATEGIES = {"first": "only_first", "second": "only_second", "longest": "longest_first"}
 

@@ -10,26 +10,14 @@ from backend.errors import ModelUnavailable
 from backend.models.spec import ModelSpec, Pooling, named_labels, read_shape, read_spec
 
 BERT = {
-    "model_type": "bert",
-    "num_hidden_layers": 2,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "vocab_size": 100,
-    "max_position_embeddings": 128,
-    "layer_norm_eps": 1e-12,
+    "model_type": "bert", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
+    "intermediate_size": 64, "vocab_size": 100, "max_position_embeddings": 128, "layer_norm_eps": 1e-12,
     "hidden_act": "gelu",
-}
+}  # fmt: skip
 DISTILBERT = {
-    "model_type": "distilbert",
-    "n_layers": 2,
-    "dim": 32,
-    "n_heads": 4,
-    "hidden_dim": 64,
-    "vocab_size": 100,
-    "max_position_embeddings": 128,
-    "activation": "relu",
-}
+    "model_type": "distilbert", "n_layers": 2, "dim": 32, "n_heads": 4, "hidden_dim": 64, "vocab_size": 100,
+    "max_position_embeddings": 128, "activation": "relu",
+}  # fmt: skip
 MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -75,14 +63,9 @@ def test_families_name_their_numbers_differently(tmp_path):
     shape = read_shape(write(tmp_path, config=DISTILBERT))
 
     assert (2, 32, 4, 64, 0, "relu", 1e-12) == (
-        shape.layers,
-        shape.width,
-        shape.heads,
-        shape.hidden_width,
-        shape.position_offset,
-        shape.activation,
+        shape.layers, shape.width, shape.heads, shape.hidden_width, shape.position_offset, shape.activation,
         shape.epsilon,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -28,16 +28,9 @@ def array(*shape: int) -> np.ndarray:
 
 
 HEAD = SequenceHead(
-    Pooling.CLS,
-    Linear(array(WIDTH, WIDTH), array(WIDTH)),
-    "gelu",
-    None,
-    1e-5,
-    Linear(array(LABELS, WIDTH), array(LABELS)),
-    tuple("abcde"),
-    Activation.SOFTMAX,
-    Activation.IDENTITY,
-)
+    Pooling.CLS, Linear(array(WIDTH, WIDTH), array(WIDTH)), "gelu", None, 1e-5,
+    Linear(array(LABELS, WIDTH), array(LABELS)), tuple("abcde"), Activation.SOFTMAX, Activation.IDENTITY,
+)  # fmt: skip
 TAGS = TokenHead(Linear(array(LABELS, WIDTH), array(LABELS)), ("O", "B-PER", "I-PER", "B-ORG", "I-ORG"))
 
 

@@ -37,13 +37,9 @@ class UprightRecognizer:
 
 
 LEFT_HEAVY = (
-    "The agreement between both of them",
-    "was signed here",
-    "and shall remain",
-    "in force",
-    "El contrato",
+    "The agreement between both of them", "was signed here", "and shall remain", "in force", "El contrato",
     "se firma",
-)
+)  # fmt: skip
 
 
 def read_upright(pixels: NDArray[np.uint8], recognize: Recognize) -> tuple[UprightPage, OcrBlocks]:

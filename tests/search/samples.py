@@ -34,14 +34,9 @@ LEASE_S = 30.0
 
 def file_record(file_id: str, content: bytes = b"bytes", **changes: object) -> FileRecord:
     fields: dict[str, object] = {
-        "id": file_id,
-        "owner": "ana",
-        "name": f"{file_id}.pdf",
-        "size_bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "purpose": "assistants",
-        "created_s": 100.0,
-    }
+        "id": file_id, "owner": "ana", "name": f"{file_id}.pdf", "size_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(), "purpose": "assistants", "created_s": 100.0,
+    }  # fmt: skip
     return FileRecord(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -159,14 +154,9 @@ def wire_document(pages: Sequence[int] = (1,), kind: str | None = "invoice", **f
 
 
 INVOICE = {
-    "VendorName": "Aceros del Norte, S.L.",
-    "VendorTaxId": "B12345674",
-    "InvoiceId": "2026/017",
-    "InvoiceDate": "2026-03-12",
-    "SubTotal": "100.00",
-    "TotalTax": "21.00",
-    "InvoiceTotal": "121.00",
-}
+    "VendorName": "Aceros del Norte, S.L.", "VendorTaxId": "B12345674", "InvoiceId": "2026/017",
+    "InvoiceDate": "2026-03-12", "SubTotal": "100.00", "TotalTax": "21.00", "InvoiceTotal": "121.00",
+}  # fmt: skip
 
 
 def wire_answer(*documents: Mapping[str, Any], pages: int = 2) -> dict[str, Any]:
@@ -174,13 +164,9 @@ def wire_answer(*documents: Mapping[str, Any], pages: int = 2) -> dict[str, Any]
     made = list(documents) or [wire_document(**INVOICE)]
     word = {"text": "FACTURA", "box": [1.0, 2.0, 3.0, 4.0], "confidence": 1.0, "start": 0, "end": 7}
     page = {
-        "source": "text_layer",
-        "why": "sound",
-        "reasons": reasons_in("sound"),
-        "engine": "pdfium",
-        "confidence": 1.0,
+        "source": "text_layer", "why": "sound", "reasons": reasons_in("sound"), "engine": "pdfium", "confidence": 1.0,
         "language": "es",
-    }
+    }  # fmt: skip
     page |= {"width": 595.0, "height": 842.0, "units_per_inch": 72.0, "rotation": 0}
     page |= {"incomplete": False, "start": 0, "text": "FACTURA", "words": [{**word, "line": 0, "block": 0}]}
     return {

@@ -15,13 +15,8 @@ from backend.search.filters import (
 )
 
 _FILE = {
-    "total": 1284.5,
-    "vendor": "B12345678",
-    "paid": True,
-    "date": "2024-03-12",
-    "person": ["Ana", "Luis"],
-    "pages": 3,
-}
+    "total": 1284.5, "vendor": "B12345678", "paid": True, "date": "2024-03-12", "person": ["Ana", "Luis"], "pages": 3,
+}  # fmt: skip
 
 MARCH = Compound("and", (Comparison("date", "gte", "2026-03-01"), Comparison("date", "lt", "2026-04-01")))
 

@@ -21,14 +21,9 @@ from tests.text.classification_setup import (
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, VectorEngine, loaded_model
 
 ROWS = [
-    ("invoice", "la factura"),
-    ("invoice", "factura de marzo"),
-    ("contract", "el contrato"),
-    ("contract", "the lease"),
-    ("letter", "estimada señora"),
-    ("letter", "dear sir"),
-    ("(none)", "una receta"),
-]
+    ("invoice", "la factura"), ("invoice", "factura de marzo"), ("contract", "el contrato"),
+    ("contract", "the lease"), ("letter", "estimada señora"), ("letter", "dear sir"), ("(none)", "una receta"),
+]  # fmt: skip
 TEXTS = [text for label, text in ROWS if label != "(none)"]
 EXPECTED = [label for label, _ in ROWS if label != "(none)"]
 NAME = "document-type"  # the one that answers where a request names none

@@ -115,16 +115,10 @@ async def test_changing_a_result_does_not_change_the_cache(build):
 
 
 OPTIONS = [
-    EmbedOptions(),
-    EmbedOptions(dimensions=100),
-    EmbedOptions(dimensions=101),
-    EmbedOptions(normalize=False),
-    EmbedOptions(normalize=False, dimensions=100),
-    EmbedOptions(prompt_name="query"),
-    EmbedOptions(prompt_name="passage"),
-    EmbedOptions(truncate="start"),
-    EmbedOptions(truncate="none"),
-]
+    EmbedOptions(), EmbedOptions(dimensions=100), EmbedOptions(dimensions=101), EmbedOptions(normalize=False),
+    EmbedOptions(normalize=False, dimensions=100), EmbedOptions(prompt_name="query"),
+    EmbedOptions(prompt_name="passage"), EmbedOptions(truncate="start"), EmbedOptions(truncate="none"),
+]  # fmt: skip
 
 
 async def test_options_that_change_a_vector_change_the_key(build):

@@ -9,25 +9,12 @@ from backend.text.id_formats import all_formats, formats_of_length
 
 # Valid numbers, from the doctests of python-stdnum and the examples of the registries.
 VALID = [
-    ("NIF", "71234567W"),
-    ("NIF", "K0867756N"),
-    ("NIE", "X2482300W"),
-    ("CIF", "B64717838"),
-    ("CIF", "J99216582"),
-    ("CCC", "01820600090201550234"),
-    ("IBAN", "ES7921000813610123456789"),
-    ("IBAN", "GB29NWBK60161331926819"),
-    ("IBAN", "FR1420041010050500013M02606"),
-    ("IBAN", "NO9386011117947"),
-    ("VAT", "ESB58378431"),
-    ("VAT", "DE136695976"),
-    ("VAT", "FR40303265045"),
-    ("VAT", "NL123456782B90"),
-    ("VAT", "IE6433435F"),
-    ("VAT", "GB980780684"),
-    ("VAT", "ATU13585627"),
-    ("VAT", "CY10259033P"),
-]
+    ("NIF", "71234567W"), ("NIF", "K0867756N"), ("NIE", "X2482300W"), ("CIF", "B64717838"), ("CIF", "J99216582"),
+    ("CCC", "01820600090201550234"), ("IBAN", "ES7921000813610123456789"), ("IBAN", "GB29NWBK60161331926819"),
+    ("IBAN", "FR1420041010050500013M02606"), ("IBAN", "NO9386011117947"), ("VAT", "ESB58378431"),
+    ("VAT", "DE136695976"), ("VAT", "FR40303265045"), ("VAT", "NL123456782B90"), ("VAT", "IE6433435F"),
+    ("VAT", "GB980780684"), ("VAT", "ATU13585627"), ("VAT", "CY10259033P"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "value"), VALID)

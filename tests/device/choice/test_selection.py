@@ -30,15 +30,9 @@ TWO = MachineFacts(4, "a processor", (), 8 * GIB, (BUSY, IDLE), DeviceType.CUDA)
 THREE = MachineFacts(4, "a processor", (), 8 * GIB, (BUSY, IDLE, OLD), DeviceType.CUDA)
 MPS = MachineFacts(4, "a processor", (), 36 * GIB, (APPLE,), DeviceType.MPS)
 BROKEN = MachineFacts(
-    4,
-    "a processor",
-    (),
-    8 * GIB,
-    (HIDDEN,),
-    why_no_gpu="NVIDIA GeForce RTX 5090: torch cannot see it",
-    driver=Driver("580.95.05", (13, 0)),
-    torch=TorchBuild("2.13.0+cpu"),
-)
+    4, "a processor", (), 8 * GIB, (HIDDEN,), why_no_gpu="NVIDIA GeForce RTX 5090: torch cannot see it",
+    driver=Driver("580.95.05", (13, 0)), torch=TorchBuild("2.13.0+cpu"),
+)  # fmt: skip
 MACHINES = {"cpu": CPU, "one": ONE, "two": TWO, "three": THREE, "mps": MPS, "broken": BROKEN}
 SAVED = SavedChoice("GPU-b", "NVIDIA GeForce RTX 4090", 24 * GIB, "580.95.05", "2026-11-20T10:00:00+00:00")
 

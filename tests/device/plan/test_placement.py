@@ -30,15 +30,9 @@ SPARK = GPUInfo(0, "NVIDIA GB10", "GPU-s", 120 * GIB, (12, 1), bf16=True, unifie
 CPU = MachineFacts(4, "a processor", (), 8 * GIB, why_no_gpu="no NVIDIA driver answers", free_memory_bytes=6 * GIB)
 CUDA = MachineFacts(16, "a processor", (), 64 * GIB, (SMALL, LARGE), DeviceType.CUDA)
 MPS = MachineFacts(
-    8,
-    "a processor",
-    (),
-    36 * GIB,
-    (APPLE,),
-    DeviceType.MPS,
-    platform=Platform("Darwin", "arm64"),
+    8, "a processor", (), 36 * GIB, (APPLE,), DeviceType.MPS, platform=Platform("Darwin", "arm64"),
     free_memory_bytes=20 * GIB,
-)
+)  # fmt: skip
 WSL = replace(CUDA, platform=Platform(wsl=True))
 
 
