@@ -46,9 +46,10 @@ class ProblemDetails(TypedDict):  # its docstring is in the OpenAPI document
     retryable: bool
     request_id: str
     error: Annotated[
-        OpenAIError | str, Field(description="Text on text-embeddings-inference's routes and on Ollama's.")
+        OpenAIError | str,
+        Field(description="Text on the routes of text-embeddings-inference, Ollama, Hugging Face and Weaviate."),
     ]
-    error_type: NotRequired[Annotated[TeiErrorType, Field(description="On text-embeddings-inference's routes.")]]
+    error_type: NotRequired[Annotated[TeiErrorType, Field(description="Where `error` is text.")]]
     param: NotRequired[Annotated[str | None, Field(description="As `error.param`, where `error` is text.")]]
     params: NotRequired[Annotated[dict[str, Any], Field(description="The numbers and names of `detail`, by code.")]]
 
@@ -165,18 +166,18 @@ _TEI_TYPES: Mapping[int, TeiErrorType] = {429: "Overloaded", 503: "Unhealthy"}
 
 
 def tei_error(problem: Problem) -> dict[str, Any]:
-    """The members that text-embeddings-inference's clients show, huggingface_hub and Ollama's."""
+    """The members that clients of text-embeddings-inference, Ollama, Hugging Face and Weaviate show."""
     fallback: TeiErrorType = "Validation" if problem.status < 500 else "Backend"
     kind = _TEI_TYPES.get(problem.status, fallback)
     return {"error": problem.detail, "error_type": kind, "param": problem.param}
 
 
-OLLAMA_PATHS = "/api/"
+_TEXT_ERRORS = ("/api/", "/hf/", "/vectors", "/ner")  # Ollama, Hugging Face; Weaviate reads nothing but text
 
 
 def _error_members(problem: Problem, path: str) -> dict[str, Any]:
     """The error in the words of the clients that call a path."""
-    if path in TEI_PATHS or path.startswith(OLLAMA_PATHS):
+    if path in TEI_PATHS or path.startswith(_TEXT_ERRORS):
         return tei_error(problem)
     return {"error": azure_error(problem) if path.startswith(AZURE_PATHS) else openai_error(problem)}
 

@@ -210,8 +210,8 @@ def _at_page_ends(pages: Sequence[int]) -> frozenset[int]:
 
 
 # Length of a sentence that can stand alone: shorter ones are headings and fields, longer ones lists.
-_MIN_CHARACTERS = 30
-_MAX_CHARACTERS = 600
+_MIN_SENTENCE_CHARS = 30
+MAX_SENTENCE_CHARS = 600
 _MIN_WORDS = 5  # distinct ones, numbers counted as one, in a sentence that ends with a full stop
 _MIN_WORDS_OF_A_LINE = 8  # in one without; most of those are headings, addresses and rows
 _ENDS = tuple(STOPS + FOREIGN_STOPS)
@@ -383,7 +383,7 @@ def _is_whole(text: str) -> bool:
 
 def _stands_alone(text: str) -> bool:
     """Whether a sentence makes sense by itself: it is no heading, no row of figures, and not half a page long."""
-    if not _MIN_CHARACTERS <= len(text) <= _MAX_CHARACTERS:
+    if not _MIN_SENTENCE_CHARS <= len(text) <= MAX_SENTENCE_CHARS:
         return False
     words = {word.lower() for word in _WORD.findall(text)}
     if text.rstrip(CLOSERS).endswith(_ENDS):

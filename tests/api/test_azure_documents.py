@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from backend.api.routes.azure_answers import Asked, analyze_result, offsets
-from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
+from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, OwnField, OwnValue, Understood
 from backend.errors import UnreadableFile
 from backend.files.pages import Box, Document, RawWord, TextLocation, make_page
 from backend.invoices.records import ExtractedFields, Field, FieldRow, Validity
@@ -19,6 +20,7 @@ from tests.api.test_jobs import PDF, JobsApi, opened
 from tests.jobs.replica import FakeProcess
 
 MODELS = "/documentintelligence/documentModels"
+MANY_NAMES = f"prebuilt-read:analyze?queryFields={','.join(map(str, range(201)))}"
 SENT = {"base64Source": base64.b64encode(PDF).decode()}
 
 
@@ -33,14 +35,15 @@ async def test_an_analysis_is_a_job(body: dict[str, Any]) -> None:
     """Accepted with an absolute address, soon to be asked again; the file and its options reach the service."""
     process = FakeProcess()
     async with opened(process) as api:
-        accepted = await api.client.post(f"{MODELS}/prebuilt-layout:analyze?pages=1-2&locale=es-ES", **body)
+        asked = "pages=1-2&locale=es-ES&features=queryFields&queryFields=Pedido,Obra,Pedido"
+        accepted = await api.client.post(f"{MODELS}/prebuilt-layout:analyze?{asked}", **body)
         operation = await ended(api, accepted.headers["operation-location"])
 
     assert (202, b"", "1") == (accepted.status_code, accepted.content, accepted.headers["retry-after"])
     assert accepted.headers["operation-location"].startswith(f"http://test{MODELS}/prebuilt-layout/analyzeResults/")
     [(content, options, _)] = process.calls
-    assert (PDF, "1-2", ("es",), frozenset({"text", "words", "tables"})) == (
-        content, options.pages, options.languages, options.features,
+    assert (PDF, "1-2", ("es",), frozenset({"text", "words", "tables"}), '["Pedido","Obra"]') == (
+        content, options.pages, options.languages, options.features, options.schema,
     )  # fmt: skip
     result = operation["analyzeResult"]
     assert ("succeeded", "prebuilt-layout", "page1\n\npage2", [], []) == (
@@ -134,6 +137,7 @@ async def test_a_file_that_cannot_be_read() -> None:
         ("prebuilt-read:analyze", {"base64Source": "AAAA"}, 415, "InvalidRequest", "InvalidContent", "not read here"),
         ("prebuilt-read:analyze?features=formulas", SENT, 422, "InvalidRequest", "InvalidParameter", "formulas"),
         ("prebuilt-read:analyze?pages=x", SENT, 422, "InvalidRequest", "InvalidParameter", "pages"),
+        (MANY_NAMES, SENT, 413, "InvalidRequest", "InvalidContentLength", "queryFields"),
         ("my-model:analyze", SENT, 404, "NotFound", "ModelNotFound", "prebuilt-receipt"),
     ],
 )  # fmt: skip
@@ -203,6 +207,9 @@ def test_offsets(text: str, kind: str, expected: list[int]) -> None:
     assert expected == list(offsets(text, kind))
 
 
+NAMES = ("VendorName", "InvoiceDate", "InvoiceTotal", "CurrencyCode", "Items")
+
+
 def invoice() -> DocumentAnswer:
     """An invoice of one page with a table of two cells and a word outside the first plane."""
     words = (("Factura", "👍", "7"), ("Total", "10,50", "€"))
@@ -235,6 +242,24 @@ def invoice() -> DocumentAnswer:
     options = DocumentOptions(features=frozenset({"text", "words", "fields", "tables"}))
     read = ExtractedDocument(Document("pdf", (page,), 1, "ab" * 32), (), 1, 0.0, 0.0, 0.0)
     return DocumentAnswer(read, page.text, Understood(fields=fields, tables=(table,)), options, "cpu", 0.0, 0.0)
+
+
+def test_query_fields() -> None:
+    """What the client named is text in the document on whose page it stands, or alone in one of the whole file."""
+    answer = invoice()
+    start = answer.text.index("10,50")
+    value = OwnValue('"10,50"', "10,50", start, start + 5, 0.7, "why", (TextLocation(1, Box(72, 72, 108, 84)),))
+    answer = replace(answer, understood=replace(answer.understood, custom=(OwnField(("Total",), (value,)),)))
+
+    [beside] = orjson.loads(analyze_result(answer, Asked("prebuilt-invoice")))["documents"]
+    answer = replace(answer, understood=replace(answer.understood, fields=None))
+    [alone] = orjson.loads(analyze_result(answer, Asked("prebuilt-layout")))["documents"]
+
+    assert ("invoice", "prebuilt-layout", 0.7) == (beside["docType"], alone["docType"], alone["confidence"])
+    assert {"Total"} == alone["fields"].keys() == beside["fields"].keys() - set(NAMES)
+    total = alone["fields"]["Total"]
+    assert total == beside["fields"]["Total"]
+    assert ("string", "10,50", 1.0) == (total["type"], total["valueString"], total["boundingRegions"][0]["polygon"][0])
 
 
 @pytest.mark.parametrize("content_format", ["text", "markdown"])

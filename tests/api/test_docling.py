@@ -144,10 +144,12 @@ async def test_the_size_of_chunks(client: httpx.AsyncClient, services: FakeServi
     """`max_tokens` of the chunker, in forms and in JSON; without it the service's own size."""
     await client.post("/v1/chunk/hybrid/file", files=FILES, data={"chunking_max_tokens": "64"})
     body = {"sources": [SOURCE], "chunking_options": {"chunker": "hybrid", "max_tokens": 400, "tokenizer": "any"}}
-    await client.post("/v1/chunk/hybrid/source", json=body)
-    await client.post("/v1/chunk/hybrid/file", files=FILES)
+    by_another = await client.post("/v1/chunk/hybrid/source", json=body)
+    by_ours = await client.post("/v1/chunk/hybrid/file", files=FILES, data={"chunking_tokenizer": "fake-model"})
 
     assert [64, 400, 256] == [options.chunk_tokens for _, options, _ in services.documents.calls]
+    *of_pages, told = by_another.json()["documents"][0]["errors"]
+    assert ("tokenizer", of_pages) == (told["module_name"], by_ours.json()["documents"][0]["errors"])
     refused = await client.post("/v1/chunk/hybrid/file", files=FILES, data={"chunking_max_tokens": "3"})
     problem(refused, 422, "invalid_field", "max_tokens")
 

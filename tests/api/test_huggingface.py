@@ -17,9 +17,11 @@ async def test_token_classification(client: httpx.AsyncClient) -> None:
     expected = {"entity_group": "PER", "score": 0.25, "word": "Juan", "start": 4, "end": 8}
 
     one = await client.post("/hf/token-classification", json={"inputs": "Don Juan", "parameters": {"stride": 1}})
+    listed = await client.post("/hf/token-classification", json={"inputs": ["Don Juan"]})
     two = await client.post("/hf/token-classification", json={"inputs": ["Don Juan", "nadie"]})
 
     assert [expected] == one.json()
+    assert [[expected]] == listed.json()
     assert [[expected], []] == two.json()
 
 
@@ -61,6 +63,16 @@ async def test_summarization(client: httpx.AsyncClient, services: FakeServices) 
 
     assert [{"summary_text": "Un texto."}] == answer.json()
     assert 30 == services.summaries.calls[0][1].max_tokens
+
+
+async def test_a_text_without_whole_sentences(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A short one is its own summary; of a long one the reason is told, for which the answer has no place."""
+    services.summaries.empty = "text: empty, because why"
+    short = await client.post("/hf/summarization", json={"inputs": "Hello\nthere."})
+    long = await client.post("/hf/summarization", json={"inputs": "a b\n" * 200})
+
+    assert [{"summary_text": "Hello there."}] == short.json()
+    assert "inputs: the summary is empty, because why" == problem(long, 422, "invalid_field")["error"]
 
 
 @pytest.mark.parametrize(

@@ -207,12 +207,16 @@ class FakeAnalysis(FakeService):
 
 
 class FakeSummaries(FakeService):
-    """An extract is the whole text as one sentence; what is written quotes it."""
+    """An extract is the whole text as one sentence; what is written quotes it. ``empty`` says why there is none."""
+
+    empty = ""
 
     async def summarize(self, text: str, options: SummaryOptions, **call: Any) -> SummaryResult:
         await self.enter(text, options, call)
         sentence, language = KeySentence(text, 0, len(text), 0.87654), Language("es", 0.75)
         summary = Summary("extractive", "tiny/encoder", text, language, (sentence,))
+        if self.empty:
+            summary = replace(summary, text="", sentences=(), warnings=(self.empty,))
         if options.method != "extractive":
             written = WrittenSentence("Texto.", (Source(text, 0, len(text), 0.5),), unsupported=True, why="why not")
             summary = Summary("model", "tiny/t5", "Texto.", language, written=(written,), coverage=0.5, tokens=3)

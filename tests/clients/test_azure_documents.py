@@ -68,13 +68,20 @@ def test_invoice(client: DocumentIntelligenceClient) -> None:
 
 
 def test_layout_as_markdown(client: DocumentIntelligenceClient) -> None:
-    """As LangChain's loader asks for it."""
+    """As LangChain's loader asks for it; what is named is found beside."""
     result = client.begin_analyze_document(
-        "prebuilt-layout", body=INVOICE, pages="1", locale="es-ES", output_content_format="markdown"
+        "prebuilt-layout",
+        body=INVOICE,
+        pages="1",
+        locale="es-ES",
+        output_content_format="markdown",
+        features=["queryFields"],
+        query_fields=["Fecha", "Obra"],
     ).result()
 
     assert ("markdown", 1, []) == (result.content_format, len(result.pages), result.figures)
     assert "Total factura" in result.content
+    assert {"Fecha": "12/03/2026"} == {name: field.value_string for name, field in result.documents[0].fields.items()}
 
 
 def test_errors_are_its_own(client: DocumentIntelligenceClient) -> None:

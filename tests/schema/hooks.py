@@ -92,6 +92,9 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("too_large", "entity_labels", ""),
         ("invalid_field", "document_annotation_format", ""),  # the same
         ("too_large", "document_annotation_format", ""),
+        ("invalid_field", "queryFields", ""),  # the same
+        ("too_large", "queryFields", ""),
+        ("invalid_field", "inputs", "the summary is empty"),
         ("invalid_field", "pages", ""),  # behind its last page, or backwards
         ("invalid_field", "format", "a recording"),  # of paper, of recordings
         ("invalid_field", None, "is no base64"),

@@ -16,10 +16,10 @@ import numpy as np
 import orjson
 
 from backend.documents.formats.markdown import body_size, heading_level, place_in_markdown, stream_markdown
-from backend.documents.records import DocumentAnswer
+from backend.documents.records import DocumentAnswer, OwnField
 from backend.files.file_types import IMAGES
 from backend.files.pages import Box, Document, Page, Word, blocks_of, bounding_box
-from backend.invoices.records import ExtractedFields, Field
+from backend.invoices.records import ExtractedFields, Field, Validity
 from backend.tables.records import Table, TableCell
 
 API_VERSION = "2024-11-30"
@@ -61,8 +61,10 @@ def analyze_result(answer: DocumentAnswer, asked: Asked) -> bytes:
         result["languages"] = [{"locale": language.code, "confidence": language.score, "spans": [whole]}]
     if tables is not None:
         result |= {"tables": [writer.table(table) for table in tables], "figures": []}
-    if names := _NAMES.get(asked.model):
-        result["documents"] = writer.documents(answer.understood.fields, names)
+    own = [_own_field(field) for field in answer.understood.custom]
+    if own or asked.model in _NAMES:
+        names = _NAMES.get(asked.model, _ModelNames(asked.model, {}, {}))
+        result["documents"] = writer.documents(answer.understood.fields, names, own)
     if answer.failed:
         result["warnings"] = [
             {"code": "PageNotRead", "message": str(failed.error), "target": f"page {failed.number}"}
@@ -202,10 +204,16 @@ class _Writer:
             "spans": self._spans(min(marks, default=None), max(marks, default=None)),
         }
 
-    def documents(self, extracted: ExtractedFields | None, names: _ModelNames) -> list[Wire]:
-        """The documents of the file that have fields, by the names of the model that was asked."""
+    def documents(self, extracted: ExtractedFields | None, names: _ModelNames, own: Sequence[Field]) -> list[Wire]:
+        """The documents of the file that have fields, by the names of the model that was asked.
+
+        Args:
+            own: those that the client named; without other fields the file is one document of them.
+        """
         every = () if extracted is None else (extracted, *extracted.others)
-        return [self._document(one, names) for one in every if one.fields and one.kind != "bank_statement"]
+        found = [one for one in every if one.fields and one.kind != "bank_statement"]
+        alone = [ExtractedFields((), Validity(), "")] if own else []
+        return [self._document(one, names, own) for one in found or alone]
 
     def _cell(self, cell: TableCell) -> Wire:
         return {
@@ -219,14 +227,17 @@ class _Writer:
             "spans": self._spans(cell.start, cell.end),
         }
 
-    def _document(self, extracted: ExtractedFields, names: _ModelNames) -> Wire:
+    def _document(self, extracted: ExtractedFields, names: _ModelNames, own: Sequence[Field]) -> Wire:
         numbers = extracted.pages or tuple(self._by_number)
+        own = [field for field in own if field.places and field.places[0].page in numbers]
         pages = [page for page in self._pages if page.number in numbers]
         currency = next((field.value for field in extracted.fields if field.name == "CurrencyCode"), "")
         fields: Wire = {}
         for field in extracted.fields:
             name = names.renamed.get(field.name, field.name)
             fields[name] = self._field(field, currency, names)
+        scores = [field.score for field in (*extracted.fields, *own)]
+        fields |= {field.name: self._field(field, "", _AS_TEXT) for field in own}
         if "IBAN" in fields:  # where Azure's invoice has it
             payment = {
                 "type": "object",
@@ -242,7 +253,7 @@ class _Writer:
                 for page, place in zip(self._pages, self._content.pages, strict=True)
                 if page.number in numbers
             ],
-            "confidence": round(sum(field.score for field in extracted.fields) / len(extracted.fields), 4),
+            "confidence": round(sum(scores) / max(1, len(scores)), 4),
             "fields": fields,
         }
 
@@ -262,7 +273,7 @@ class _Writer:
             ]
             return {"type": "array", "valueArray": rows, "confidence": round(field.score, 4)}
         wire: Wire = {
-            **_VALUES.get(field.name, _string)(field, currency),
+            **names.values.get(field.name, _string)(field, currency),
             "content": field.text or field.value,
             "confidence": round(field.score, 4),
         }
@@ -323,13 +334,6 @@ def _as_shown(page: Page, x: float, y: float) -> tuple[float, float]:
     return x, y
 
 
-class _ModelNames(NamedTuple):
-    """What a model of Azure's calls a document and its fields."""
-
-    doc_type: str
-    renamed: Mapping[str, str]
-
-
 _OF_RECEIPT = {
     "VendorName": "MerchantName",
     "VendorAddress": "MerchantAddress",
@@ -340,10 +344,6 @@ _OF_RECEIPT = {
     "Items.Amount": "TotalPrice",
 }
 _OF_INVOICE = {"MerchantName": "VendorName", "TransactionDate": "InvoiceDate", "Total": "InvoiceTotal"}
-_NAMES: Mapping[str, _ModelNames] = {
-    "prebuilt-invoice": _ModelNames("invoice", _OF_INVOICE),
-    "prebuilt-receipt": _ModelNames("receipt", _OF_RECEIPT),
-}
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d\d:\d\d)(:\d\d)?")
 
@@ -383,6 +383,16 @@ def _decimal(value: str) -> float | None:
 
 
 _Value = Callable[[Field, str], Wire]
+
+
+class _ModelNames(NamedTuple):
+    """What a model of Azure's calls a document and its fields."""
+
+    doc_type: str
+    renamed: Mapping[str, str]
+    values: Mapping[str, _Value]  # how fields are written that are no strings
+
+
 _VALUES: Mapping[str, _Value] = {  # names of fields that are no strings
     **dict.fromkeys(
         (
@@ -399,3 +409,15 @@ _VALUES: Mapping[str, _Value] = {  # names of fields that are no strings
     **dict.fromkeys(("Quantity", "WithholdingRate"), _number),
     "TransactionTime": _time,
 }
+_NAMES: Mapping[str, _ModelNames] = {
+    "prebuilt-invoice": _ModelNames("invoice", _OF_INVOICE, _VALUES),
+    "prebuilt-receipt": _ModelNames("receipt", _OF_RECEIPT, _VALUES),
+}
+_AS_TEXT = _ModelNames("", {}, {})
+
+
+def _own_field(field: OwnField) -> Field:
+    """What was found of a name that the client asked for, as a field."""
+    value = field.values[0]
+    said = str(orjson.loads(value.value))
+    return Field(field.path[-1], said, value.text, value.score, "text", value.why, value.start, value.end, value.places)

@@ -32,6 +32,7 @@ from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.files.page_ranges import check_page_ranges
 from backend.jobs.records import Job, Status
 from backend.jobs.service import JobRequest, JobService
+from backend.text.own_labels import labels_json
 
 _jobs_of: Handle[JobService] = Handle("jobs")
 
@@ -49,7 +50,7 @@ _STATUSES: dict[Status, str] = {
     "failed": "failed",
     "cancelled": "canceled",
 }
-_SERVED_FEATURES = ("languages", "ocrHighResolution")  # pages are read in the resolution that their print needs
+_SERVED_FEATURES = ("languages", "ocrHighResolution", "queryFields")  # pages have the resolution their print needs
 _POLL_S = "1"  # Microsoft's SDKs ask every 30 s where nobody tells them otherwise
 
 
@@ -76,7 +77,12 @@ class AnalyzeQuery(BaseModel):
     )
     features: Annotated[
         str | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", *_SERVED_FEATURES]})
-    ] = Field(None, description="languages tells the file's; ocrHighResolution is accepted. Others are refused.")
+    ] = Field(
+        None, description="languages tells the file's; ocrHighResolution, queryFields are accepted. Others are refused."
+    )
+    query_fields: Annotated[str, Field(max_length=4000)] = Field(
+        "", alias="queryFields", description="Names of what to find, with commas: fields of `documents`."
+    )
     output: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "pdf", "figures"]})] = (
         Field(None, description="pdf: the searchable PDF, at …/pdf, which every result has. There are no figures.")
     )
@@ -96,6 +102,11 @@ class AnalyzeQuery(BaseModel):
                 raise InvalidField(f"features: '{feature[:40]}' is not served; there are {served}", param="features")
         return features
 
+    @field_validator("query_fields")
+    @classmethod
+    def _are_names(cls, names: str) -> str:
+        return labels_json(list(dict.fromkeys(_words(names))) or None, "queryFields")
+
     def asked(self, model: str) -> Asked:
         """How the result is written."""
         return Asked(model, self.string_index_type, self.content_format)
@@ -107,6 +118,7 @@ class AnalyzeQuery(BaseModel):
             features=frozenset((*PAGE_FEATURES, *MODELS[model], *add_ons)),
             pages=self.pages,
             languages=print_languages([self.locale] if self.locale else (), "locale"),
+            schema=self.query_fields,
         )
 
 

@@ -52,7 +52,7 @@ from backend.files.text_files import RequestedSource
 from backend.jobs.records import ENDED, Failure, Job, JobEvent
 from backend.jobs.service import JobRequest, JobService
 from backend.models.tokenizer import TextTokenizer
-from backend.serving.catalog import Catalog
+from backend.serving.catalog import Catalog, LoadedModel
 
 _jobs_of: Handle[JobService] = Handle("jobs")
 _catalog_of: Handle[Catalog] = Handle("catalog")
@@ -150,6 +150,7 @@ class Asked(NamedTuple):
     with_document: bool = False  # beside chunks
     raw_text: bool = False  # of chunks
     max_tokens: int = 0  # of a chunk, special ones included; 0: CHUNK_TOKENS
+    tokenizer: str = ""  # that max_tokens are meant of; ours counts them all the same, and the answer says so
     by_element: bool = False  # a chunk a paragraph, list or table, as docling's hierarchical chunker
 
 
@@ -186,6 +187,17 @@ class _ChunkingOptions(BaseModel):
     max_tokens: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
         None, ge=_MIN_CHUNK_TOKENS, description="Of a hybrid chunk, up to the model's length; unset: 256."
     )
+    tokenizer: Annotated[str | None, Field(max_length=1000)] = Field(
+        None, description="The embedding model's own counts; `errors` say so where another is named."
+    )
+
+    def asked(self) -> dict[str, Any]:
+        """What `Asked` keeps of them."""
+        return {
+            "raw_text": bool(self.include_raw_text),
+            "max_tokens": self.max_tokens or 0,
+            "tokenizer": self.tokenizer or "",
+        }
 
 
 class ChunkSourceRequest(WireRequest):
@@ -203,8 +215,7 @@ class ChunkSourceRequest(WireRequest):
             _checked_target(self.target.kind),
             chunks=True,
             with_document=bool(self.include_converted_doc),
-            raw_text=bool(self.chunking_options.include_raw_text),
-            max_tokens=self.chunking_options.max_tokens or 0,
+            **self.chunking_options.asked(),
         )
 
 
@@ -244,13 +255,7 @@ async def _form(request: Request, *, chunks: bool) -> AsyncIterator[_Received]:
             {name.removeprefix("chunking_"): value for name, value in values.items() if name.startswith("chunking_")},
         )
         with_document = str(values.get("include_converted_doc", "")).lower() in ("true", "1")
-        asked = form.asked(
-            target,
-            chunks=True,
-            with_document=with_document,
-            raw_text=bool(chunking.include_raw_text),
-            max_tokens=chunking.max_tokens or 0,
-        )
+        asked = form.asked(target, chunks=True, with_document=with_document, **chunking.asked())
         yield _received(request, uploads, form, asked)
 
 
@@ -497,8 +502,8 @@ class _Result(NamedTuple):
 
 async def _response(request: Request, results: Sequence[_Result], asked: Asked, seconds: float) -> Response:
     if asked.chunks:
-        tokenizer = _catalog_of(request).embedding(None).tokenizer
-        return JsonBytes(await asyncio.to_thread(_chunked, results, asked, seconds, tokenizer))
+        model = _catalog_of(request).embedding(None)
+        return JsonBytes(await asyncio.to_thread(_chunked, results, asked, seconds, model))
     if asked.target == "zip" or len(results) > 1:
         content = await asyncio.to_thread(_zipped, results, asked)
         return Response(
@@ -516,12 +521,14 @@ def _converted(result: _Result, asked: Asked, seconds: float) -> bytes:
     return orjson.dumps({**_outcome(result, asked), "processing_time": round(seconds, 4)})
 
 
+def _unserved(option: str, why: str) -> dict[str, Any]:
+    return {"component_type": "user_input", "module_name": option, "error_message": why}
+
+
 def _outcome(result: _Result, asked: Asked) -> dict[str, Any]:
     """A document in every format asked for, and what could not be read or written."""
     errors: list[dict[str, Any]] = [
-        {"component_type": "user_input", "module_name": "to_formats", "error_message": _refusal(name)}
-        for name in asked.formats
-        if name not in FORMATS
+        _unserved("to_formats", _refusal(name)) for name in asked.formats if name not in FORMATS
     ]
     if result.answer is None:
         message = result.failure.message if result.failure else "cancelled"
@@ -560,11 +567,14 @@ def _contents(name: str, answer: DocumentAnswer, asked: Asked) -> dict[str, Any]
     return contents
 
 
-def _chunked(results: Sequence[_Result], asked: Asked, seconds: float, tokenizer: TextTokenizer) -> bytes:
-    chunks = [chunk for result in results for chunk in _chunks(result, asked, tokenizer)]
+def _chunked(results: Sequence[_Result], asked: Asked, seconds: float, model: LoadedModel) -> bytes:
+    chunks = [chunk for result in results for chunk in _chunks(result, asked, model.tokenizer)]
     documents = []
     for result in results:
         outcome = _outcome(result, asked if asked.with_document else asked._replace(formats=()))
+        if asked.tokenizer not in ("", *model.names):
+            why = f"{asked.tokenizer[:100]!r} is not loaded here: tokens are those of {model.name}"
+            outcome["errors"].append(_unserved("tokenizer", why))
         documents.append({"kind": "ExportResult", "content": outcome.pop("document"), **outcome})
     return orjson.dumps({"chunks": chunks, "documents": documents, "processing_time": round(seconds, 4)})
 
@@ -641,6 +651,7 @@ class ChunkForm(BaseModel):
     include_converted_doc: bool = False
     chunking_include_raw_text: bool = False
     chunking_max_tokens: int | None = Field(None, ge=_MIN_CHUNK_TOKENS, description="Of a hybrid chunk; unset: 256.")
+    chunking_tokenizer: str | None = Field(None, max_length=1000, description="The embedding model's own counts.")
     target_type: Literal["inbody"] = "inbody"
 
 

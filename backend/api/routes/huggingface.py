@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WrapValidator
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -21,12 +21,14 @@ from backend.api.routes.classify import PredictionAnswer
 from backend.api.routing import body_route, described, post
 from backend.api.service_call import call_service_timed
 from backend.api.upload import decoded_upload, read_json_with_file, receive_upload
+from backend.errors import InvalidField
 from backend.summaries.records import SummaryOptions
 from backend.summaries.service import SummaryService
 from backend.text.answers import MAX_QUESTION_CHARS, AnswerService
 from backend.text.classification import ClassificationService
 from backend.text.entities import EntityService
 from backend.text.entity_merge import Entity
+from backend.text.key_sentences import MAX_SENTENCE_CHARS
 
 _entities_of: Handle[EntityService] = Handle("entities")
 _classification_of: Handle[ClassificationService] = Handle("classification")
@@ -41,7 +43,9 @@ class _Parameters(BaseModel):
 class TokenClassificationRequest(WireRequest):
     """Names, numbers and dates of one text or several."""
 
-    inputs: TextInputs = Field(description="A text, or a list of texts, which is answered with a list of lists.")
+    inputs: Annotated[TextInputs, WrapValidator(lambda value, check: (check(value), isinstance(value, list)))] = Field(
+        description="A text, or a list of texts, which is answered with a list of lists."
+    )
     parameters: _Parameters | None = None
 
 
@@ -128,11 +132,11 @@ class SpokenText(TypedDict):
 async def token_classification(request: Request) -> Response:
     """Names, numbers and dates with their places, as `POST /v1/entities` finds them."""
     body = await read_json(request, TokenClassificationRequest)
-    characters = check_limits(body.inputs, limits_of(request), "inputs")
-    call = partial(_entities_of(request).find, body.inputs)
-    result = await call_service_timed(request, call, characters=characters)
+    texts, several = body.inputs
+    characters = check_limits(texts, limits_of(request), "inputs")
+    result = await call_service_timed(request, partial(_entities_of(request).find, texts), characters=characters)
     rows = [row.entities for row in result.rows]
-    answer = partial(_entity_groups, rows[0]) if len(rows) == 1 else lambda: [_entity_groups(row) for row in rows]
+    answer = (lambda: [_entity_groups(row) for row in rows]) if several else partial(_entity_groups, rows[0])
     return await written_json(answer, sum(map(len, rows)))
 
 
@@ -178,13 +182,15 @@ async def question_answering(request: Request) -> Response:
 
 
 async def summarization(request: Request) -> Response:
-    """The most telling sentences of a text, as `POST /v1/summarize`."""
+    """The most telling sentences of a text, as `POST /v1/summarize`; a text of none, if it is short, as it is."""
     body = await read_json(request, SummarizationRequest)
     characters = check_limits([body.inputs], limits_of(request), "inputs")
     options = SummaryOptions(max_tokens=body.parameters.max_length if body.parameters else None)
     call = partial(_summaries_of(request).summarize, body.inputs, options)
-    result = await call_service_timed(request, call, characters=characters)
-    return json_response([SummaryText(summary_text=result.summary.text)])
+    summary = (await call_service_timed(request, call, characters=characters)).summary
+    if not summary.text and len(body.inputs) > MAX_SENTENCE_CHARS:  # there is no place for a warning beside it
+        raise InvalidField(f"inputs: the summary is {summary.warnings[-1].removeprefix('text: ')}", param="inputs")
+    return json_response([SummaryText(summary_text=summary.text or " ".join(body.inputs.split()))])
 
 
 async def speech_recognition(request: Request) -> Response:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import JsonPieces, json_response, written_json
 from backend.api.json_body import read_json
-from backend.api.request_fields import Sentence, WireRequest, check_limits
+from backend.api.request_fields import Count, Sentence, WireRequest, check_limits
 from backend.api.routes.embeddings import INPUT_TYPES, embed, encoded_vectors
 from backend.api.routing import described, get, post
 from backend.api.service_call import call_service_timed
@@ -34,16 +34,23 @@ _TAG = "Weaviate"
 _PROMPTS = {name: INPUT_TYPES[name] for name in ("query", "passage")}  # by its task_type
 
 
+class _VectorConfig(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    task_type: str | None = Field(None, description="`query` or `passage` chooses a prompt.")
+    dimensions: Count | None = Field(None, description="Leading dimensions to keep, at most the model's width.")
+
+
 class VectorsRequest(WireRequest):
     """`POST /vectors`."""
 
     text: Sentence = Field(description="What to embed.")
-    config: dict[str, Any] | None = Field(None, description="`task_type` query or passage chooses a prompt.")
+    config: _VectorConfig | None = None
 
     def options(self) -> EmbedOptions:
         """The options of the embedding service."""
-        task = (self.config or {}).get("task_type")
-        return EmbedOptions(prompts=_PROMPTS.get(task, ()) if isinstance(task, str) else ())
+        config = self.config or _VectorConfig()
+        return EmbedOptions(prompts=_PROMPTS.get(config.task_type or "", ()), dimensions=config.dimensions)
 
 
 class VectorAnswer(TypedDict):
