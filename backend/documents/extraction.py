@@ -29,7 +29,7 @@ from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import FileType
 from backend.files.page_codec import pack_page, unpack_page
 from backend.files.page_ranges import check_documents, select_pages
-from backend.files.pages import Document, Page
+from backend.files.pages import Barcode, BarcodeFormats, Document, Page
 from backend.files.records import PlacedPicture, TextLayer
 from backend.files.resolution import choose_resolution
 from backend.files.stored_file import StoredFile
@@ -98,15 +98,22 @@ def _inside(readers: FileReaders, file: OpenFile, deadline_s: float | None) -> E
 
 
 def _printed(readers: FileReaders, file: OpenFile, pages: Iterable[Page], deadline_s: float | None) -> EInvoice | None:
-    for page in islice(filter(_mentions_code, pages), _MAX_PAGES):
+    mentioning = islice(filter(_mentions_code, pages), _MAX_PAGES)
+    for code in read_barcodes(readers, file, mentioning, "QRCode", deadline_s=deadline_s):
+        if (invoice := read_fiscal_qr(code.text)) is not None:
+            return replace(invoice, page=code.page, box=(*code.box,))
+    return None
+
+
+def read_barcodes(
+    readers: FileReaders, file: OpenFile, pages: Iterable[Page], formats: BarcodeFormats, *, deadline_s: float | None
+) -> Iterator[Barcode]:
+    """The barcodes of pages that were read, in their order. Blocks: take from it on a thread."""
+    for page in pages:
         try:
-            codes = readers.qr_codes(file, page.number, turn=page.rotation, deadline_s=deadline_s)
+            yield from readers.barcodes(file, page.number, formats=formats, turn=page.rotation, deadline_s=deadline_s)
         except (BadInput, InferenceFailed):  # the page was read; that no code could be looked for costs nothing else
             continue
-        for content, box in codes:
-            if (invoice := read_fiscal_qr(content)) is not None:
-                return replace(invoice, page=page.number, box=(*box,))
-    return None
 
 
 def _mentions_code(page: Page) -> bool:
@@ -292,12 +299,14 @@ class DocumentExtractor:
                 beside = await self._beside(extraction)  # before the pages: a wrong one is refused at once
                 await self._extract_all(extraction, on_page)
                 einvoice = beside or await self._einvoice(extraction)
+                barcodes = await self._barcodes(extraction)
         except BaseException:
             file.cancel()  # ends its work in a reader process at once
             raise
         finally:
             self._threads.release(file)
-        return _result(extraction, einvoice, opened_s - started_s, time.perf_counter() - opened_s)
+        result = _result(extraction, einvoice, opened_s - started_s, time.perf_counter() - opened_s)
+        return replace(result, document=replace(result.document, barcodes=barcodes)) if barcodes else result
 
     async def page_image(
         self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
@@ -465,6 +474,17 @@ class DocumentExtractor:
             return None
         pages, urgency = [extraction.pages[number] for number in sorted(extraction.pages)], extraction.urgency
         read = partial(read_einvoice, self._readers, extraction.file, pages, deadline_s=urgency.worker_deadline_s)
+        return await retry_bulk(urgency, partial(self._threads.run, read))
+
+    async def _barcodes(self, extraction: _Extraction) -> tuple[Barcode, ...]:
+        if not extraction.options.barcodes:
+            return ()
+        pages, urgency = [extraction.pages[number] for number in sorted(extraction.pages)], extraction.urgency
+
+        def read() -> tuple[Barcode, ...]:
+            deadline_s = urgency.worker_deadline_s
+            return (*read_barcodes(self._readers, extraction.file, pages, "AllReadable", deadline_s=deadline_s),)
+
         return await retry_bulk(urgency, partial(self._threads.run, read))
 
     def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource, Page | None]:

@@ -63,6 +63,7 @@ class DocumentOptions:
     chunk_tokens: int = CHUNK_TOKENS  # of a chunk at most, special ones included
     entity_labels: str = ""  # types of entities in the caller's words, as JSON of `own_labels.types_json`; empty: ours
     lessons: str = ""  # what examples teach of it, as JSON of `own_examples.lessons_json`; empty for nothing
+    barcodes: bool = False  # whether codes of every kind are looked for on each page
 
     @property
     def summary(self) -> SummaryOptions:
@@ -81,7 +82,7 @@ class DocumentOptions:
         fields = [
             sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
             self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary), self.schema,
-            self.split, self.lessons, self.chunk_tokens, self.entity_labels,
+            self.split, self.lessons, self.chunk_tokens, self.entity_labels, self.barcodes,
         ]  # fmt: skip
         return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 

@@ -23,7 +23,7 @@ from backend.files.frames import MAX_HEADER_BYTES, BadFrame, Frame
 from backend.files.limits import FileLimits
 from backend.files.office_converter import TARGETS, converted
 from backend.files.page_codec import pack_document
-from backend.files.pages import Box, Document
+from backend.files.pages import Barcode, BarcodeFormats, Document
 from backend.files.records import FileInfo, Framing, LayerStats, ModelPage, Raster, TextLayer
 from backend.files.resolution import DEFAULT, Resolution, for_model, most_dpi
 from backend.files.speech_records import SAMPLE_RATE, AudioSlice
@@ -237,12 +237,13 @@ class FileReaders:
         most_payload_bytes = fields["most_pixels"] * (3 if color else 1)
         return self._call(file, WorkerRequest(fields, deadline_s, most_payload_bytes), parse)
 
-    def qr_codes(
-        self, file: OpenFile, number: int, *, turn: int = 0, deadline_s: float | None = None
-    ) -> list[tuple[str, Box]]:
-        """Content and box of the QR codes of a page (from 1), in page units after the turn."""
-        fields, _ = self._render_fields("qr_codes", file, number, turn, DEFAULT, color=False)
-        return self._call(file, WorkerRequest(fields, deadline_s), worker_messages.qr_codes)
+    def barcodes(
+        self, file: OpenFile, number: int, *, formats: BarcodeFormats, turn: int = 0, deadline_s: float | None = None
+    ) -> list[Barcode]:
+        """The barcodes of a page (from 1), with boxes in page units after the turn."""
+        fields, _ = self._render_fields("barcodes", file, number, turn, DEFAULT, color=False)
+        fields["formats"] = formats
+        return self._call(file, WorkerRequest(fields, deadline_s), partial(worker_messages.barcodes, page=number))
 
     def picture(
         self, file: OpenFile, number: int, *, dpi: float, turn: int = 0, deadline_s: float | None = None

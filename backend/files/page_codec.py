@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from backend.files.einvoice.records import EInvoice
-from backend.files.pages import Box, Document, Grid, GridCell, Page, Ruling, Word
+from backend.files.pages import Barcode, Box, Document, Grid, GridCell, Page, Ruling, Word
 
 _FAST = 1  # zlib's level: 20 KB in under a millisecond, to a fifth of the size
 
@@ -31,6 +31,8 @@ def pack_document(document: Document) -> bytes:
     """Encode a document: a line of JSON with what is known of it, then one for each page."""
     fields = {name: getattr(document, name) for name in ("kind", "page_count", "sha256")}
     fields |= {"metadata": dict(document.metadata), "pages": [], "einvoice": document.einvoice}
+    if document.barcodes:  # replicas of an earlier release know no such field
+        fields["barcodes"] = [(code.page, code.kind, code.text, [*code.box]) for code in document.barcodes]
     return b"\n".join([orjson.dumps(fields), *(orjson.dumps(_to_fields(page)) for page in document.pages)])
 
 
@@ -44,7 +46,8 @@ def unpack_document(blob: bytes) -> Document:
     earlier = (_from_fields(page) for page in fields["pages"])  # written before pages had lines of their own
     pages = (_from_fields(orjson.loads(line)) for line in lines)
     einvoice = EInvoice.of(fields.pop("einvoice", None))
-    return Document(**{**fields, "pages": (*earlier, *pages), "einvoice": einvoice})
+    codes = (Barcode(page, kind, text, Box(*box)) for page, kind, text, box in fields.pop("barcodes", ()))
+    return Document(**{**fields, "pages": (*earlier, *pages), "einvoice": einvoice, "barcodes": tuple(codes)})
 
 
 def grids_of(fields: Sequence[Any]) -> tuple[Grid, ...]:

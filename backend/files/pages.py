@@ -135,6 +135,19 @@ class Page:
     grids: tuple[Grid, ...] | None = None  # its tables where the file has them as such; None: they are to be found
 
 
+BarcodeFormats = Literal["QRCode", "AllReadable"]  # zxing's names of kinds that are looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Barcode:
+    """A code for machines on a page: bars, or a QR code and its like."""
+
+    page: int  # its number
+    kind: str  # by zxing's name: "QRCode", "EAN13", …
+    text: str  # what it says
+    box: Box  # on the upright page
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One file. ``page_count`` is the file's, even if fewer pages were read."""
@@ -145,6 +158,7 @@ class Document:
     sha256: str  # of the file's bytes, hexadecimal
     metadata: Mapping[str, str] = field(default_factory=dict)
     einvoice: EInvoice | None = None  # what XML in the file, or beside it, says
+    barcodes: tuple[Barcode, ...] = ()  # of all pages, where they were asked for
 
     @property
     def text(self) -> str:

@@ -49,18 +49,19 @@ if TYPE_CHECKING:
 Sides = tuple[float, float, float, float]
 
 
-def qr_codes(pixels: NDArray[np.uint8], scale: float) -> list[tuple[str, Sides]]:
-    """Content and box (left, top, right, bottom in page units) of each code.
+def barcodes(pixels: NDArray[np.uint8], scale: float, formats: str) -> list[tuple[str, str, Sides]]:
+    """Kind, content and box (left, top, right, bottom in page units) of each code.
 
     Args:
         pixels: (height, width) gray.
         scale: pixels per page unit.
+        formats: a name of zxing's: a kind, or several together.
     """
     codes = []
-    for code in zxingcpp.read_barcodes(pixels, formats=zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode)):
+    for code in zxingcpp.read_barcodes(pixels, formats=getattr(zxingcpp.BarcodeFormat, formats)):
         corners = [getattr(code.position, name) for name in ("top_left", "top_right", "bottom_left", "bottom_right")]
         across, down = [corner.x / scale for corner in corners], [corner.y / scale for corner in corners]
-        codes.append((code.text, (min(across), min(down), max(across), max(down))))
+        codes.append((code.format.name, code.text, (min(across), min(down), max(across), max(down))))
     return codes
 
 
@@ -91,7 +92,7 @@ class Worker:
             "open": self._open,
             "einvoice": self._einvoice,
             "text_layer": self._text_layer,
-            "qr_codes": self._qr_codes,
+            "barcodes": self._barcodes,
             "render": self._render,
             "render_png": self._render_png,
             "model_page": self._model_page,
@@ -168,10 +169,10 @@ class Worker:
         answer = file.render(page, turn, color=color, most_pixels=most_pixels)
         return answer.pop("pixels"), answer
 
-    def _qr_codes(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+    def _barcodes(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         pixels, answer = self._rendered(header)
         scale = header["dpi"] / POINTS_PER_INCH if header["dpi"] else answer["scale_x"]
-        return {"codes": qr_codes(pixels, scale)}, b""
+        return {"codes": barcodes(pixels, scale, header["formats"])}, b""
 
     def _render_png(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         pixels, _ = self._rendered(header)

@@ -27,7 +27,7 @@ from backend.files.file_types import FileType
 from backend.files.frames import BadFrame, Frame
 from backend.files.limits import FileLimits
 from backend.files.page_codec import grids_of
-from backend.files.pages import POINTS_PER_INCH, Box, RawWord, Ruling
+from backend.files.pages import POINTS_PER_INCH, Barcode, Box, RawWord, Ruling
 from backend.files.records import FileInfo, FilePart, LayerStats, ModelPage, PageSize, PlacedPicture, Raster, TextLayer
 from backend.files.resolution import Resolution
 from backend.files.speech_records import AudioInfo, AudioSlice
@@ -185,9 +185,9 @@ def einvoice(frame: Frame) -> EInvoice | None:
     return EInvoice.of(orjson.loads(bytes(frame.payload)))
 
 
-def qr_codes(frame: Frame) -> list[tuple[str, Box]]:
-    """The answer to "qr_codes": content and box of each."""
-    return [(str(content), Box(*map(float, box))) for content, box in frame.header["codes"]]
+def barcodes(frame: Frame, *, page: int) -> list[Barcode]:
+    """The answer to "barcodes"."""
+    return [Barcode(page, str(kind), str(text), Box(*map(float, box))) for kind, text, box in frame.header["codes"]]
 
 
 def text_layer(frame: Frame) -> TextLayer:

@@ -12,7 +12,7 @@ import pytest
 from backend.api.routes.azure_answers import Asked, analyze_result, offsets
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, OwnField, OwnValue, Understood
 from backend.errors import UnreadableFile
-from backend.files.pages import Box, Document, RawWord, TextLocation, make_page
+from backend.files.pages import Barcode, Box, Document, RawWord, TextLocation, make_page
 from backend.invoices.records import ExtractedFields, Field, FieldRow, Validity
 from backend.tables.records import Table, TableCell
 from tests.api.checks import problem
@@ -35,7 +35,7 @@ async def test_an_analysis_is_a_job(body: dict[str, Any]) -> None:
     """Accepted with an absolute address, soon to be asked again; the file and its options reach the service."""
     process = FakeProcess()
     async with opened(process) as api:
-        asked = "pages=1-2&locale=es-ES&features=queryFields&queryFields=Pedido,Obra,Pedido"
+        asked = "pages=1-2&locale=es-ES&features=barcodes,queryFields&queryFields=Pedido,Obra,Pedido"
         accepted = await api.client.post(f"{MODELS}/prebuilt-layout:analyze?{asked}", **body)
         operation = await ended(api, accepted.headers["operation-location"])
 
@@ -45,6 +45,7 @@ async def test_an_analysis_is_a_job(body: dict[str, Any]) -> None:
     assert (PDF, "1-2", ("es",), frozenset({"text", "words", "tables"}), '["Pedido","Obra"]') == (
         content, options.pages, options.languages, options.features, options.schema,
     )  # fmt: skip
+    assert options.barcodes
     result = operation["analyzeResult"]
     assert ("succeeded", "prebuilt-layout", "page1\n\npage2", [], []) == (
         operation["status"], result["modelId"], result["content"], result["tables"], result["figures"],
@@ -240,7 +241,8 @@ def invoice() -> DocumentAnswer:
     )
     table = Table((1,), (Box(0, 72, 200, 84),), 1, 2, cells, "ruled", 0.9)
     options = DocumentOptions(features=frozenset({"text", "words", "fields", "tables"}))
-    read = ExtractedDocument(Document("pdf", (page,), 1, "ab" * 32), (), 1, 0.0, 0.0, 0.0)
+    code = Barcode(1, "DataBarExp", "(01)9889", Box(72, 72, 144, 144))
+    read = ExtractedDocument(Document("pdf", (page,), 1, "ab" * 32, barcodes=(code,)), (), 1, 0.0, 0.0, 0.0)
     return DocumentAnswer(read, page.text, Understood(fields=fields, tables=(table,)), options, "cpu", 0.0, 0.0)
 
 
@@ -282,6 +284,10 @@ def test_fields_and_tables() -> None:
     receipt = orjson.loads(analyze_result(invoice(), Asked("prebuilt-receipt")))["documents"][0]
 
     [document], [table] = result["documents"], result["tables"]
+    [code] = result["pages"][0]["barcodes"]
+    assert ("DataBarExpanded", "(01)9889", [1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0, 2.0]) == (
+        *(code[name] for name in ("kind", "value", "polygon")),
+    )
     fields = document["fields"]
     assert ("invoice", [1]) == (document["docType"], [region["pageNumber"] for region in document["boundingRegions"]])
     assert ("string", "Aceros", "Aceros, S.L.", 0.8) == (

@@ -90,6 +90,7 @@ async def test_kinds_of_elements(client: httpx.AsyncClient, printed: None) -> No
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        ({"chunking_strategy": "None"}, ["Título", "ES91", "dos", "Tornillos 12,50 Tuercas 3,00"]),
         ({"chunking_strategy": "by_title"}, ["Título\n\nES91\n\ndos", "Tornillos 12,50 Tuercas 3,00"]),
         (
             {"chunking_strategy": "basic", "new_after_n_chars": "3"},

@@ -16,6 +16,7 @@ from backend.telemetry import Telemetry
 from tests.documents.conftest import DocumentsFixture
 from tests.files.einvoice.samples import CII
 from tests.files.pdfs import pdf, text
+from tests.files.test_einvoices import picture_with_code
 
 ROWS = (
     b"Aceros del Norte, S.A.    NIF A58818501",
@@ -114,6 +115,17 @@ async def test_a_fault_costs_the_fields(documents: DocumentsFixture, monkeypatch
     assert 1 == documents.stack.metric("structure_failed_total", feature="fields")
     with pytest.raises(InferenceFailed):
         await documents.process(INVOICE, features=frozenset({"fields"}))
+
+
+async def test_barcodes(documents: DocumentsFixture) -> None:
+    """Those of every page that was read, where they are asked for."""
+    source = picture_with_code(kind="Code128")
+
+    asked = await documents.process(source, features=frozenset({"text"}), barcodes=True)
+    unasked = await documents.process(source, features=frozenset({"text"}))
+
+    assert [(1, "Code128", "AB-1")] == [(code.page, code.kind, code.text) for code in asked.document.barcodes]
+    assert () == unasked.document.barcodes
 
 
 async def test_a_letter_has_no_fields(documents: DocumentsFixture) -> None:

@@ -25,8 +25,10 @@ def _with_attachments(*files: tuple[str, bytes]) -> bytes:
     return target.getvalue()
 
 
-def _picture_with_code(turn: int = 0) -> bytes:
-    code = np.asarray(zxingcpp.create_barcode(CODE, zxingcpp.BarcodeFormat.QRCode).to_image(scale=4))
+def picture_with_code(turn: int = 0, kind: str = "QRCode") -> bytes:
+    """A PNG of 700 by 900 pixels with a barcode in its upper right."""
+    said = CODE if kind == "QRCode" else "AB-1"
+    code = np.asarray(zxingcpp.create_barcode(said, getattr(zxingcpp.BarcodeFormat, kind)).to_image(scale=4))
     sheet = np.full((900, 700), 255, np.uint8)
     sheet[100 : 100 + code.shape[0], 300 : 300 + code.shape[1]] = code
     return encoded(Image.fromarray(np.rot90(sheet, turn // 90)), "PNG")
@@ -72,10 +74,11 @@ def test_a_broken_invoice_as_a_file(readers: FileReaders) -> None:
 @pytest.mark.parametrize("turn", [0, 90])
 def test_a_code_on_a_page(readers: FileReaders, turn: int) -> None:
     """Its content, and its box on the page as it stands upright after the turn."""
-    with readers.open(_picture_with_code(turn)) as file:
-        [(content, box)] = readers.qr_codes(file, 1, turn=turn)
+    with readers.open(picture_with_code(turn)) as file:
+        [code] = readers.barcodes(file, 1, formats="QRCode", turn=turn)
 
-    assert CODE == content
+    box = code.box
+    assert (1, "QRCode", CODE) == (code.page, code.kind, code.text)
     assert 290 < box.left < 330
     assert 90 < box.top < 130
     assert box.right - box.left == pytest.approx(box.bottom - box.top, abs=4)
@@ -84,4 +87,14 @@ def test_a_code_on_a_page(readers: FileReaders, turn: int) -> None:
 def test_a_page_without_codes(readers: FileReaders) -> None:
     """Nothing is found where nothing is."""
     with readers.open(pdf(text(b"VERI*FACTU"))) as file:
-        assert [] == readers.qr_codes(file, 1)
+        assert [] == readers.barcodes(file, 1, formats="AllReadable")
+
+
+@pytest.mark.parametrize("kind", ["Code128", "DataMatrix"])
+def test_other_codes(readers: FileReaders, kind: str) -> None:
+    """They are found where all kinds are looked for, and not where a tax code is."""
+    with readers.open(picture_with_code(kind=kind)) as file:
+        [code] = readers.barcodes(file, 1, formats="AllReadable")
+        assert [] == readers.barcodes(file, 1, formats="QRCode")
+
+    assert (kind, "AB-1") == (code.kind, code.text)

@@ -19,7 +19,7 @@ from backend.documents.records import (
 )
 from backend.errors import JobOfAnotherRelease
 from backend.files.einvoice.records import EInvoice
-from backend.files.pages import Box, TextLocation
+from backend.files.pages import Barcode, Box, TextLocation
 from backend.files.text_files import document_of_text
 from backend.invoices.extract import extract_fields
 from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
@@ -125,7 +125,8 @@ def test_fields_tables_and_electronic_invoices_survive() -> None:
     goods = ("Concepto     Cantidad     Importe", *(f"Tornillo {size}     {size}     {size},00" for size in (2, 3, 4)))
     rows = ("FACTURA", "Nº factura: 23", "", *goods, "", "Total factura     9,00 €")
     einvoice = EInvoice("UBL", {"InvoiceId": "23"}, ({"Amount": "1.00"},), page=1, box=(1.0, 2.0, 3.0, 4.0))
-    document = replace(document_of_text("\n".join(rows)), einvoice=einvoice)
+    code = Barcode(1, "EAN13", "5901234123457", Box(1.0, 2.0, 3.0, 4.0))
+    document = replace(document_of_text("\n".join(rows)), einvoice=einvoice, barcodes=(code,))
     understood = Understood(fields=extract_fields(document), tables=find_tables(document))
     answer = DocumentAnswer(
         ExtractedDocument(document, (), 0, 0.0, 0.0, 0.0), document.text, understood, DocumentOptions(), "cpu", 0.0, 0.0
@@ -137,4 +138,4 @@ def test_fields_tables_and_electronic_invoices_survive() -> None:
     assert understood.fields.fields
     assert understood.tables
     assert understood == restored.understood
-    assert document.einvoice == restored.document.einvoice
+    assert (document.einvoice, (code,)) == (restored.document.einvoice, restored.document.barcodes)

@@ -153,6 +153,7 @@ class _Writer:
         self._by_number = {page.number: page for page in document.pages}
         self._in_pixels = document.kind in IMAGES  # all others in inches
         self._body_size = body_size(document)
+        self._barcodes = document.barcodes
 
     def page(self, index: int) -> Wire:
         page, start = self._pages[index], self._starts[index]
@@ -179,6 +180,17 @@ class _Writer:
                 {**self._stretch(page, start, line), "polygon": self._polygon(page, _box_of(line))}
                 for block in blocks_of(page)
                 for line in block
+            ],
+            "barcodes": [
+                {
+                    "kind": _BARCODES.get(code.kind, code.kind),
+                    "value": code.text,
+                    "polygon": self._polygon(page, code.box),
+                    "confidence": 1.0,  # it is decoded whole, or not at all
+                    "span": {"offset": self.units[self._content.pages[index][0]], "length": 0},  # it is no text
+                }
+                for code in self._barcodes
+                if code.page == page.number
             ],
         }
 
@@ -344,6 +356,7 @@ _OF_RECEIPT = {
     "Items.Amount": "TotalPrice",
 }
 _OF_INVOICE = {"MerchantName": "VendorName", "TransactionDate": "InvoiceDate", "Total": "InvoiceTotal"}
+_BARCODES = {"DataBarOmni": "DataBar", "DataBarExp": "DataBarExpanded"}  # Azure's names of zxing's
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d\d:\d\d)(:\d\d)?")
 

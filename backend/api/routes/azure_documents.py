@@ -50,7 +50,8 @@ _STATUSES: dict[Status, str] = {
     "failed": "failed",
     "cancelled": "canceled",
 }
-_SERVED_FEATURES = ("languages", "ocrHighResolution", "queryFields")  # pages have the resolution their print needs
+# Pages are read in the resolution that their print needs, whatever is asked.
+_SERVED_FEATURES = ("barcodes", "languages", "ocrHighResolution", "queryFields")
 _POLL_S = "1"  # Microsoft's SDKs ask every 30 s where nobody tells them otherwise
 
 
@@ -78,7 +79,9 @@ class AnalyzeQuery(BaseModel):
     features: Annotated[
         str | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", *_SERVED_FEATURES]})
     ] = Field(
-        None, description="languages tells the file's; ocrHighResolution, queryFields are accepted. Others are refused."
+        None,
+        description="languages tells the file's, barcodes each page's; ocrHighResolution, queryFields are accepted. "
+        "Others are refused.",
     )
     query_fields: Annotated[str, Field(max_length=4000)] = Field(
         "", alias="queryFields", description="Names of what to find, with commas: fields of `documents`."
@@ -119,6 +122,7 @@ class AnalyzeQuery(BaseModel):
             pages=self.pages,
             languages=print_languages([self.locale] if self.locale else (), "locale"),
             schema=self.query_fields,
+            barcodes="barcodes" in _words(self.features),
         )
 
 

@@ -50,8 +50,8 @@ class PartitionForm(StrictForm):
     starting_page_number: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
         1, ge=1, le=10**6, description="Number of the first page: clients split files and send the parts."
     )
-    chunking_strategy: Annotated[Literal["basic", "by_title"] | None, BeforeValidator(none_if_empty)] = Field(
-        None, description="Neighbours as one element; by_title begins a new one at each title."
+    chunking_strategy: Annotated[Literal["basic", "by_title", "None"] | None, BeforeValidator(none_if_empty)] = Field(
+        None, description="Neighbours as one element; by_title begins a new one at each title. None, as Flowise: unset."
     )
     max_characters: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
         None, ge=16, le=10**6, description="Of a chunk; unset: 500."
@@ -103,7 +103,7 @@ async def docs(_request: Request) -> Response:
 
 def _written(upload: Upload, answer: DocumentAnswer, form: PartitionForm) -> bytes:
     elements = _elements(upload, answer, form)
-    return orjson.dumps(list(_chunked(elements, form) if form.chunking_strategy else elements))
+    return orjson.dumps(list(_chunked(elements, form) if form.chunking_strategy in ("basic", "by_title") else elements))
 
 
 def _elements(upload: Upload, answer: DocumentAnswer, form: PartitionForm) -> Iterator[Node]:
