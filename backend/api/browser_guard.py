@@ -28,21 +28,10 @@ _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 CLEARING_PATH = "/v1/clear/results"  # docling-serve's, which deletes by GET: a page's picture could ask for it
 _SHOWN_CHARS = 80
 _EXPOSED = (
-    "X-Request-Id",
-    "Server-Timing",
-    "Retry-After",
-    "RateLimit",
-    "RateLimit-Policy",
-    "X-Compute-Tokens",
-    "X-Truncated",
-    "X-Truncated-Count",
-    "X-Failed-Pages",
-    "X-Failed-Pages-Count",
-    "X-Partial",
-    "Location",
-    "ETag",
+    "X-Request-Id", "Server-Timing", "Retry-After", "RateLimit", "RateLimit-Policy", "X-Compute-Tokens",
+    "X-Truncated", "X-Truncated-Count", "X-Failed-Pages", "X-Failed-Pages-Count", "X-Partial", "Location", "ETag",
     "Idempotent-Replay",
-)
+)  # fmt: skip
 
 
 class BrowserGuardMiddleware:

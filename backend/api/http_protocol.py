@@ -390,16 +390,8 @@ class JoinedWrites:
     """
 
     __slots__ = (
-        "_flush",
-        "_head",
-        "_is_closing",
-        "_loop",
-        "_on_stall",
-        "_stalled_s",
-        "_timer",
-        "_transport",
-        "lingers",
-    )
+        "_flush", "_head", "_is_closing", "_loop", "_on_stall", "_stalled_s", "_timer", "_transport", "lingers",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -238,13 +238,9 @@ def _bits(vector: Vectors) -> NDArray[np.uint8]:
 
 
 VECTOR_ENCODINGS: Mapping[str, Callable[[Vectors], bytes]] = {
-    "float": float_array,
-    "base64": base64_string,
-    "int8": int8_array,
-    "uint8": uint8_array,
-    "binary": binary_array,
+    "float": float_array, "base64": base64_string, "int8": int8_array, "uint8": uint8_array, "binary": binary_array,
     "ubinary": ubinary_array,
-}
+}  # fmt: skip
 
 
 def encoded_vector(vector: Vectors, encoding: str) -> list[float] | str:

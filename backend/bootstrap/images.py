@@ -100,15 +100,9 @@ def build_images(shared: Shared, found: Found[LoadedImageModel]) -> ImageDomain:
     repository = source.partition("@")[0]
     pending = found.pending(TASK, source, tuple(dict.fromkeys((source, repository, repository.rpartition("/")[2]))))
     service = ImageClassificationService(
-        shared.readers,
-        None,
-        shared.cache,
-        telemetry,
-        why_none=found.why_none,
-        pending=pending,
-        threads=shared.context.facts.cores + 2,
-        idle_trim=shared.idle_trim,
-    )
+        shared.readers, None, shared.cache, telemetry, why_none=found.why_none, pending=pending,
+        threads=shared.context.facts.cores + 2, idle_trim=shared.idle_trim,
+    )  # fmt: skip
     _open_series(telemetry)
     telemetry.model_pending.labels(TASK).set_function(lambda: float(pending.of(TASK) is not None))
 
@@ -122,15 +116,10 @@ def build_images(shared: Shared, found: Found[LoadedImageModel]) -> ImageDomain:
     if found.model is not None:
         serve(found.model)
     return OwnModelDomain(
-        service,
-        found,
-        pending,
-        resolve=resolve_image_model,
-        load=partial(load_image_model, shared.settings, shared.context),
-        serve=serve,
-        models=partial(_rows, service),
+        service, found, pending, resolve=resolve_image_model,
+        load=partial(load_image_model, shared.settings, shared.context), serve=serve, models=partial(_rows, service),
         supervisor=shared.supervisor,
-    )
+    )  # fmt: skip
 
 
 def _rows(service: ImageClassificationService) -> list[dict[str, object]]:

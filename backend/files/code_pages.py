@@ -31,21 +31,11 @@ _CYRILLIC = ("оеаинтсрвлкмдпуя бгзжйхцчшщъыьэюф�
 _GREEK = ("αοιετσνηυρπκμλςόίέάήύώ γδθβχφξζψϊϋΐΰ",)
 # The likely first: where two explain a text alike, the first does.
 _CODE_PAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("cp1252", _WESTERN),
-    ("iso8859-15", _WESTERN),
-    ("cp1250", _CENTRAL),
-    ("iso8859-2", _CENTRAL),
-    ("cp1251", _CYRILLIC),
-    ("cp1253", _GREEK),
-    ("iso8859-7", _GREEK),
-    ("cp1254", ("çğıöşüâî",)),
-    ("mac-roman", _WESTERN),
-    ("cp850", _WESTERN),
-    ("koi8-r", _CYRILLIC),
-    ("cp866", _CYRILLIC),
-    ("iso8859-5", _CYRILLIC),
-    ("mac-cyrillic", _CYRILLIC),
-)
+    ("cp1252", _WESTERN), ("iso8859-15", _WESTERN), ("cp1250", _CENTRAL), ("iso8859-2", _CENTRAL),
+    ("cp1251", _CYRILLIC), ("cp1253", _GREEK), ("iso8859-7", _GREEK), ("cp1254", ("çğıöşüâî",)),
+    ("mac-roman", _WESTERN), ("cp850", _WESTERN), ("koi8-r", _CYRILLIC), ("cp866", _CYRILLIC),
+    ("iso8859-5", _CYRILLIC), ("mac-cyrillic", _CYRILLIC),
+)  # fmt: skip
 _SIGNS = frozenset("¿¡ºª«»“”„\u2018\u2019\u2013—…€£§©®°·•№\u00a0\u00b4²³½¼\u00d7±")
 _BETWEEN_LETTERS = frozenset("\u2019·\u2013—")
 _MAX_PLACES = 4_000  # that are looked at

@@ -30,13 +30,9 @@ _AGAIN_S = 0.05  # at least so long between two looks at a worker's time
 _END_S = 2.0  # for a worker whose socket was closed; it has nothing to finish
 # No secrets (API keys, REDIS_URL), one thread per library, and large buffers returned to the system when freed.
 _ENVIRONMENT = {
-    "LC_ALL": "C.UTF-8",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": "262144",
-    "MALLOC_TRIM_THRESHOLD_": "262144",
-}
+    "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "262144",
+}  # fmt: skip
 
 
 class WorkerGone(Exception):

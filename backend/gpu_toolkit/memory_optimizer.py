@@ -141,15 +141,9 @@ class GPUMemoryOptimizer:
     ) -> int:
         """The largest batch for training with this memory. Raises: as ``get_optimal_batch_size``."""
         return get_optimal_batch_size(
-            model,
-            _sample(input_shape),
-            self._device,
-            mode="training",
-            target_memory_gb=target_memory_gb,
-            max_batch_size=self._max,
-            optimizer_states=self._states,
-            read_usage=self._read_usage,
-        )
+            model, _sample(input_shape), self._device, mode="training", target_memory_gb=target_memory_gb,
+            max_batch_size=self._max, optimizer_states=self._states, read_usage=self._read_usage,
+        )  # fmt: skip
 
     def profile_memory_usage(
         self, model: nn.Module, input_shape: Sequence[int], batch_sizes: Sequence[int] | None = None

@@ -18,15 +18,10 @@ Change = Literal["start", "requeue", "succeed", "fail", "cancel"]
 
 # A running job may be started again: its process has gone, and another takes the job over.
 _NEXT: Mapping[tuple[Status, Change], Status] = {
-    ("queued", "start"): "running",
-    ("queued", "fail"): "failed",
-    ("queued", "cancel"): "cancelled",
-    ("running", "start"): "running",
-    ("running", "requeue"): "queued",
-    ("running", "succeed"): "succeeded",
-    ("running", "fail"): "failed",
-    ("running", "cancel"): "cancelled",
-}
+    ("queued", "start"): "running", ("queued", "fail"): "failed", ("queued", "cancel"): "cancelled",
+    ("running", "start"): "running", ("running", "requeue"): "queued", ("running", "succeed"): "succeeded",
+    ("running", "fail"): "failed", ("running", "cancel"): "cancelled",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

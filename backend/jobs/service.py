@@ -110,17 +110,9 @@ class JobService:
         self._watchers = Watchers()
         self._meter_of, self._models, self._check_kind = meter_of, models, check_kind
         self._runner = JobRunner(
-            store,
-            telemetry,
-            policy,
-            process=process,
-            works=self._works,
-            passwords=self._passwords,
-            meter_of=meter_of,
-            now=now,
-            supervisor=supervisor or Supervisor(telemetry),
-            enter=enter,
-        )
+            store, telemetry, policy, process=process, works=self._works, passwords=self._passwords,
+            meter_of=meter_of, now=now, supervisor=supervisor or Supervisor(telemetry), enter=enter,
+        )  # fmt: skip
         telemetry.document_jobs_live.labels("running").set_function(lambda: self._runner.running)
         telemetry.document_jobs_live.labels("queued").set_function(store.waiting)
 

@@ -191,15 +191,11 @@ class Selector:
         safe = "serves until this processor is measured"
         return [
             Choice(
-                each.runtime,
-                each.dtype,
-                budget,
-                0.0,
-                (f"{each}: {known if each in order else safe}",),
+                each.runtime, each.dtype, budget, 0.0, (f"{each}: {known if each in order else safe}",),
                 is_provisional=True,
             )
             for each in ranked
-        ]
+        ]  # fmt: skip
 
     def _key(self, model: str, request: EncoderRequest) -> str:
         facts = self._facts
@@ -246,14 +242,9 @@ class Selector:
         place = self._placement
         batches = 0 if self._on_cpu else _GPU_BATCHES
         return EncoderBenchmark(
-            ids,
-            lanes=place.lanes,
-            budget=budget,
-            depth=place.depth,
-            budgets_at_least=batches,
-            quiet=self._quiet,
+            ids, lanes=place.lanes, budget=budget, depth=place.depth, budgets_at_least=batches, quiet=self._quiet,
             clock=(lambda: time.process_time() / place.lanes) if self._on_cpu else time.perf_counter,
-        )
+        )  # fmt: skip
 
     def _measure_all(
         self, spec: ModelSpec, tokenizer: TextTokenizer, request: EncoderRequest

@@ -107,16 +107,9 @@ def tanh(values: Vectors) -> Vectors:
 
 # By transformers' names (activations.py, ACT2CLS).
 FUNCTIONS: Final[Mapping[str, Callable[[Vectors], Vectors]]] = {
-    "gelu": gelu,
-    "gelu_python": gelu,
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "relu": relu,
-    "sigmoid": sigmoid,
-    "silu": silu,
-    "swish": silu,
-    "tanh": tanh,
-}
+    "gelu": gelu, "gelu_python": gelu, "gelu_new": gelu_tanh, "gelu_pytorch_tanh": gelu_tanh, "relu": relu,
+    "sigmoid": sigmoid, "silu": silu, "swish": silu, "tanh": tanh,
+}  # fmt: skip
 
 
 def _erf(values: Vectors) -> Vectors:

@@ -197,15 +197,11 @@ class _Graph:
         product = self.operator(
             "MatMulIntegerToFloat",
             [
-                rows,
-                self.constant(quantized.T, np.int8),
-                self.constant(1.0),
-                self.constant(scale),
-                self.constant(_ZERO_POINT, np.uint8),
-                self.constant(np.zeros(len(scale)), np.int8),
+                rows, self.constant(quantized.T, np.int8), self.constant(1.0), self.constant(scale),
+                self.constant(_ZERO_POINT, np.uint8), self.constant(np.zeros(len(scale)), np.int8),
             ],
             domain=_MICROSOFT,
-        )
+        )  # fmt: skip
         return self.operator("Mul", [product, row_scale])
 
     def _quantize_rows(self, hidden: str) -> tuple[str, str]:

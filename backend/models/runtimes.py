@@ -46,13 +46,9 @@ class Candidate:
 
 GRAPH_RUNTIMES = ("openvino", "onnx")  # that execute models/onnx_graph
 _CPU_GRAPH = (
-    Candidate("openvino", "int8"),
-    Candidate("openvino", "bf16"),
-    Candidate("onnx", "int8"),
-    Candidate("onnx", "int7"),
-    Candidate("openvino", "fp32"),
-    Candidate("onnx", "fp32"),
-)
+    Candidate("openvino", "int8"), Candidate("openvino", "bf16"), Candidate("onnx", "int8"),
+    Candidate("onnx", "int7"), Candidate("openvino", "fp32"), Candidate("onnx", "fp32"),
+)  # fmt: skip
 _CPU_TORCH = (Candidate("torch", "bf16"), Candidate("torch", "fp32"))
 # By kind of processor what was the fastest faithful one for the bundled models, the next best after it: the first kind
 # whose flags a processor has. Of others, ARM among them, nothing was measured: they begin with float32.

@@ -30,16 +30,10 @@ from backend.models.torch_transfers import CopiedResults, Transfers, send
 
 # The functions of numpy_layers.FUNCTIONS, by transformers' names.
 FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_python": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "swish": F.silu,
-    "tanh": torch.tanh,
-}
+    "gelu": F.gelu, "gelu_python": F.gelu, "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu, "sigmoid": torch.sigmoid,
+    "silu": F.silu, "swish": F.silu, "tanh": torch.tanh,
+}  # fmt: skip
 Head = Callable[[Tensor], Tensor]  # float32 rows of vectors -> rows of results
 
 

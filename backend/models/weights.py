@@ -109,13 +109,9 @@ _DISTILBERT = _Names(
     "transformer.layer.{}.output_layer_norm",
 )
 FAMILIES: Mapping[str, _Names] = {
-    "bert": _BERT,
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
-    "camembert": _BERT,
-    "mpnet": _MPNET,
+    "bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "camembert": _BERT, "mpnet": _MPNET,
     "distilbert": _DISTILBERT,
-}
+}  # fmt: skip
 _WORDS = "embeddings.word_embeddings.weight"
 _POSITIONS = "embeddings.position_embeddings.weight"
 _TYPES = "embeddings.token_type_embeddings.weight"

@@ -69,17 +69,10 @@ EXIT_ORPHANED = 4  # the service process is gone
 LOCAL_ROUTES = frozenset(
     ("POST", path)
     for path in (
-        "/v1/embeddings",
-        "/v1/entities",
-        "/v1/similarity",
-        "/v1/embed",
-        "/v2/embed",
-        "/embed",
-        "/similarity",
-        "/tokenize",
-        "/embeddings",
+        "/v1/embeddings", "/v1/entities", "/v1/similarity", "/v1/embed", "/v2/embed", "/embed", "/similarity",
+        "/tokenize", "/embeddings",
     )
-)
+)  # fmt: skip
 
 
 class HttpWorker:
@@ -283,16 +276,11 @@ async def build_worker_services(
     metering = worker_metering(settings, telemetry, ring)
     metering.start(supervisor)
     return WorkerServices(
-        catalog=catalog,
-        inference=inference,
-        embeddings=embeddings,
+        catalog=catalog, inference=inference, embeddings=embeddings,
         entities=EntityService(catalog, inference, telemetry),
-        similarity=SimilarityService(embeddings, NeutralVectors(embeddings)),
-        telemetry=telemetry,
-        metering=metering,
-        cache=cache,
-        limits=limits_of(settings),
-    )
+        similarity=SimilarityService(embeddings, NeutralVectors(embeddings)), telemetry=telemetry, metering=metering,
+        cache=cache, limits=limits_of(settings),
+    )  # fmt: skip
 
 
 def share_cache(settings: Settings) -> Settings:

@@ -127,13 +127,8 @@ def _rank(entity: Entity) -> int:
 
 def _sort_key(entity: Entity) -> tuple[int, int, float, int, bool, str]:
     return (
-        _rank(entity),
-        entity.start - entity.end,
-        -entity.score,
-        entity.start,
-        entity.source == MODEL,
-        entity.type,
-    )
+        _rank(entity), entity.start - entity.end, -entity.score, entity.start, entity.source == MODEL, entity.type,
+    )  # fmt: skip
 
 
 def _span(entity: Entity) -> tuple[int, int]:

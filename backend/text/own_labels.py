@@ -21,26 +21,14 @@ _MAX_STEPS = 32  # references and choices on the way to a property, one within t
 STRING, NUMBER, INTEGER, BOOLEAN = "string", "number", "integer", "boolean"
 # Kinds of values beside these, and the entities of patterns that they are read as.
 PATTERN_KINDS: Mapping[str, tuple[str, ...]] = {
-    "date": ("DATE",),
-    "money": ("MONEY",),
-    "percent": ("PERCENT",),
-    "email": ("EMAIL",),
-    "url": ("URL",),
-    "phone": ("PHONE",),
-    "iban": ("IBAN", "CCC"),
-    "tax_id": ("NIF", "NIE", "CIF", "VAT"),
-    "postcode": ("POSTCODE",),
-}
+    "date": ("DATE",), "money": ("MONEY",), "percent": ("PERCENT",), "email": ("EMAIL",), "url": ("URL",),
+    "phone": ("PHONE",), "iban": ("IBAN", "CCC"), "tax_id": ("NIF", "NIE", "CIF", "VAT"), "postcode": ("POSTCODE",),
+}  # fmt: skip
 KINDS = (STRING, NUMBER, INTEGER, BOOLEAN, *PATTERN_KINDS)
 _FORMATS = {
-    "date": "date",
-    "date-time": "date",
-    "email": "email",
-    "uri": "url",
-    "url": "url",
-    "phone": "phone",
+    "date": "date", "date-time": "date", "email": "email", "uri": "url", "url": "url", "phone": "phone",
     "iban": "iban",
-}
+}  # fmt: skip
 _SAID = frozenset({
     "title", "default", "examples", "example", "required", "additionalProperties", "$schema", "$id", "$defs",
     "definitions", "$comment", "strict", "propertyOrdering",

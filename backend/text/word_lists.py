@@ -195,15 +195,11 @@ ABBREVIATIONS_ANYWHERE = frozenset(_MAY_END.split())
 # Words allowed inside a phrase, not at its edge: "p" prepositions, and "a" articles after one: "contrato de la cuenta",
 # "cost of the sales".
 _CONNECTORS = {
-    "en": "of p the a",
-    "es": "de p del p el a la a los a las a lo a",
-    "ca": "de p del p dels p el a la a els a les a",
-    "pt": "de p do p da p dos p das p",
-    "gl": "de p do p da p dos p das p",
-    "fr": "de p du p des p le a la a les a",
-    "it": "di p del p dello p della p dei p degli p delle p dell p",
-    "nl": "van p de a het a",
-}
+    "en": "of p the a", "es": "de p del p el a la a los a las a lo a",
+    "ca": "de p del p dels p el a la a els a les a", "pt": "de p do p da p dos p das p",
+    "gl": "de p do p da p dos p das p", "fr": "de p du p des p le a la a les a",
+    "it": "di p del p dello p della p dei p degli p delle p dell p", "nl": "van p de a het a",
+}  # fmt: skip
 CONNECTORS = {
     code: dict(zip(words.split()[::2], words.split()[1::2], strict=True)) for code, words in _CONNECTORS.items()
 }

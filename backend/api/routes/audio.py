@@ -558,35 +558,16 @@ async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> 
 
 
 _SEGMENT = {
-    "id": 0,
-    "seek": 32,
-    "start": 0.32,
-    "end": 3.46,
-    "text": " La factura vence el 31 de marzo.",
-    "tokens": [50364, 2369, 1108, 2991, 371, 655, 384, 806, 10217, 368, 26766, 13, 50521],
-    "temperature": 0.0,
-    "avg_logprob": -0.2147,
-    "compression_ratio": 0.9,
-    "no_speech_prob": 0.0112,
-    "language": "es",
-    "cut": False,
-}
+    "id": 0, "seek": 32, "start": 0.32, "end": 3.46, "text": " La factura vence el 31 de marzo.",
+    "tokens": [50364, 2369, 1108, 2991, 371, 655, 384, 806, 10217, 368, 26766, 13, 50521], "temperature": 0.0,
+    "avg_logprob": -0.2147, "compression_ratio": 0.9, "no_speech_prob": 0.0112, "language": "es", "cut": False,
+}  # fmt: skip
 VERBOSE_EXAMPLE = {
-    "task": "transcribe",
-    "language": "spanish",
-    "duration": 3.9,
-    "text": "La factura vence el 31 de marzo.",
-    "usage": {"type": "duration", "seconds": 3.9},
-    "languages": [{"code": "es"}],
-    "language_score": 0.9871,
-    "speech_s": 3.1,
-    "dropped": [],
-    "why": "",
-    "reasons": [],
-    "model": "whisper-base",
-    "segments": [_SEGMENT],
+    "task": "transcribe", "language": "spanish", "duration": 3.9, "text": "La factura vence el 31 de marzo.",
+    "usage": {"type": "duration", "seconds": 3.9}, "languages": [{"code": "es"}], "language_score": 0.9871,
+    "speech_s": 3.1, "dropped": [], "why": "", "reasons": [], "model": "whisper-base", "segments": [_SEGMENT],
     "words": [{"word": "La", "start": 0.32, "end": 0.48, "confidence": 0.9712}],
-}
+}  # fmt: skip
 _EVENTS = (
     'data: {"type":"transcript.text.delta","delta":"La factura vence el 31 de marzo.","start":0.32,"end":3.46,'
     '"language":"es","duration":3.9}\n\n'
@@ -617,15 +598,9 @@ _DEPLOYED = "/openai/deployments/{name}"  # Azure OpenAI's; its clients name the
 
 def _route(path: str, endpoint: Endpoint, request: type[TranslationForm]) -> PlainRoute:
     return upload_route(
-        path,
-        endpoint,
-        tag="OpenAI",
-        request=request,
-        answers=_answers(),
-        file=_FILES,
-        errors=_ERRORS,
+        path, endpoint, tag="OpenAI", request=request, answers=_answers(), file=_FILES, errors=_ERRORS,
         parameters=(name_parameter("whisper-1"),) if path.startswith(_DEPLOYED) else (),
-    )
+    )  # fmt: skip
 
 
 ROUTES = (

@@ -175,14 +175,10 @@ def diarized_answer(transcript: Transcript) -> DiarizedTranscriptionAnswer:
 
 def json_answer(transcript: Transcript, *, with_logprobs: bool) -> TranscriptionAnswer:
     answer: TranscriptionAnswer = {
-        "text": transcript.text,
-        "languages": languages_answer(transcript),
-        "usage": _duration_usage(transcript),
-        "model": transcript.model,
-        "language": transcript.language.code or None,
-        "why": transcript.why,
+        "text": transcript.text, "languages": languages_answer(transcript), "usage": _duration_usage(transcript),
+        "model": transcript.model, "language": transcript.language.code or None, "why": transcript.why,
         "reasons": reasons_in(transcript.why),
-    }
+    }  # fmt: skip
     if with_logprobs:
         answer["logprobs"] = logprobs_answer(transcript.segments)
     return answer

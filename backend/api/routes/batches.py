@@ -203,28 +203,13 @@ async def cancel_batch(request: Request) -> Response:
 
 BATCH_ID = "batch_7f9c2ba4e88f827d616045507605853e"
 _EXAMPLE: BatchAnswer = {
-    "id": BATCH_ID,
-    "object": "batch",
-    "endpoint": "/v1/embeddings",
-    "errors": None,
-    "input_file_id": FILE_ID,
-    "completion_window": "24h",
-    "status": "completed",
-    "output_file_id": "file-7f9c2ba4e88f827d61604550-output",
-    "error_file_id": None,
-    "created_at": 1767225600,
-    "in_progress_at": 1767225601,
-    "expires_at": 1767312000,
-    "finalizing_at": 1767225660,
-    "completed_at": 1767225660,
-    "failed_at": None,
-    "expired_at": None,
-    "cancelling_at": None,
-    "cancelled_at": None,
-    "request_counts": {"total": 2, "completed": 2, "failed": 0},
-    "usage": _usage(24),
-    "metadata": None,
-}
+    "id": BATCH_ID, "object": "batch", "endpoint": "/v1/embeddings", "errors": None, "input_file_id": FILE_ID,
+    "completion_window": "24h", "status": "completed", "output_file_id": "file-7f9c2ba4e88f827d61604550-output",
+    "error_file_id": None, "created_at": 1767225600, "in_progress_at": 1767225601, "expires_at": 1767312000,
+    "finalizing_at": 1767225660, "completed_at": 1767225660, "failed_at": None, "expired_at": None,
+    "cancelling_at": None, "cancelled_at": None, "request_counts": {"total": 2, "completed": 2, "failed": 0},
+    "usage": _usage(24), "metadata": None,
+}  # fmt: skip
 _OF_BATCH = (id_parameter(BATCH_ID), REQUEST_TIMEOUT)
 _post, _get, _action = (
     partial(make, tag="OpenAI", schema=BatchAnswer, example=_EXAMPLE) for make in (post, get, action)
@@ -245,13 +230,9 @@ ROUTES = (
         errors=(400, 404, 413, 415, 422, 429, 504),
     ),
     _any_get(
-        "/v1/batches",
-        list_batches,
-        schema=BatchListAnswer,
-        example=list_answer([_EXAMPLE], has_more=False),
-        errors=(422, 504),
-        parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
+        "/v1/batches", list_batches, schema=BatchListAnswer, example=list_answer([_EXAMPLE], has_more=False),
+        errors=(422, 504), parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
     _get("/v1/batches/{id}", retrieve_batch, errors=(404, 422, 504), parameters=_OF_BATCH),
     _action("/v1/batches/{id}/cancel", cancel_batch, errors=(404, 409, 422, 504), parameters=_OF_BATCH),
-)
+)  # fmt: skip

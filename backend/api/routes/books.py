@@ -322,13 +322,9 @@ def _place_answer(place: Place) -> PlaceAnswer:
 
 def _tax_answer(line: TaxLine) -> TaxLineAnswer:
     return {
-        "type": line.type,
-        "rate": _decimal(line.rate),
-        "base": _decimal(line.base),
-        "amount": _decimal(line.amount),
-        "surcharge_rate": _decimal(line.surcharge_rate),
-        "surcharge": _decimal(line.surcharge),
-    }
+        "type": line.type, "rate": _decimal(line.rate), "base": _decimal(line.base), "amount": _decimal(line.amount),
+        "surcharge_rate": _decimal(line.surcharge_rate), "surcharge": _decimal(line.surcharge),
+    }  # fmt: skip
 
 
 def _sums_answer(sums: Sums) -> SumsAnswer:
@@ -430,19 +426,12 @@ _LEDGER: LedgerAnswer = {
     "has_more": False,
     "sums": [
         {
-            "currency": "EUR",
-            "documents": 1,
-            "base": "1061.57",
-            "tax": "222.93",
-            "surcharge": "0",
-            "withholding": "0",
-            "total": "1284.50",
-            "amount_due": "1284.50",
-            "taxes": [_TAX],
+            "currency": "EUR", "documents": 1, "base": "1061.57", "tax": "222.93", "surcharge": "0",
+            "withholding": "0", "total": "1284.50", "amount_due": "1284.50", "taxes": [_TAX],
         }
     ],
     "missing_numbers": [],
-}
+}  # fmt: skip
 _EXPORT = {
     MEDIA_TYPES["xlsx"]: {
         "schema": {"type": "string", "format": "binary"},
@@ -453,13 +442,8 @@ _EXPORT = {
 }
 ROUTES = (
     get(
-        "/v1/documents/ledger",
-        retrieve_ledger,
-        tag="documents",
-        schema=LedgerAnswer,
-        example=_LEDGER,
-        errors=(413, 422, 504),
-        parameters=(*query_parameters(LedgerQuery), REQUEST_TIMEOUT),
+        "/v1/documents/ledger", retrieve_ledger, tag="documents", schema=LedgerAnswer, example=_LEDGER,
+        errors=(413, 422, 504), parameters=(*query_parameters(LedgerQuery), REQUEST_TIMEOUT),
     ),
     get(
         "/v1/documents/export",
@@ -470,4 +454,4 @@ ROUTES = (
         errors=(413, 422, 504),
         parameters=(*query_parameters(ExportQuery), REQUEST_TIMEOUT),
     ),
-)
+)  # fmt: skip

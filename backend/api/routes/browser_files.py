@@ -68,19 +68,11 @@ _INDEX = "index.html"
 # Trusted Types with no policy at all: no script, ours or foreign, can turn a string into HTML.
 _POLICY = "; ".join(
     (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' blob:",
-        "media-src blob:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' blob:", "media-src blob:",
+        "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'", "trusted-types 'none'",
     )
-)
+)  # fmt: skip
 _PAGE_HEADERS = {
     # Validated at each visit and answered 304: modules import each other, so files of two releases must not mix.
     "Cache-Control": "no-cache",
@@ -126,13 +118,8 @@ _DOCS_HEADERS = {
     # style attributes, shows icons and answers' pictures from data: and blob: URLs.
     "Content-Security-Policy": "; ".join(
         (
-            "default-src 'none'",
-            "script-src 'self'",
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "connect-src 'self'",
-            "base-uri 'none'",
-            "form-action 'none'",
+            "default-src 'none'", "script-src 'self'", "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:", "connect-src 'self'", "base-uri 'none'", "form-action 'none'",
             "frame-ancestors 'none'",
         )
     ),
@@ -141,7 +128,7 @@ _DOCS_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-}
+}  # fmt: skip
 
 
 @cache  # read at the first visit: two megabytes that most processes never send

@@ -172,17 +172,9 @@ def _find(request: Request, name: str) -> ClassifierInfo:
 
 _NAME = "support-routing"
 _CARD_EXAMPLE = {
-    "object": "classifier",
-    "name": _NAME,
-    "kind": "learnt",
-    "labels": ["tarjeta", "recibo"],
-    "multi_label": False,
-    "examples": 4,
-    "threshold": 0.5,
-    "accuracy": None,
-    "created": 1767225600,
-    "status": "ready",
-}
+    "object": "classifier", "name": _NAME, "kind": "learnt", "labels": ["tarjeta", "recibo"], "multi_label": False,
+    "examples": 4, "threshold": 0.5, "accuracy": None, "created": 1767225600, "status": "ready",
+}  # fmt: skip
 _BY_TEXT = [
     {"text": "No puedo pagar con la tarjeta.", "label": "tarjeta"},
     {"text": "The cash machine kept my card.", "label": "tarjeta"},
@@ -198,13 +190,8 @@ ROUTES = (
         example={"object": "list", "data": [_CARD_EXAMPLE]},
     ),
     get(
-        "/v1/classifiers/{name}",
-        retrieve_classifier,
-        tag="texts",
-        schema=ClassifierAnswer,
-        example=_CARD_EXAMPLE,
-        errors=(404,),
-        parameters=(name_parameter(_NAME),),
+        "/v1/classifiers/{name}", retrieve_classifier, tag="texts", schema=ClassifierAnswer, example=_CARD_EXAMPLE,
+        errors=(404,), parameters=(name_parameter(_NAME),),
     ),
     put(
         "/v1/classifiers/{name}",
@@ -234,4 +221,4 @@ ROUTES = (
         errors=(403, 404, 422),
         parameters=(name_parameter(_NAME),),
     ),
-)
+)  # fmt: skip

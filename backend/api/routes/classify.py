@@ -318,17 +318,12 @@ async def _of_json(request: Request) -> Response:
     classified = await call_service_timed(
         request,
         partial(
-            _classification_of(request).classify,
-            body.input,
-            labels=body.labels,
-            model=body.classifier,
-            multi_label=body.multi_label,
-            top_k=body.top_k,
-            min_score=body.min_score,
+            _classification_of(request).classify, body.input, labels=body.labels, model=body.classifier,
+            multi_label=body.multi_label, top_k=body.top_k, min_score=body.min_score,
             hypothesis_template=body.hypothesis_template,
         ),
         characters=characters,
-    )
+    )  # fmt: skip
     return await written_json(partial(classify_answer, classified), classified.prediction_count)
 
 
@@ -457,13 +452,7 @@ _CONTENT = {
 _FILE = "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF or HEIC. Alone as the body, the fields go into the query."
 ROUTES = (
     upload_route(
-        "/v1/classify",
-        classify,
-        tag="texts",
-        request=ClassifyForm,
-        json_request=(ClassifyBody, _EXAMPLES),
-        answers={200: described(_CONTENT)},
-        file=_FILE,
-        errors=(400, 404, 413, 415, 422, 429, 504, 507),
+        "/v1/classify", classify, tag="texts", request=ClassifyForm, json_request=(ClassifyBody, _EXAMPLES),
+        answers={200: described(_CONTENT)}, file=_FILE, errors=(400, 404, 413, 415, 422, 429, 504, 507),
     ),
-)
+)  # fmt: skip

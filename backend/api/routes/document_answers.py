@@ -151,13 +151,9 @@ def documents_answer(
     shared = Counter(number for one in (extracted, *extracted.others) for number in one.pages)
     for one in (extracted, *extracted.others):
         own: OneDocumentAnswer = {
-            "pages": list(one.pages or pages),
-            "kind": one.kind,
-            "fields": fields_answer(one),
-            "fields_why": one.why,
-            "fields_reasons": reasons_in(one.why),
-            "valid": validity_answer(one.validity),
-        }
+            "pages": list(one.pages or pages), "kind": one.kind, "fields": fields_answer(one), "fields_why": one.why,
+            "fields_reasons": reasons_in(one.why), "valid": validity_answer(one.validity),
+        }  # fmt: skip
         if tables is not None:
             alone = {number for number in own["pages"] if shared[number] <= 1}  # rows go across papers side by side
             own["tables"] = [table for table in tables if table["page"] in alone]
@@ -237,18 +233,10 @@ def _value_answer(field: InvoiceField) -> FieldValueAnswer:
 def _cell_answer(cell: TableCell) -> TableCellAnswer:
     """Written out: there may be tens of thousands, and `answer_of` takes four times as long."""
     return {
-        "row": cell.row,
-        "column": cell.column,
-        "rowspan": cell.rowspan,
-        "colspan": cell.colspan,
-        "text": cell.text,
-        "value": cell.value,
-        "header": cell.header,
-        "page": cell.page,
-        "boxes": _boxes(cell.boxes),
-        "start": cell.start,
-        "end": cell.end,
-    }
+        "row": cell.row, "column": cell.column, "rowspan": cell.rowspan, "colspan": cell.colspan, "text": cell.text,
+        "value": cell.value, "header": cell.header, "page": cell.page, "boxes": _boxes(cell.boxes),
+        "start": cell.start, "end": cell.end,
+    }  # fmt: skip
 
 
 def _place_of(places: Sequence[Any]) -> dict[str, Any]:
@@ -261,32 +249,14 @@ def _boxes(boxes: tuple[Box, ...]) -> list[Sides]:
 
 
 CUSTOM_EXAMPLE = {
-    "value": "1234 BCD",
-    "text": "1234 BCD",
-    "score": 0.97,
-    "page": 1,
-    "boxes": [[110.2, 60.2, 158.4, 72.0]],
-    "start": 17,
-    "end": 25,
-    "why": "after 'Matrícula'",
-    "reasons": reasons_in("after 'Matrícula'"),
-    "valid": None,
-}
+    "value": "1234 BCD", "text": "1234 BCD", "score": 0.97, "page": 1, "boxes": [[110.2, 60.2, 158.4, 72.0]],
+    "start": 17, "end": 25, "why": "after 'Matrícula'", "reasons": reasons_in("after 'Matrícula'"), "valid": None,
+}  # fmt: skip
 FIELD_EXAMPLE: FieldValueAnswer = {
-    "value": "1284.50",
-    "text": "1.284,50 €",
-    "score": 0.97,
-    "page": 1,
-    "boxes": [(430.2, 610.5, 492.8, 622.1)],
-    "start": 190,
-    "end": 200,
-    "source": "text",
-    "why": 'beside "Total factura"',
-    "reasons": reasons_in('beside "Total factura"'),
-    "valid": None,
-    "repair": None,
-    "ambiguous": False,
-}
+    "value": "1284.50", "text": "1.284,50 €", "score": 0.97, "page": 1, "boxes": [(430.2, 610.5, 492.8, 622.1)],
+    "start": 190, "end": 200, "source": "text", "why": 'beside "Total factura"',
+    "reasons": reasons_in('beside "Total factura"'), "valid": None, "repair": None, "ambiguous": False,
+}  # fmt: skip
 VALIDITY_EXAMPLE: ValidityAnswer = {
     "totals": True,
     "VendorTaxId": True,
@@ -304,20 +274,11 @@ TABLE_EXAMPLE: TableAnswer = {
     "score": 0.98,
     "cells": [
         {
-            "row": 0,
-            "column": 0,
-            "rowspan": 1,
-            "colspan": 1,
-            "text": "1.284,50 €",
-            "value": "1284.50",
-            "header": False,
-            "page": 1,
-            "boxes": [(430.2, 310.5, 492.8, 322.1)],
-            "start": 90,
-            "end": 100,
+            "row": 0, "column": 0, "rowspan": 1, "colspan": 1, "text": "1.284,50 €", "value": "1284.50",
+            "header": False, "page": 1, "boxes": [(430.2, 310.5, 492.8, 322.1)], "start": 90, "end": 100,
         }
     ],
-}
+}  # fmt: skip
 _SECONDS_DIGITS = 4
 
 

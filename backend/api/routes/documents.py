@@ -506,36 +506,18 @@ _WORD = {
     "block": 0,
 }  # fmt: skip
 _PAGE = {
-    "number": 1,
-    "width": 595.28,
-    "height": 841.89,
-    "units_per_inch": 72.0,
-    "rotation": 0,
-    "source": "ocr",
+    "number": 1, "width": 595.28, "height": 841.89, "units_per_inch": 72.0, "rotation": 0, "source": "ocr",
     "why": "it has no text of its own; RapidOCR read it",
-    "reasons": reasons_in("it has no text of its own; RapidOCR read it"),
-    "engine": "tesseract 5.5.4",
-    "confidence": 0.9541,
-    "language": "es",
-    "incomplete": False,
-    "start": 0,
-    "text": _TEXT,
-    "words": [_WORD],
-}
+    "reasons": reasons_in("it has no text of its own; RapidOCR read it"), "engine": "tesseract 5.5.4",
+    "confidence": 0.9541, "language": "es", "incomplete": False, "start": 0, "text": _TEXT, "words": [_WORD],
+}  # fmt: skip
 READ_EXAMPLE = {
-    "object": "document",
-    "kind": "pdf",
-    "page_count": 1,
-    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "metadata": {"producer": "Scanner"},
-    "pages": [_PAGE],
-    "failed_pages": [],
-    "text": _TEXT,
-    "model": None,
-    "device": "cpu",
+    "object": "document", "kind": "pdf", "page_count": 1,
+    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "metadata": {"producer": "Scanner"},
+    "pages": [_PAGE], "failed_pages": [], "text": _TEXT, "model": None, "device": "cpu",
     "timings": {"open_s": 0.012, "read_s": 0.61, "ocr_s": 0.55, "understand_s": 0.0, "total_s": 0.622},
     "usage": {"pages": 1, "ocr_pages": 1, "prompt_tokens": 0, "total_tokens": 0},
-}
+}  # fmt: skip
 DOCUMENT_EXAMPLE = {
     **READ_EXAMPLE,
     "language": {"code": "es", "score": 0.9998},

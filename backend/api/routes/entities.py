@@ -121,15 +121,9 @@ class EntitiesAnswer(TypedDict):
 def entity_answer(entity: Entity) -> EntityAnswer:
     """An entity; ``start`` and ``end`` count code points of the caller's text."""
     return {
-        "type": entity.type,
-        "text": entity.text,
-        "start": entity.start,
-        "end": entity.end,
-        "score": entity.score,
-        "source": cast("Source", entity.source),
-        "value": entity.value,
-        "valid": entity.valid,
-    }
+        "type": entity.type, "text": entity.text, "start": entity.start, "end": entity.end, "score": entity.score,
+        "source": cast("Source", entity.source), "value": entity.value, "valid": entity.valid,
+    }  # fmt: skip
 
 
 def entities_answer(result: EntityResult, *, explain: bool) -> EntitiesAnswer:
@@ -190,26 +184,14 @@ async def find_entities(request: Request) -> Response:
 
 ENTITY_EXAMPLES = (
     {
-        "type": "ORG",
-        "text": "Aceros del Norte, S.A.",
-        "start": 11,
-        "end": 33,
-        "score": 0.9412,
-        "source": "model",
-        "value": None,
-        "valid": None,
+        "type": "ORG", "text": "Aceros del Norte, S.A.", "start": 11, "end": 33, "score": 0.9412, "source": "model",
+        "value": None, "valid": None,
     },
     {
-        "type": "MONEY",
-        "text": "1.284,50 €",
-        "start": 49,
-        "end": 59,
-        "score": 0.95,
-        "source": "pattern",
-        "value": "1284.50 EUR",
-        "valid": None,
+        "type": "MONEY", "text": "1.284,50 €", "start": 49, "end": 59, "score": 0.95, "source": "pattern",
+        "value": "1284.50 EUR", "valid": None,
     },
-)
+)  # fmt: skip
 ROUTES = (
     post(
         "/v1/entities",

@@ -316,13 +316,8 @@ ROUTES = (
         example={"object": "list", "data": [_EXTRACTOR_EXAMPLE]},
     ),
     get(
-        "/v1/extractors/{name}",
-        retrieve_extractor,
-        tag="documents",
-        schema=ExtractorAnswer,
-        example=_EXTRACTOR_EXAMPLE,
-        errors=(404,),
-        parameters=(name_parameter(_NAME),),
+        "/v1/extractors/{name}", retrieve_extractor, tag="documents", schema=ExtractorAnswer,
+        example=_EXTRACTOR_EXAMPLE, errors=(404,), parameters=(name_parameter(_NAME),),
     ),
     put(
         "/v1/extractors/{name}",
@@ -346,4 +341,4 @@ ROUTES = (
         errors=(403, 404, 422),
         parameters=(name_parameter(_NAME),),
     ),
-)
+)  # fmt: skip

@@ -258,17 +258,10 @@ async def retrieve_page(request: Request) -> Response:
 
 FILE_ID = "file-5f0c2b8e9d3a4c71"
 FILE: FileAnswer = {
-    "id": FILE_ID,
-    "object": "file",
-    "bytes": 48213,
-    "created_at": 1767225600,
-    "filename": "factura-017.pdf",
-    "purpose": "assistants",
-    "status": "processed",
-    "status_details": None,
-    "expires_at": None,
+    "id": FILE_ID, "object": "file", "bytes": 48213, "created_at": 1767225600, "filename": "factura-017.pdf",
+    "purpose": "assistants", "status": "processed", "status_details": None, "expires_at": None,
     "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-}
+}  # fmt: skip
 _ID = id_parameter(FILE_ID)
 _CONTENT = {JSON: {"schema": FileAnswer, "example": FILE}}
 _get, _delete = (partial(make, tag="OpenAI") for make in (get, delete))
@@ -290,12 +283,8 @@ ROUTES = (
         file="Any file. Alone as the body, the fields go into the query.",
     ),
     _get(
-        "/v1/files",
-        list_files,
-        schema=FileListAnswer,
-        example=list_answer([FILE], has_more=False),
-        errors=(422, 504),
-        parameters=(*FILE_LIST_PARAMETERS, REQUEST_TIMEOUT),
+        "/v1/files", list_files, schema=FileListAnswer, example=list_answer([FILE], has_more=False),
+        errors=(422, 504), parameters=(*FILE_LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
     _get("/v1/files/{id}", retrieve_file, schema=FileAnswer, example=FILE, **_OF_FILE),
     _delete(
@@ -322,4 +311,4 @@ ROUTES = (
         errors=(404, 413, 415, 422, 429, 504),
         parameters=(_ID, NUMBER_PARAMETER, DPI_PARAMETER, PASSWORD_PARAMETER, REQUEST_TIMEOUT),
     ),
-)
+)  # fmt: skip

@@ -130,14 +130,9 @@ async def ready(request: Request) -> Response:
     if not reasons:
         return json_response(Ready(status="ready", reasons=[], degraded=_health_of(request).degraded()))
     problem = Problem(
-        status=Unavailable.status,
-        code=Unavailable.code,
-        title="Not ready",
-        detail="; ".join(reasons),
-        retryable=Unavailable.retryable,
-        retry_after_s=1.0,
-        extensions={"reasons": reasons},
-    )
+        status=Unavailable.status, code=Unavailable.code, title="Not ready", detail="; ".join(reasons),
+        retryable=Unavailable.retryable, retry_after_s=1.0, extensions={"reasons": reasons},
+    )  # fmt: skip
     return problem_response(problem, context_of(request).request_id)
 
 
@@ -176,16 +171,8 @@ _REPORT = {
     ],
     "device": {"device": "cpu", "lanes": 2, "reason": "CPU: no GPU was found"},
     "lanes": {
-        "lanes": 2,
-        "lanes_alive": 2,
-        "busy": 1,
-        "queued_jobs": 0,
-        "queued_tokens": 0,
-        "oldest_s": 0.0,
-        "running_s": 0.012,
-        "last_batch_age_s": 0.8,
-        "rate_tokens_per_s": 41_000.0,
-        "device_fault": "",
+        "lanes": 2, "lanes_alive": 2, "busy": 1, "queued_jobs": 0, "queued_tokens": 0, "oldest_s": 0.0,
+        "running_s": 0.012, "last_batch_age_s": 0.8, "rate_tokens_per_s": 41_000.0, "device_fault": "",
     },
     "cache": {
         "enabled": True,
@@ -195,7 +182,7 @@ _REPORT = {
         "redis": None,
     },
     "unix": 1_767_225_600,
-}
+}  # fmt: skip
 _UNAVAILABLE = {**_REPORT, "status": "unavailable", "reasons": [_DRAINING]}
 ROUTES = (
     get(

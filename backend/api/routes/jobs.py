@@ -153,19 +153,12 @@ async def job_of(request: Request) -> Job:
 
 def job_fields(job: Job) -> dict[str, Any]:
     return {
-        "id": job.id,
-        "object": "job",
-        "status": job.status,
-        "created_at": job.created_s,
-        "started_at": job.started_s,
-        "ended_at": job.ended_s,
-        "expires_at": job.expires_s,
-        "attempts": job.attempts,
+        "id": job.id, "object": "job", "status": job.status, "created_at": job.created_s, "started_at": job.started_s,
+        "ended_at": job.ended_s, "expires_at": job.expires_s, "attempts": job.attempts,
         "file": {"name": job.file.name, "bytes": job.file.size_bytes, "sha256": job.file.sha256},
-        "progress": asdict(job.progress),
-        "error": None if job.failure is None else _error(job.failure),
+        "progress": asdict(job.progress), "error": None if job.failure is None else _error(job.failure),
         "document_id": job.document_id,
-    }
+    }  # fmt: skip
 
 
 async def job_bytes(job: Job, result: JobResult | None) -> bytes:
@@ -250,16 +243,9 @@ async def create_job(request: Request) -> Response:
             require_storing(request, document_format)
             options = replace(options, features=options.features | KEPT_FEATURES)
         job_request = JobRequest(
-            upload.stored,
-            upload.name,
-            options,
-            encoding_format=form.encoding_format,
-            format=document_format.name,
-            limit_s=form.deadline_s,
-            key=idempotency_key(request),
-            stores=form.store,
-            expires_after_s=form.seconds,
-        )
+            upload.stored, upload.name, options, encoding_format=form.encoding_format, format=document_format.name,
+            limit_s=form.deadline_s, key=idempotency_key(request), stores=form.store, expires_after_s=form.seconds,
+        )  # fmt: skip
         job, replayed = await submit_job(request, job_request)
     headers = {"Location": f"/v1/jobs/{job.id}"}
     if replayed:
@@ -358,20 +344,11 @@ _FILE = {
     "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 }
 _QUEUED: dict[str, Any] = {
-    "id": ID,
-    "object": "job",
-    "status": "queued",
-    "created_at": 1767225600.0,
-    "started_at": None,
-    "ended_at": None,
-    "expires_at": None,
-    "attempts": 0,
-    "document_id": None,
-    "file": _FILE,
-    "progress": {"stage": "queued", "pages_done": 0, "pages_total": None, "failed_pages": 0},
-    "error": None,
+    "id": ID, "object": "job", "status": "queued", "created_at": 1767225600.0, "started_at": None, "ended_at": None,
+    "expires_at": None, "attempts": 0, "document_id": None, "file": _FILE,
+    "progress": {"stage": "queued", "pages_done": 0, "pages_total": None, "failed_pages": 0}, "error": None,
     "result": None,
-}
+}  # fmt: skip
 _RUNNING = {
     **_QUEUED,
     "status": "running",
@@ -424,36 +401,20 @@ ROUTES = (
         parameters=(IDEMPOTENCY_KEY,),
     ),
     get(
-        "/v1/jobs/{id}",
-        retrieve_job,
-        tag="documents",
-        schema=JobAnswer,
-        example=_RUNNING,
-        errors=(404, 422),
+        "/v1/jobs/{id}", retrieve_job, tag="documents", schema=JobAnswer, example=_RUNNING, errors=(404, 422),
         parameters=(ID_PARAMETER, _RESULT_PARAMETER),
     ),
     delete(
-        "/v1/jobs/{id}",
-        delete_job,
-        tag="documents",
-        schema=JobAnswer,
-        example=_CANCELLED,
+        "/v1/jobs/{id}", delete_job, tag="documents", schema=JobAnswer, example=_CANCELLED,
         more={204: described(None, description="The job had ended; it is forgotten with its file and its result.")},
-        errors=(404,),
-        parameters=(ID_PARAMETER,),
+        errors=(404,), parameters=(ID_PARAMETER,),
     ),
     get(
-        "/v1/jobs/{id}/events",
-        watch_job,
-        tag="documents",
-        example=_EVENTS,
-        schema=_EVENT,
-        media_type=MEDIA_TYPE,
+        "/v1/jobs/{id}/events", watch_job, tag="documents", example=_EVENTS, schema=_EVENT, media_type=MEDIA_TYPE,
         more={204: described(None, description="The job has ended and nothing came after Last-Event-ID.")},
-        errors=(404, 422, 429),
-        parameters=(ID_PARAMETER, LAST_EVENT),
+        errors=(404, 422, 429), parameters=(ID_PARAMETER, LAST_EVENT),
     ),
-)
+)  # fmt: skip
 
 
 async def retrieve_result(request: Request) -> Response:

@@ -58,16 +58,9 @@ _GPU_EXAMPLE = {
     "why_no_gpu": "",
     "gpus": [
         {
-            "index": 0,
-            "name": "NVIDIA L4",
-            "uuid": "GPU-5c2…",
-            "device": "cuda:0",
-            "lost": "",
+            "index": 0, "name": "NVIDIA L4", "uuid": "GPU-5c2…", "device": "cuda:0", "lost": "",
             "memory": {"used_bytes": 1_300_000_000, "free_bytes": 21_734_068_992, "total_bytes": 23_034_068_992},
-            "utilization_ratio": 0.63,
-            "temperature_celsius": 54.0,
-            "power_watts": 61.2,
-            "throttle": ["sw_power_cap"],
+            "utilization_ratio": 0.63, "temperature_celsius": 54.0, "power_watts": 61.2, "throttle": ["sw_power_cap"],
             "processes": [{"pid": 17, "name": "python", "used_bytes": 1_100_000_000, "own": True}],
         }
     ],
@@ -82,7 +75,7 @@ _GPU_EXAMPLE = {
     ],
     "counters": {},
     "collector": {"running": True, "interval_s": 1.0, "looks": 3600, "errors": 0},
-}
+}  # fmt: skip
 
 ROUTES = (
     get(

@@ -178,22 +178,11 @@ def _card(
 ) -> _Card:
     capabilities, model_type = _CAPABILITIES[task]
     return {
-        "id": names[0],
-        "object": "model",
-        "type": "base",
-        "created": int(created_s),
-        "owned_by": "financia",
-        "names": list(names),
-        "name": names[0],
-        "endpoints": capabilities,
-        "source": source,
-        "revision": revision,
-        "device": device,
-        "dtype": dtype,
-        "runtime": runtime,
-        "capabilities": dict.fromkeys(capabilities, True),
+        "id": names[0], "object": "model", "type": "base", "created": int(created_s), "owned_by": "financia",
+        "names": list(names), "name": names[0], "endpoints": capabilities, "source": source, "revision": revision,
+        "device": device, "dtype": dtype, "runtime": runtime, "capabilities": dict.fromkeys(capabilities, True),
         "model_type": model_type,
-    }
+    }  # fmt: skip
 
 
 async def list_models(request: Request) -> Response:
@@ -238,29 +227,13 @@ async def system(request: Request) -> Response:
 
 
 CARD_EXAMPLE = {
-    "id": "intfloat/multilingual-e5-small",
-    "object": "model",
-    "type": "base",
-    "created": 1767225600,
-    "owned_by": "financia",
-    "names": ["intfloat/multilingual-e5-small", "multilingual-e5-small", "bundled"],
-    "name": "intfloat/multilingual-e5-small",
-    "endpoints": ["embed", "rerank", "classify"],
-    "task": "embeddings",
-    "source": "bundled",
-    "revision": "817557b1a417",
-    "device": "cpu",
-    "dtype": "int8",
-    "runtime": "openvino",
-    "capabilities": {"embed": True, "rerank": True, "classify": True},
-    "model_type": "embedding",
-    "max_tokens": 512,
-    "width": 384,
-    "pooling": "mean",
-    "normalize": True,
-    "prompts": ["query", "passage"],
-    "labels": [],
-}
+    "id": "intfloat/multilingual-e5-small", "object": "model", "type": "base", "created": 1767225600,
+    "owned_by": "financia", "names": ["intfloat/multilingual-e5-small", "multilingual-e5-small", "bundled"],
+    "name": "intfloat/multilingual-e5-small", "endpoints": ["embed", "rerank", "classify"], "task": "embeddings",
+    "source": "bundled", "revision": "817557b1a417", "device": "cpu", "dtype": "int8", "runtime": "openvino",
+    "capabilities": {"embed": True, "rerank": True, "classify": True}, "model_type": "embedding", "max_tokens": 512,
+    "width": 384, "pooling": "mean", "normalize": True, "prompts": ["query", "passage"], "labels": [],
+}  # fmt: skip
 _OF_COHERE = {
     "name": "intfloat/multilingual-e5-small",
     "endpoints": ["embed", "rerank", "classify"],
@@ -275,12 +248,8 @@ ROUTES = (
         example={"object": "list", "data": [CARD_EXAMPLE], "models": [_OF_COHERE]},
     ),
     get(
-        "/v1/models/{name:path}",
-        retrieve_model,
-        tag="OpenAI",
-        schema={"anyOf": [ModelCard, SpeechModelCard, ImageModelCard]},
-        example=CARD_EXAMPLE,
-        errors=(404,),
+        "/v1/models/{name:path}", retrieve_model, tag="OpenAI",
+        schema={"anyOf": [ModelCard, SpeechModelCard, ImageModelCard]}, example=CARD_EXAMPLE, errors=(404,),
         parameters=(name_parameter("bundled"),),
     ),
     get(
@@ -289,7 +258,7 @@ ROUTES = (
         tag="operations",
         example={"version": "0.1.0", "placement": {"device": "cpu", "lanes": 2, "why": ["no GPU was found"]}},
     ),
-)
+)  # fmt: skip
 
 
 async def load_model(request: Request) -> Response:

@@ -245,15 +245,11 @@ async def _rerank(request: Request, *, version: str, documents_by_default: bool)
     reranked = await call_service_timed(
         request,
         partial(
-            _reranking_of(request).rerank,
-            body.query,
-            texts,
-            top_n=body.top_k if body.top_n is None else body.top_n,
-            model=body.model,
-            truncate=body.truncation_side(),
+            _reranking_of(request).rerank, body.query, texts, top_n=body.top_k if body.top_n is None else body.top_n,
+            model=body.model, truncate=body.truncation_side(),
         ),
         characters=characters,
-    )
+    )  # fmt: skip
     meta = cohere_meta(version, len(texts), reranked.tokens)
     request_id = context_of(request).request_id
 
@@ -304,13 +300,9 @@ async def rank_passages(request: Request) -> Response:
     characters = check_limits([body.query.text], limits_of(request), "query")
     characters += check_limits(passages, limits_of(request), "passages")
     call = partial(
-        _reranking_of(request).rerank,
-        body.query.text,
-        passages,
-        top_n=body.top_k,
-        model=body.model or request.path_params.get("name"),
-        truncate=body.truncate or "end",
-    )
+        _reranking_of(request).rerank, body.query.text, passages, top_n=body.top_k,
+        model=body.model or request.path_params.get("name"), truncate=body.truncate or "end",
+    )  # fmt: skip
     reranked = await call_service_timed(request, call, characters=characters)
 
     def answer() -> RankingAnswer:
@@ -357,13 +349,9 @@ ROUTES = (
         example=_EXAMPLE,
     ),
     post(
-        "/v2/rerank",
-        rerank_v2,
-        tag="texts",
-        request=RerankRequest,
+        "/v2/rerank", rerank_v2, tag="texts", request=RerankRequest,
         examples={"as Cohere's ClientV2 sends it": {"query": _QUERY, "documents": _DOCUMENTS, "top_n": 2}},
-        schema=RerankAnswer,
-        example=_V2_EXAMPLE,
+        schema=RerankAnswer, example=_V2_EXAMPLE,
     ),
     *(
         post(
@@ -386,4 +374,4 @@ ROUTES = (
             ("/v1/retrieval/{name:path}/reranking", (name_parameter("bundled"), REQUEST_TIMEOUT)),
         )
     ),
-)
+)  # fmt: skip

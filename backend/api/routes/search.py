@@ -519,35 +519,18 @@ def _of_files_to_come(store: VectorStore) -> tuple[str, ...]:
 
 
 _HIT: dict[str, Any] = {
-    "file_id": FILE_ID,
-    "filename": "factura-017.pdf",
-    "score": 0.9836,
-    "attributes": {"year": 2026},
-    "content": [{"type": "text", "text": "Vencimiento: 31 de marzo de 2026"}],
-    "chunk_id": "48",
-    "chunk_index": 1,
-    "start": 412,
-    "end": 444,
-    "page": 1,
-    "pages": [1],
-    "part": None,
-    "start_s": None,
-    "end_s": None,
+    "file_id": FILE_ID, "filename": "factura-017.pdf", "score": 0.9836, "attributes": {"year": 2026},
+    "content": [{"type": "text", "text": "Vencimiento: 31 de marzo de 2026"}], "chunk_id": "48", "chunk_index": 1,
+    "start": 412, "end": 444, "page": 1, "pages": [1], "part": None, "start_s": None, "end_s": None,
     "boxes": [{"page": 1, "box": [56.7, 640.1, 260.4, 652.3]}],
     "highlights": [{"start": 0, "end": 11, "boxes": [{"page": 1, "box": [56.7, 640.1, 118.2, 652.3]}]}],
-    "scores": {"vector": 0.871, "keyword": 6.42, "rerank": None},
-    "duplicates": [],
+    "scores": {"vector": 0.871, "keyword": 6.42, "rerank": None}, "duplicates": [],
     "page_sizes": [{"page": 1, "width": 595.0, "height": 842.0, "rotation": 0}],
-}
+}  # fmt: skip
 _EXAMPLE = {
-    "object": "vector_store.search_results.page",
-    "search_query": ["¿Cuándo vence la factura?"],
-    "data": [_HIT],
-    "has_more": False,
-    "next_page": None,
-    "warnings": [],
-    "usage": {"prompt_tokens": 9, "total_tokens": 9},
-}
+    "object": "vector_store.search_results.page", "search_query": ["¿Cuándo vence la factura?"], "data": [_HIT],
+    "has_more": False, "next_page": None, "warnings": [], "usage": {"prompt_tokens": 9, "total_tokens": 9},
+}  # fmt: skip
 ROUTES = (
     post(
         "/v1/vector_stores/{id}/search",

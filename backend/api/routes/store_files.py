@@ -483,23 +483,13 @@ def _owner_store_batch(request: Request) -> tuple[str, str, str]:
 POLL_HEADERS = ("OpenAI-Poll-After-Ms",)
 BATCH_ID = "vsfb_6926d1e081c7e2a04f5b4d96"
 STORE_FILE: StoreFileAnswer = {
-    "id": FILE_ID,
-    "object": "vector_store.file",
-    "created_at": 1767225600,
-    "vector_store_id": STORE_ID,
-    "status": "completed",
-    "last_error": None,
-    "usage_bytes": 15_122,
-    "attributes": {"year": 2026},
+    "id": FILE_ID, "object": "vector_store.file", "created_at": 1767225600, "vector_store_id": STORE_ID,
+    "status": "completed", "last_error": None, "usage_bytes": 15_122, "attributes": {"year": 2026},
     "chunking_strategy": {"type": "static", "static": {"max_chunk_size_tokens": 254, "chunk_overlap_tokens": 0}},
-    "filename": "factura-017.pdf",
-    "progress": {"stage": "done", "done": 3, "total": 3},
+    "filename": "factura-017.pdf", "progress": {"stage": "done", "done": 3, "total": 3},
     "found_attributes": {"document_type": ["invoice"], "vendor_tax_id": ["B12345674"], "invoice_total": [1284.5]},
-    "language": "es",
-    "chunks": 3,
-    "page_count": 1,
-    "warnings": [],
-}
+    "language": "es", "chunks": 3, "page_count": 1, "warnings": [],
+}  # fmt: skip
 _BATCH: FileBatchAnswer = {
     "id": BATCH_ID,
     "object": "vector_store.files_batch",

@@ -155,17 +155,10 @@ def stored_head(stored: StoredDocument, problems: Sequence[Mapping[str, Any]]) -
     """What an answer about a stored document has beside what was read."""
     file = stored.file
     return {
-        "id": stored.id,
-        "object": "document",
-        "filename": file.name,
-        "bytes": file.size_bytes,
-        "created_at": int(file.created_s),
-        "expires_at": None if file.expires_s is None else int(file.expires_s),
-        "state": stored.state,
-        "revision": stored.revision,
-        "updated_at": stored.updated_s,
-        "problems": problems,
-    }
+        "id": stored.id, "object": "document", "filename": file.name, "bytes": file.size_bytes,
+        "created_at": int(file.created_s), "expires_at": None if file.expires_s is None else int(file.expires_s),
+        "state": stored.state, "revision": stored.revision, "updated_at": stored.updated_s, "problems": problems,
+    }  # fmt: skip
 
 
 def revision_headers(stored: StoredDocument) -> dict[str, str]:
@@ -532,24 +525,15 @@ _CORRECTED = {
     "corrected": {"by": "ana", "at": 1767225700.5, "read": "1234.50"},
 }
 _ONE: dict[str, Any] = {
-    "pages": [1],
-    "kind": "invoice",
-    "fields": {"InvoiceTotal": _CORRECTED},
+    "pages": [1], "kind": "invoice", "fields": {"InvoiceTotal": _CORRECTED},
     "fields_why": "read as invoice: title invoice, id, total",
-    "fields_reasons": reasons_in("read as invoice: title invoice, id, total"),
-    "valid": VALIDITY_EXAMPLE,
-    "confirmed": False,
-    "confirmed_by": None,
-    "confirmed_at": None,
-}
+    "fields_reasons": reasons_in("read as invoice: title invoice, id, total"), "valid": VALIDITY_EXAMPLE,
+    "confirmed": False, "confirmed_by": None, "confirmed_at": None,
+}  # fmt: skip
 _CHANGE: ChangeAnswer = {
-    "revision": 2,
-    "action": "correct",
-    "document": 0,
-    "at": 1767225700.5,
-    "by": "ana",
+    "revision": 2, "action": "correct", "document": 0, "at": 1767225700.5, "by": "ana",
     "fields": {"InvoiceTotal": {"value": "1284.50"}},
-}
+}  # fmt: skip
 _LISTED = {
     "id": _DOCUMENT_ID,
     "object": "document",

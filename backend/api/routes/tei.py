@@ -378,13 +378,9 @@ def infinity_ranks(
         for result in results:
             result["document"] = texts[result["index"]]
     return {
-        "object": "rerank",
-        "results": results,
-        "model": reranked.model,
-        "usage": usage(reranked.tokens),
-        "id": request_id,
-        "created": now_s(),
-    }
+        "object": "rerank", "results": results, "model": reranked.model, "usage": usage(reranked.tokens),
+        "id": request_id, "created": now_s(),
+    }  # fmt: skip
 
 
 def tei_predictions(predictions: Sequence[Prediction]) -> list[PredictionAnswer]:
@@ -437,20 +433,13 @@ def tei_info(request: Request, model: LoadedModel, model_type: Mapping[str, obje
     """A model and the limits of requests."""
     limits = limits_of(request)
     return {
-        "model_id": model.name,
-        "model_sha": model.spec.revision,
-        "model_dtype": model.dtype,
-        "served_model_name": model.name,
-        "model_type": dict(model_type),
-        "max_concurrent_requests": limits.connections,
-        "max_input_length": model.spec.max_tokens,
-        "max_batch_tokens": model.engine.budget,
-        "max_client_batch_size": limits.inputs,
-        "payload_limit": limits.body_bytes,
-        "auto_truncate": True,
-        "tokenization_workers": services_of(request).text_work.threads,
-        "version": request.app.version,
-    }
+        "model_id": model.name, "model_sha": model.spec.revision, "model_dtype": model.dtype,
+        "served_model_name": model.name, "model_type": dict(model_type),
+        "max_concurrent_requests": limits.connections, "max_input_length": model.spec.max_tokens,
+        "max_batch_tokens": model.engine.budget, "max_client_batch_size": limits.inputs,
+        "payload_limit": limits.body_bytes, "auto_truncate": True,
+        "tokenization_workers": services_of(request).text_work.threads, "version": request.app.version,
+    }  # fmt: skip
 
 
 def _labels(labels: Sequence[str]) -> dict[str, object]:
@@ -703,14 +692,8 @@ _SIMILARITY_EXAMPLE = {
 }
 ROUTES = (
     post(
-        "/embed",
-        create_vectors,
-        tag="text-embeddings-inference",
-        request=EmbedRequest,
-        examples=_EMBED_EXAMPLES,
-        schema=_VECTORS,
-        example=[[0.0123, -0.0456, 0.0789]],
-        headers=TEI_HEADERS,
+        "/embed", create_vectors, tag="text-embeddings-inference", request=EmbedRequest, examples=_EMBED_EXAMPLES,
+        schema=_VECTORS, example=[[0.0123, -0.0456, 0.0789]], headers=TEI_HEADERS,
     ),
     post(
         "/embed_all",
@@ -723,13 +706,8 @@ ROUTES = (
         headers=TEI_HEADERS,
     ),
     post(
-        "/similarity",
-        compare,
-        tag="text-embeddings-inference",
-        request=SimilarityRequest,
-        examples={"one against two": _SIMILARITY_EXAMPLE},
-        schema=_SCORES,
-        example=[0.731, 0.052],
+        "/similarity", compare, tag="text-embeddings-inference", request=SimilarityRequest,
+        examples={"one against two": _SIMILARITY_EXAMPLE}, schema=_SCORES, example=[0.731, 0.052],
         headers=TEI_HEADERS,
     ),
     post(
@@ -773,12 +751,8 @@ ROUTES = (
         example=[[{"id": 62723, "text": "Deep", "special": False, "start": 0, "stop": 4}]],
     ),
     post(
-        "/decode",
-        decode,
-        tag="text-embeddings-inference",
-        request=DecodeRequest,
-        examples={"one text": {"ids": [62723, 9]}},
-        schema={"type": "array", "items": {"type": "string"}},
+        "/decode", decode, tag="text-embeddings-inference", request=DecodeRequest,
+        examples={"one text": {"ids": [62723, 9]}}, schema={"type": "array", "items": {"type": "string"}},
         example=["Deep Learning"],
     ),
     *(
@@ -805,19 +779,11 @@ ROUTES = (
         errors=(422,),
         schema=Info,
         example={
-            "model_id": "intfloat/multilingual-e5-small",
-            "model_sha": "817557b1a417",
-            "model_dtype": "int8",
-            "served_model_name": "intfloat/multilingual-e5-small",
-            "model_type": {"embedding": {"pooling": "mean"}},
-            "max_concurrent_requests": 2000,
-            "max_input_length": 512,
-            "max_batch_tokens": 512,
-            "max_client_batch_size": 2048,
-            "payload_limit": 16777216,
-            "auto_truncate": True,
-            "tokenization_workers": 2,
-            "version": "0.1.0",
+            "model_id": "intfloat/multilingual-e5-small", "model_sha": "817557b1a417", "model_dtype": "int8",
+            "served_model_name": "intfloat/multilingual-e5-small", "model_type": {"embedding": {"pooling": "mean"}},
+            "max_concurrent_requests": 2000, "max_input_length": 512, "max_batch_tokens": 512,
+            "max_client_batch_size": 2048, "payload_limit": 16777216, "auto_truncate": True,
+            "tokenization_workers": 2, "version": "0.1.0",
         },
     ),
-)
+)  # fmt: skip

@@ -231,12 +231,8 @@ ROUTES = (
     _form("/meta/form", read_metadata, {**_json(_METADATA), **_CSV}),
     *(
         body_route(
-            "PUT",
-            f"/language/{source}",
-            detect_language,
-            tag=_TAG,
-            answers={200: described({"text/plain": {"schema": {"type": "string"}, "example": "es"}})},
-            file="A text.",
+            "PUT", f"/language/{source}", detect_language, tag=_TAG,
+            answers={200: described({"text/plain": {"schema": {"type": "string"}, "example": "es"}})}, file="A text.",
         )
         for source in ("stream", "string")
     ),
@@ -247,4 +243,4 @@ ROUTES = (
         process,
         _json([{"page_content": "## Factura", "metadata": {"source": "a.pdf", "page": 0, "total_pages": 1}}], "array"),
     ),
-)
+)  # fmt: skip

@@ -86,16 +86,10 @@ def upload_answer(
     upload: Upload, status: Literal["pending", "completed", "cancelled"], file: FileRecord | None = None
 ) -> UploadAnswer:
     return {
-        "id": upload.id,
-        "object": "upload",
-        "bytes": upload.size_bytes,
-        "created_at": int(upload.created_s),
-        "expires_at": int(upload.expires_s),
-        "filename": upload.name,
-        "purpose": upload.purpose,
-        "status": status,
+        "id": upload.id, "object": "upload", "bytes": upload.size_bytes, "created_at": int(upload.created_s),
+        "expires_at": int(upload.expires_s), "filename": upload.name, "purpose": upload.purpose, "status": status,
         "file": None if file is None else file_answer(file),
-    }
+    }  # fmt: skip
 
 
 async def create_upload(request: Request) -> Response:
@@ -135,16 +129,9 @@ async def cancel_upload(request: Request) -> Response:
 UPLOAD_ID = "upload_5f0c2b8e9d3a4c7150c28e9d"
 PART_ID = "part_9d3a4c715f0c2b8e50c28e9d"
 _PENDING: UploadAnswer = {
-    "id": UPLOAD_ID,
-    "object": "upload",
-    "bytes": 48213,
-    "created_at": 1767225600,
-    "expires_at": 1767229200,
-    "filename": "factura-017.pdf",
-    "purpose": "assistants",
-    "status": "pending",
-    "file": None,
-}
+    "id": UPLOAD_ID, "object": "upload", "bytes": 48213, "created_at": 1767225600, "expires_at": 1767229200,
+    "filename": "factura-017.pdf", "purpose": "assistants", "status": "pending", "file": None,
+}  # fmt: skip
 _PART: PartAnswer = {"id": PART_ID, "object": "upload.part", "created_at": 1767225600, "upload_id": UPLOAD_ID}
 _OF_UPLOAD = (id_parameter(UPLOAD_ID), REQUEST_TIMEOUT)
 _post: Any = partial(post, tag="OpenAI", schema=UploadAnswer)
@@ -185,12 +172,7 @@ ROUTES = (
         parameters=_OF_UPLOAD,
     ),
     action(
-        "/v1/uploads/{id}/cancel",
-        cancel_upload,
-        tag="OpenAI",
-        schema=UploadAnswer,
-        example={**_PENDING, "status": "cancelled"},
-        errors=(404, 422, 504),
-        parameters=_OF_UPLOAD,
+        "/v1/uploads/{id}/cancel", cancel_upload, tag="OpenAI", schema=UploadAnswer,
+        example={**_PENDING, "status": "cancelled"}, errors=(404, 422, 504), parameters=_OF_UPLOAD,
     ),
-)
+)  # fmt: skip

@@ -180,12 +180,7 @@ _TENANT = {
 }
 ROUTES = (
     get(
-        "/v1/usage",
-        read_usage,
-        tag="operations",
-        schema=UsageList,
-        example=_EXAMPLE,
-        errors=(404,),
+        "/v1/usage", read_usage, tag="operations", schema=UsageList, example=_EXAMPLE, errors=(404,),
         parameters=(_TENANT,),
     ),
-)
+)  # fmt: skip

@@ -400,13 +400,9 @@ async def create_store(request: Request) -> Response:
     """Make a vector store, with files if they are given: these are read and indexed in the background."""
     body = await read_json(request, CreateStoreRequest)
     call = _vector_stores_of(request).create(
-        owner_of(request),
-        name=body.name or "",
-        description=body.description or "",
-        metadata=body.metadata,
-        expires_after_days=body.expires_after,
-        files=body.files(),
-    )
+        owner_of(request), name=body.name or "", description=body.description or "", metadata=body.metadata,
+        expires_after_days=body.expires_after, files=body.files(),
+    )  # fmt: skip
     return _answer(await call_within_limit(request, call))
 
 
@@ -456,22 +452,12 @@ def _answer(store: VectorStore) -> Response:
 
 STORE_ID = "vs_3d1f0a9c6b7e4d28"
 STORE: VectorStoreAnswer = {
-    "id": STORE_ID,
-    "object": "vector_store",
-    "created_at": 1767225600,
-    "name": "Facturas 2026",
-    "description": "",
-    "status": "completed",
-    "usage_bytes": 181_204,
-    "file_counts": {"in_progress": 0, "completed": 12, "cancelled": 0, "failed": 0, "total": 12},
-    "metadata": {},
-    "last_active_at": 1767225600,
-    "expires_after": None,
-    "expires_at": None,
-    "chunks": 31,
-    "encoder": {"name": "intfloat/multilingual-e5-small", "width": 384, "fingerprint": "1f0c9a"},
-    "reembedding": None,
-}
+    "id": STORE_ID, "object": "vector_store", "created_at": 1767225600, "name": "Facturas 2026", "description": "",
+    "status": "completed", "usage_bytes": 181_204,
+    "file_counts": {"in_progress": 0, "completed": 12, "cancelled": 0, "failed": 0, "total": 12}, "metadata": {},
+    "last_active_at": 1767225600, "expires_after": None, "expires_at": None, "chunks": 31,
+    "encoder": {"name": "intfloat/multilingual-e5-small", "width": 384, "fingerprint": "1f0c9a"}, "reembedding": None,
+}  # fmt: skip
 STORE_PARAMETER = id_parameter(STORE_ID)
 _MOVING = {
     **STORE,
@@ -496,12 +482,8 @@ ROUTES = (
         **_STORE_ANSWER,
     ),
     _get(
-        _STORES,
-        list_stores,
-        schema=VectorStoreListAnswer,
-        example=list_answer([STORE], has_more=False),
-        errors=(422, 504),
-        parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
+        _STORES, list_stores, schema=VectorStoreListAnswer, example=list_answer([STORE], has_more=False),
+        errors=(422, 504), parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
     _get(_STORE_PATH, retrieve_store, **_STORE_ANSWER, **_OF_STORE),
     _post(
@@ -522,4 +504,4 @@ ROUTES = (
     action(
         f"{_STORE_PATH}/reembed", reembed_store, tag="documents", schema=VectorStoreAnswer, example=_MOVING, **_OF_STORE
     ),
-)
+)  # fmt: skip

@@ -19,27 +19,13 @@ CGROUP = Path("/sys/fs/cgroup")
 ROOT = Path("/")
 _PROCESS_GROUPS = Path("/proc/self/cgroup")
 _CPU_FLAGS = (
-    "avx2",
-    "avx512f",
-    "avx512_vnni",
-    "avx512_bf16",
-    "amx_int8",
-    "amx_bf16",
-    "avx_vnni",
-    "asimddp",
-    "i8mm",
-    "bf16",
-)
+    "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "avx_vnni", "asimddp", "i8mm", "bf16",
+)  # fmt: skip
 # Container runtimes: name in a cgroup path or /run/systemd/container -> usual name; the first match counts.
 _RUNTIMES = {
-    "kubepods": "kubernetes",
-    "docker": "docker",
-    "libpod": "podman",
-    "podman": "podman",
-    "containerd": "containerd",
-    "lxc": "lxc",
-    "systemd-nspawn": "systemd-nspawn",
-}
+    "kubepods": "kubernetes", "docker": "docker", "libpod": "podman", "podman": "podman", "containerd": "containerd",
+    "lxc": "lxc", "systemd-nspawn": "systemd-nspawn",
+}  # fmt: skip
 # Device files of GPUs that work without NVML: a container with NVIDIA_DRIVER_CAPABILITIES=compute but not "utility", a
 # Jetson, an AMD card. WSL2's /dev/dxg exists for cards of every vendor and proves nothing.
 _GPU_NODES = ("dev/nvidiactl", "dev/nvhost-gpu", "dev/kfd")

@@ -18,14 +18,10 @@ from backend.device.records import Card, CardSample, Driver, GPULost, Process
 # Errors of any query that mean that the card or the driver is gone.
 _GONE = frozenset(
     {
-        pynvml.NVML_ERROR_UNINITIALIZED,
-        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-        pynvml.NVML_ERROR_GPU_IS_LOST,
-        pynvml.NVML_ERROR_RESET_REQUIRED,
-        pynvml.NVML_ERROR_GPU_NOT_FOUND,
-        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
-)
+)  # fmt: skip
 # Errors of the memory query, which every working card supports, that mean a stale or broken handle.
 _NO_CARD = frozenset(
     {
@@ -183,14 +179,9 @@ def _slice(handle: Any, board: Card) -> Card:
     memory, _ = _memory(handle)
     name = query(pynvml.nvmlDeviceGetName, handle) or board.name  # "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
     return replace(
-        board,
-        uuid=query(pynvml.nvmlDeviceGetUUID, handle) or "",
-        name=name,
-        total_bytes=memory[0],
-        free_bytes=memory[1],
-        mig=name.partition(" MIG ")[2] or "unnamed",
-        parent_uuid=board.uuid,
-    )
+        board, uuid=query(pynvml.nvmlDeviceGetUUID, handle) or "", name=name, total_bytes=memory[0],
+        free_bytes=memory[1], mig=name.partition(" MIG ")[2] or "unnamed", parent_uuid=board.uuid,
+    )  # fmt: skip
 
 
 def _memory(device: Any) -> tuple[tuple[int | None, int | None], bool]:

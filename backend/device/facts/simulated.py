@@ -90,32 +90,20 @@ def _card(name: str, capability: tuple[int, int], total_mib: int, free_mib: int,
 
 def _slice(board: Card, number: int, profile: str, total_mib: int, free_mib: int) -> Card:
     return replace(
-        board,
-        uuid=card_uuid(f"{board.name}/{number}", "MIG"),
-        name=f"{board.name} MIG {profile}",
-        total_bytes=total_mib * _MIB,
-        free_bytes=free_mib * _MIB,
-        mig=profile,
-        parent_uuid=board.uuid,
-    )
+        board, uuid=card_uuid(f"{board.name}/{number}", "MIG"), name=f"{board.name} MIG {profile}",
+        total_bytes=total_mib * _MIB, free_bytes=free_mib * _MIB, mig=profile, parent_uuid=board.uuid,
+    )  # fmt: skip
 
 
 def _idle(celsius: float, watts: float, limit_watts: float | None, mhz: tuple[int, int, int, int]) -> CardSample:
     """The sensors of an idle card; ``mhz`` are the clocks of graphics, sm, memory and video."""
     domains = ("graphics", "sm", "memory", "video")
     return CardSample(
-        utilization_ratio=0.0,
-        bandwidth_ratio=0.0,
-        temperature_celsius=celsius,
-        power_watts=watts,
-        power_limit_watts=limit_watts,
-        energy_joules=1_000_000.0,
-        clocks_hz=tuple((domain, value * 1_000_000) for domain, value in zip(domains, mhz, strict=True)),
-        throttle=(),
-        pcie_replays=0,
-        xid_errors=(),
-        processes=(),
-    )
+        utilization_ratio=0.0, bandwidth_ratio=0.0, temperature_celsius=celsius, power_watts=watts,
+        power_limit_watts=limit_watts, energy_joules=1_000_000.0,
+        clocks_hz=tuple((domain, value * 1_000_000) for domain, value in zip(domains, mhz, strict=True)), throttle=(),
+        pcie_replays=0, xid_errors=(), processes=(),
+    )  # fmt: skip
 
 
 _LAPTOP = _card("NVIDIA GeForce RTX 4070 Laptop GPU", (8, 9), 8188, 7402)

@@ -179,15 +179,10 @@ def _on_cpu(facts: MachineFacts, request: DeviceRequest, selection: Selection) -
     free = facts.memory_bytes if facts.free_memory_bytes is None else facts.free_memory_bytes
     # A preempted OpenMP thread stalls its team: one lane with all threads is 1.5 to 1.8 times slower (measured).
     return Placement(
-        "cpu",
-        lanes,
-        threads,
-        1,
+        "cpu", lanes, threads, 1,
         (selection.why, f"{why}, {threads} thread(s) each", dtypes.why, loader_why, *selection.notes),
-        dtypes=dtypes.dtypes,
-        memory_bytes=int(_FREE_MEMORY_RATIO * free),
-        loader=loader,
-    )
+        dtypes=dtypes.dtypes, memory_bytes=int(_FREE_MEMORY_RATIO * free), loader=loader,
+    )  # fmt: skip
 
 
 def _on_gpu(

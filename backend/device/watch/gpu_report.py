@@ -19,14 +19,9 @@ from backend.telemetry import Samples
 Report = dict[str, Any]
 # The names in backend/device/facts; each always has a series, so that alert rules need no "absent()".
 THROTTLE_REASONS = (
-    "sw_power_cap",
-    "hw_slowdown",
-    "sync_boost",
-    "sw_thermal_slowdown",
-    "hw_thermal_slowdown",
-    "hw_power_brake_slowdown",
-    "display_clock_setting",
-)
+    "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown",
+    "hw_power_brake_slowdown", "display_clock_setting",
+)  # fmt: skip
 
 Row = tuple[tuple[str, ...], float]
 Kind = Literal["gauge", "counter"]
@@ -336,18 +331,13 @@ def _info(report: Report) -> Samples:
     rows = tuple(
         (
             (
-                *_card_labels(card),
-                card["name"],
-                card.get("architecture", ""),
-                dotted(card["capability"]),
-                driver.get("version", ""),
-                driver.get("cuda", ""),
-                card.get("mig", ""),
+                *_card_labels(card), card["name"], card.get("architecture", ""), dotted(card["capability"]),
+                driver.get("version", ""), driver.get("cuda", ""), card.get("mig", ""),
             ),
             1.0,
         )
         for card in report["gpus"]
-    )
+    )  # fmt: skip
     return Samples("gpu_info", "gauge", "1 for each card this process may see.", labels, rows)
 
 

@@ -39,14 +39,9 @@ _MAX_DEPTH = 4  # of archives and mails in each other
 _MAX_PARTS = 1_000
 _LONGEST_METADATA = 500
 _PACKAGES: Mapping[FileType, Callable[[ZipEntries, Content], None]] = {
-    FileType.DOCX: read_docx,
-    FileType.XLSX: read_xlsx,
-    FileType.PPTX: read_pptx,
-    FileType.ODT: read_odf,
-    FileType.ODS: read_odf,
-    FileType.ODP: read_odf,
-    FileType.EPUB: read_epub,
-}
+    FileType.DOCX: read_docx, FileType.XLSX: read_xlsx, FileType.PPTX: read_pptx, FileType.ODT: read_odf,
+    FileType.ODS: read_odf, FileType.ODP: read_odf, FileType.EPUB: read_epub,
+}  # fmt: skip
 _TEXTS: Mapping[FileType, Callable[[bytes, Content], FileType]] = {
     FileType.HTML: read_web_page,
     FileType.TEXT: read_text,

@@ -18,22 +18,10 @@ from backend.files.set_pages import Cell
 
 _UNSEEN = frozenset(
     {
-        "script",
-        "style",
-        "template",
-        "noscript",
-        "svg",
-        "head",
-        "iframe",
-        "object",
-        "math",
-        "audio",
-        "video",
-        "rt",
-        "rp",
-        "del",
+        "script", "style", "template", "noscript", "svg", "head", "iframe", "object", "math", "audio", "video", "rt",
+        "rp", "del",
     }
-)
+)  # fmt: skip
 # fmt: off
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",

@@ -26,16 +26,10 @@ _MARKS = {"tab": "\t", "line-break": "\n", "soft-hyphen": ""}
 _FRAMES = frozenset({"section", "index-body", "table-of-content", "alphabetical-index", "user-index", "bibliography"})
 _UNREAD = frozenset(
     {
-        "page-number",
-        "page-count",
-        "tracked-changes",
-        "ruby-text",
-        "event-listeners",
-        "forms",
-        "sequence-decls",
+        "page-number", "page-count", "tracked-changes", "ruby-text", "event-listeners", "forms", "sequence-decls",
         "index-title",
     }
-)
+)  # fmt: skip
 _NUMERALS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _LENGTH = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?)(cm|mm|in|pt|pc)")
 _POINTS = {"cm": 72 / 2.54, "mm": 72 / 25.4, "in": 72.0, "pt": 1.0, "pc": 12.0}

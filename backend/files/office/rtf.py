@@ -375,16 +375,8 @@ def _known(encoding: str) -> str:
 
 
 _ENDS: Mapping[str, Callable[[_Reader], None]] = {
-    "par": _Reader.end_line,
-    "sect": _Reader.end_page,
-    "page": _Reader.end_page,
-    "pagebb": _Reader.break_before,
-    "pard": _Reader.begin_paragraph,
-    "intbl": _Reader.enter_table,
-    "cell": _Reader.end_cell,
-    "row": _Reader.end_row,
-    "trowd": _Reader.begin_row,
-    "trhdr": _Reader.mark_header,
-    "nestcell": _Reader.end_line,
+    "par": _Reader.end_line, "sect": _Reader.end_page, "page": _Reader.end_page, "pagebb": _Reader.break_before,
+    "pard": _Reader.begin_paragraph, "intbl": _Reader.enter_table, "cell": _Reader.end_cell, "row": _Reader.end_row,
+    "trowd": _Reader.begin_row, "trhdr": _Reader.mark_header, "nestcell": _Reader.end_line,
     "revised": _Reader.count_insertion,
-}
+}  # fmt: skip

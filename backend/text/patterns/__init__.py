@@ -21,16 +21,9 @@ from backend.text.patterns import (
 from backend.text.patterns.folding import fold, visible
 
 _PATTERNS = (
-    *bank_accounts.PATTERNS,
-    *tax_ids.PATTERNS,
-    *dates.PATTERNS,
-    *amounts.PATTERNS,
-    *web_addresses.PATTERNS,
-    *phones.PATTERNS,
-    *invoice_numbers.PATTERNS,
-    *postcodes.PATTERNS,
-    *companies.PATTERNS,
-)
+    *bank_accounts.PATTERNS, *tax_ids.PATTERNS, *dates.PATTERNS, *amounts.PATTERNS, *web_addresses.PATTERNS,
+    *phones.PATTERNS, *invoice_numbers.PATTERNS, *postcodes.PATTERNS, *companies.PATTERNS,
+)  # fmt: skip
 _CHECK_MATCHES = 256
 _DIGIT = re.compile("[0-9]")  # folding turns all digits into these
 PATTERN_TYPES = tuple(pattern.type for pattern in _PATTERNS)

@@ -60,19 +60,10 @@ _LEAP_YEAR = 2000  # allows 29 February where no year is given
 _PIVOT = 69  # two-digit years as in POSIX strptime: 69 to 99 are 19xx
 
 _MONTH_NAMES = (
-    "enero ene january jan",
-    "febrero feb february",
-    "marzo mar march",
-    "abril abr april apr",
-    "mayo may",
-    "junio jun june",
-    "julio jul july",
-    "agosto ago august aug",
-    "septiembre setiembre sept sep set september",
-    "octubre oct october",
-    "noviembre nov november",
-    "diciembre dic december dec",
-)
+    "enero ene january jan", "febrero feb february", "marzo mar march", "abril abr april apr", "mayo may",
+    "junio jun june", "julio jul july", "agosto ago august aug", "septiembre setiembre sept sep set september",
+    "octubre oct october", "noviembre nov november", "diciembre dic december dec",
+)  # fmt: skip
 # Catalan, French, Galician, German, Italian, Portuguese; without accents, as folded. Left out are abbreviations that
 # are words ("out", "gen", "mag").
 _FOREIGN_NAMES = (
@@ -315,29 +306,18 @@ def _day_led(match: re.Match[str]) -> _WrittenDate:
     end = match.end() if digits else match.end("name")
     day = re.match(r"\d+", match[0])
     return _WrittenDate(
-        match.start(),
-        end,
-        name,
-        match["name"][0].isupper(),
-        int(day[0]) if day else 1,
-        _full_year(digits.replace(".", "")) if digits else None,
-        day_first=True,
-        is_joined=bool(match["gap"].strip()),
-    )
+        match.start(), end, name, match["name"][0].isupper(), int(day[0]) if day else 1,
+        _full_year(digits.replace(".", "")) if digits else None, day_first=True, is_joined=bool(match["gap"].strip()),
+    )  # fmt: skip
 
 
 def _month_led(match: re.Match[str]) -> _WrittenDate:
     digits = match["year"] or match["day_year"] or match["short"]
     return _WrittenDate(
-        match.start(),
-        match.end(),
-        match["name"].lower(),
-        match["name"][0].isupper(),
-        int(match["day"]) if match["day"] else None,
-        _full_year(digits.replace(".", "")) if digits else None,
-        day_first=False,
-        is_joined=False,
-    )
+        match.start(), match.end(), match["name"].lower(), match["name"][0].isupper(),
+        int(match["day"]) if match["day"] else None, _full_year(digits.replace(".", "")) if digits else None,
+        day_first=False, is_joined=False,
+    )  # fmt: skip
 
 
 def _is_plausible(date: _WrittenDate) -> bool:

@@ -49,37 +49,18 @@ _N = rf"(?:{_SEP}\d)"
 _BODIES: Mapping[str, tuple[re.Pattern[str], ...]] = {
     country: tuple(re.compile(rf"[ .\-]{{0,2}}{body}{END}") for body in bodies)
     for country, bodies in {
-        "AT": (rf"U{_N}{{8}}",),
-        "BE": (rf"[01]{_N}{{9}}", rf"\d{_N}{{8}}"),
-        "BG": (rf"\d{_N}{{9}}", rf"\d{_N}{{8}}"),
-        "CY": (rf"\d{_N}{{7}}{_SEP}[A-Z]",),
-        "CZ": (rf"\d{_N}{{9}}", rf"\d{_N}{{8}}", rf"\d{_N}{{7}}"),
-        "DE": (rf"\d{_N}{{8}}",),
-        "DK": (rf"\d{_N}{{7}}",),
-        "EE": (rf"\d{_N}{{8}}",),
-        "EL": (rf"\d{_N}{{8}}",),
-        "ES": (rf"[A-Z]{_N}{{7}}{_SEP}[A-Z0-9]", rf"\d{_N}{{7}}{_SEP}[A-Z]"),
-        "FI": (rf"\d{_N}{{7}}",),
-        "FR": (rf"[A-HJ-NP-Z0-9]{_SEP}[A-HJ-NP-Z0-9]{_N}{{9}}",),
-        "GB": (rf"\d{_N}{{11}}", rf"\d{_N}{{8}}"),
-        "HR": (rf"\d{_N}{{10}}",),
-        "HU": (rf"\d{_N}{{7}}",),
-        "IE": (rf"\d{_SEP}[A-Z0-9]{_N}{{5}}{_SEP}[A-Z]{{1,2}}",),
-        "IT": (rf"\d{_N}{{10}}",),
-        "LT": (rf"\d{_N}{{11}}", rf"\d{_N}{{8}}"),
-        "LU": (rf"\d{_N}{{7}}",),
-        "LV": (rf"\d{_N}{{10}}",),
-        "MT": (rf"\d{_N}{{7}}",),
-        "NL": (rf"\d{_N}{{8}}{_SEP}B{_N}{{2}}",),
-        "PL": (rf"\d{_N}{{9}}",),
-        "PT": (rf"\d{_N}{{8}}",),
-        "RO": (r"\d{4,10}",),
-        "SE": (rf"\d{_N}{{11}}",),
-        "SI": (rf"\d{_N}{{7}}",),
-        "SK": (rf"\d{_N}{{9}}",),
-        "XI": (rf"\d{_N}{{11}}", rf"\d{_N}{{8}}"),
+        "AT": (rf"U{_N}{{8}}",), "BE": (rf"[01]{_N}{{9}}", rf"\d{_N}{{8}}"), "BG": (rf"\d{_N}{{9}}", rf"\d{_N}{{8}}"),
+        "CY": (rf"\d{_N}{{7}}{_SEP}[A-Z]",), "CZ": (rf"\d{_N}{{9}}", rf"\d{_N}{{8}}", rf"\d{_N}{{7}}"),
+        "DE": (rf"\d{_N}{{8}}",), "DK": (rf"\d{_N}{{7}}",), "EE": (rf"\d{_N}{{8}}",), "EL": (rf"\d{_N}{{8}}",),
+        "ES": (rf"[A-Z]{_N}{{7}}{_SEP}[A-Z0-9]", rf"\d{_N}{{7}}{_SEP}[A-Z]"), "FI": (rf"\d{_N}{{7}}",),
+        "FR": (rf"[A-HJ-NP-Z0-9]{_SEP}[A-HJ-NP-Z0-9]{_N}{{9}}",), "GB": (rf"\d{_N}{{11}}", rf"\d{_N}{{8}}"),
+        "HR": (rf"\d{_N}{{10}}",), "HU": (rf"\d{_N}{{7}}",), "IE": (rf"\d{_SEP}[A-Z0-9]{_N}{{5}}{_SEP}[A-Z]{{1,2}}",),
+        "IT": (rf"\d{_N}{{10}}",), "LT": (rf"\d{_N}{{11}}", rf"\d{_N}{{8}}"), "LU": (rf"\d{_N}{{7}}",),
+        "LV": (rf"\d{_N}{{10}}",), "MT": (rf"\d{_N}{{7}}",), "NL": (rf"\d{_N}{{8}}{_SEP}B{_N}{{2}}",),
+        "PL": (rf"\d{_N}{{9}}",), "PT": (rf"\d{_N}{{8}}",), "RO": (r"\d{4,10}",), "SE": (rf"\d{_N}{{11}}",),
+        "SI": (rf"\d{_N}{{7}}",), "SK": (rf"\d{_N}{{9}}",), "XI": (rf"\d{_N}{{11}}", rf"\d{_N}{{8}}"),
     }.items()
-}
+}  # fmt: skip
 _WORD_PREFIXES = frozenset({"AT", "BE", "DE", "EL", "IT", "SE", "SI"})
 _VAT_HEAD = re.compile(rf"(?P<country>{'|'.join(_BODIES)})(?<![^\W_]..)(?=[ .\-]{{0,2}}[A-Z0-9])")
 

@@ -20,13 +20,9 @@ _EVALUATION = re.compile(r"(^|[_\-.])(dev|valid|validation|eval|test)($|[_\-.])"
 _SCORED = (("sentence1", "sentence2", "score"), ("text1", "text2", "score"))
 _TRIPLETS = (("anchor", "positive", "negative"), ("query", "positive", "negative"))
 _PAIRS = (
-    ("anchor", "positive"),
-    ("query", "positive"),
-    ("query", "document"),
-    ("question", "answer"),
-    ("sentence1", "sentence2"),
-    ("source", "translation"),
-)
+    ("anchor", "positive"), ("query", "positive"), ("query", "document"), ("question", "answer"),
+    ("sentence1", "sentence2"), ("source", "translation"),
+)  # fmt: skip
 _QUERIES = "_queries.jsonl"
 _QRELS = "qrels.tsv"
 

@@ -103,13 +103,9 @@ def prepare(
     labels = bio_labels([sentence for source in sources for sentence in source.train])
     check_types([sentence for source in sources for sentence in source.evaluation], labels)
     model = load_model(
-        AutoModelForTokenClassification,
-        base,
-        seed=config.seed,
-        num_labels=len(labels),
-        id2label=dict(enumerate(labels)),
-        label2id={label: number for number, label in enumerate(labels)},
-    )
+        AutoModelForTokenClassification, base, seed=config.seed, num_labels=len(labels),
+        id2label=dict(enumerate(labels)), label2id={label: number for number, label in enumerate(labels)},
+    )  # fmt: skip
     with_spelling = uses_spelling(model, base, chosen.spelling)
     if with_spelling:
         extend_token_types(model)
@@ -119,14 +115,9 @@ def prepare(
     if start_adapter is not None:
         _load_adapter(trained_model, start_adapter, labels)
     return NerTask(
-        trained_model,
-        base,
-        config,
-        labels=labels,
-        sources=sources,
-        options=replace(chosen, spelling="on" if with_spelling else "off"),
-        start_adapter=start_adapter,
-    )
+        trained_model, base, config, labels=labels, sources=sources,
+        options=replace(chosen, spelling="on" if with_spelling else "off"), start_adapter=start_adapter,
+    )  # fmt: skip
 
 
 class NerTask:
@@ -184,13 +175,9 @@ class NerTask:
         """Cross entropy over labelled tokens."""
         logits = model(**{name: batch[name] for name in _INPUTS if name in batch}).logits
         return classification_loss(
-            logits,
-            batch["labels"],
-            focal_gamma=self._config.focal_gamma,
-            label_smoothing=self._config.label_smoothing,
-            class_weights=self._weights,
-            weight=batch["weight"],
-        )
+            logits, batch["labels"], focal_gamma=self._config.focal_gamma,
+            label_smoothing=self._config.label_smoothing, class_weights=self._weights, weight=batch["weight"],
+        )  # fmt: skip
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """f1, precision, recall and macro_f1 of whole entities; empty without evaluation sentences."""

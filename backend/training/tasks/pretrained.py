@@ -21,15 +21,9 @@ from backend.training.records import TrainingConfig
 
 # Copied, not saved: a tokenizer that was used would be saved with padding and truncation switched on.
 _TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-)
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "sentencepiece.bpe.model",
+)  # fmt: skip
 
 
 def load_model(auto_class: Any, spec: ModelSpec, *, seed: int, **config: Any) -> Any:
