@@ -21,6 +21,7 @@ _COVERED = 0.6  # of a cell's side that a ruling must cover to close it
 _GAP = 0.7  # of the line height: space that separates two columns of text without a ruling between them
 _MAX_CROSSINGS = 4_000_000  # pairs of rulings that are compared; a drawing has more
 _MIN_CELLS = 4  # with words
+_MAX_PLACES = 50  # for each of these, empty ones too: answers write them out
 _MAX_BETWEEN = 12.0  # of the line height: between two filled rows of a striped table
 _MAX_BESIDE = 4  # striped tables side by side
 _ROW_SPACE, _LINE_SPACE = 1.0, 0.35  # of the line height: within the border of a row, between its lines
@@ -75,6 +76,7 @@ def ruled_layout(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> L
     layout = _split_rows(layout, unit)
     filled = sum(bool(cell.words) for cell in layout.cells)
     is_table = layout.rows > 1 and layout.columns > 1 and filled >= _MIN_CELLS
+    is_table = is_table and layout.rows * layout.columns <= _MAX_PLACES * filled
     return layout if is_table and 3 * filled >= len(layout.cells) else None
 
 

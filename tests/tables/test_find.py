@@ -52,6 +52,20 @@ def test_a_grid_without_its_right_border() -> None:
     assert PRICES == texts_of(table)
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(8, 1), (60, 0)])
+def test_a_grid_with_a_word_in_each_row_and_column(rows: int, expected: int) -> None:
+    """A drawn grid that would be nearly all empty places is none: answers would write out the square of its words."""
+    at = [40 + 8.0 * index for index in range(rows + 1)]
+    rulings = grid(at, at)
+    diagonal = [(x, y, x, y + 8) for x, y in zip(at, at, strict=True)]
+    kept = [
+        one for one in rulings if one[1] == one[3] or any(abs(one[0] - x) < 9 and one[1] == y for x, y, *_ in diagonal)
+    ]
+    words = [("a", x + 1, x + 1) for x in at[:-1]]
+
+    assert expected == len(tables_of(page_of(words, kept)))
+
+
 def test_rows_without_rulings_between_drawn_columns() -> None:
     """An invoice's item box has upright rulings only: each line of figures is a row, with the lines around it."""
     texts = [*rows_at(PRICES, PLACES, step=30), ("de 80 gramos", 50, 142)]

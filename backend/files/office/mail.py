@@ -7,6 +7,7 @@ import email.header
 import email.policy
 import re
 import struct
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.message import Message
@@ -23,6 +24,7 @@ from backend.files.text_files import decode_text, decoded_as
 
 _HEADERS = ("From", "To", "Cc", "Date")
 _MAX_ATTACHMENTS = 500
+_MAX_LEVEL = 6  # of storages in each other, two for a message that is attached
 _LONGEST_HEADER = 2_000
 
 
@@ -152,6 +154,10 @@ class _Outlook:
     def __init__(self, ole: Any, content: Content) -> None:
         self._ole, self._content = ole, content
         self._streams = {tuple(path) for path in ole.listdir()}
+        self._storages: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)  # in each one that may be read
+        for path in self._streams:
+            for level in range(min(len(path) - 1, _MAX_LEVEL + 2)):
+                self._storages[path[:level]].add(path[level])
 
     def read(self, folder: tuple[str, ...]) -> None:
         """The message in a storage: the file's own, or one that is attached to it."""
@@ -170,19 +176,21 @@ class _Outlook:
 
     def _attachments(self, folder: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, bytes]]]:
         """Pictures that the text shows, by their ids; other files become the content's attachments."""
-        level = len(folder)
-        storages = {path[level] for path in self._streams if path[:level] == folder and len(path) > level + 1}
-        for name in sorted(one for one in storages if one.startswith("__attach_version1.0_"))[:_MAX_ATTACHMENTS]:
+        attached = sorted(one for one in self._storages[folder] if one.startswith("__attach_version1.0_"))
+        for name in attached[:_MAX_ATTACHMENTS]:
             inner = (*folder, name)
             file_name = self._text(inner, _LONG_NAME) or self._text(inner, _SHORT_NAME) or "attachment"
             data, content_id = self._bytes(inner, _DATA), self._text(inner, "3712")
-            embedded = (*inner, f"{_PROPERTY}{_DATA}000D")
+            embedded = f"{_PROPERTY}{_DATA}000D"
             if data and content_id:
                 yield content_id.strip("<>"), (file_name, data)
             elif data:
                 self._content.attachments.append((file_name, data))
-            elif any(path[: level + 2] == embedded for path in self._streams) and level < 6:
-                self.read(embedded)
+            elif embedded in self._storages[inner] and len(folder) < _MAX_LEVEL:
+                self.read((*inner, embedded))
+            elif embedded in self._storages[inner]:
+                deepest = _MAX_LEVEL // 2 + 1
+                self._content.skipped.append(f"{file_name}: messages lie in each other more than {deepest} deep")
 
     def _text(self, folder: tuple[str, ...], number: str) -> str:
         wide, narrow = (*folder, f"{_PROPERTY}{number}001F"), (*folder, f"{_PROPERTY}{number}001E")

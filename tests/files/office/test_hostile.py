@@ -5,8 +5,9 @@ import struct
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pikepdf
 import pytest
@@ -91,20 +92,31 @@ def _locked_odt() -> bytes:
     return zipped({"mimetype": "application/vnd.oasis.opendocument.text", "META-INF/manifest.xml": manifest})
 
 
-def _compound(*names: str) -> bytes:
-    """A compound file ([MS-CFB]) of empty streams of these names, as Office keeps locked and old files."""
+def _compound(tree: Mapping[str, Any]) -> bytes:
+    """A compound file ([MS-CFB]) of storages and of empty streams, as Office keeps locked and old files."""
     end, free = 0xFFFFFFFE, 0xFFFFFFFF
     header = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<5H", 0x3E, 3, 0xFFFE, 9, 6) + bytes(6)
     header += struct.pack("<9I", 0, 1, 1, 0, 4096, end, 0, end, 0) + struct.pack("<109I", 0, *[free] * 108)
-    table = struct.pack("<128I", 0xFFFFFFFD, end, *[free] * 126)
-    entries = b""
-    for index, name in enumerate(("Root Entry", *names)):
-        below = 1 if index == 0 else free
-        right = index + 1 if 0 < index < len(names) else free
-        kind = 5 if index == 0 else 2
-        entries += name.encode("utf-16-le").ljust(64, b"\0") + struct.pack("<H2B", 2 * len(name) + 2, kind, 1)
-        entries += struct.pack("<3I", free, right, below) + bytes(36) + struct.pack("<IQ", end, 0)
-    return header + table + entries.ljust(512, b"\0")
+    entries, right = [("Root Entry", tree)], {}
+    directory = b""
+    for index, (name, below) in enumerate(entries):  # which grow meanwhile
+        first = len(entries) if below else free
+        entries += (below or {}).items()
+        right |= {at: at + 1 for at in range(first, len(entries) - 1)} if below else {}
+        kind = 5 if index == 0 else 2 if below is None else 1
+        directory += name.encode("utf-16-le").ljust(64, b"\0") + struct.pack("<H2B", 2 * len(name) + 2, kind, 1)
+        directory += struct.pack("<3I", free, right.get(index, free), first) + bytes(36) + struct.pack("<IQ", end, 0)
+    sectors = (len(directory) + 511) // 512
+    table = struct.pack("<128I", 0xFFFFFFFD, *range(2, sectors + 1), end, *[free] * (127 - sectors))
+    return header + table + directory.ljust(512 * sectors, b"\0")
+
+
+def _messages_in_messages(depth: int) -> bytes:
+    """A message of Outlook's with one attached to it, and so on."""
+    message: dict[str, Any] = {"__properties_version1.0": None}
+    for _ in range(depth):
+        message = {"__properties_version1.0": None, "__attach_version1.0_#0": {"__substg1.0_3701000D": message}}
+    return _compound(message)
 
 
 _HOSTILE = [
@@ -143,14 +155,14 @@ _HOSTILE = [
     pytest.param(_nested(9), "archives lie in each other", id="archives-in-archives"),
     pytest.param(_locked(), "encrypted", id="encrypted-zip"),
     pytest.param(_locked_odt(), "encrypted", id="encrypted-odt"),
-    pytest.param(_compound("EncryptionInfo", "EncryptedPackage"), "it is encrypted", id="encrypted-docx"),
+    pytest.param(_compound({"EncryptionInfo": None, "EncryptedPackage": None}), "it is encrypted", id="encrypted-docx"),
     pytest.param(b"MZ" + bytes(2000), "a program", id="renamed-program"),
     pytest.param(b"\x7fELF" + bytes(2000), "a program", id="renamed-program-of-linux"),
     pytest.param(zipped({"setup.exe": b"MZ" + bytes(200)}), "a program", id="zipped-program"),
     pytest.param(docx("", {"word/vbaProject.bin": b""}), "macros", id="macros-in-docx"),
     pytest.param(xlsx("", more={"xl/vbaProject.bin": b""}), "macros", id="macros-in-xlsx"),
     pytest.param(xlsx("", more={"xl/macrosheets/sheet1.xml": b"<x/>"}), "macros", id="macro-sheets-in-xlsx"),
-    pytest.param(_compound("Macros", "WordDocument"), "macros", id="macros-in-doc"),
+    pytest.param(_compound({"Macros": None, "WordDocument": None}), "macros", id="macros-in-doc"),
     pytest.param(b"{\\rtf1" + b"{" * 100_000, "deep", id="groups-in-groups"),
     pytest.param(b"{\\rtf1{\\stylesheet{\\s1 Normal;}", "cut off", id="cut-off-rich-text"),
     pytest.param(b"<html><body>" + b"<div>" * 300 + b"text", "255 deep", id="elements-in-elements"),
@@ -358,6 +370,16 @@ def test_a_page_that_is_refused(readers: FileReaders, source: Callable[[], bytes
         readers.render(file, 1)
 
     assert (before.died, before.late) == (readers.counts().died, readers.counts().late)
+
+
+def test_messages_in_messages(readers: FileReaders) -> None:
+    """Those that lie too deep are named, as archives are."""
+    told = []
+    for depth in (3, 4):
+        with readers.open(_messages_in_messages(depth)) as file:
+            told.append((file.info.page_count, "more than 4 deep" in file.info.metadata.get("not_read", "")))
+
+    assert [(4, False), (4, True)] == told
 
 
 def test_links_are_not_followed(readers: FileReaders):
