@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from statistics import median
@@ -49,7 +49,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header row, or two rows that make one."""
+    """A header row; of a table that was corrected two rows may make one."""
 
     page: PageRows
     first: int  # index of its first row on the page
@@ -73,35 +73,8 @@ class Header:
 
 def find_headers(rows: Sequence[PieceRow]) -> list[Header]:
     """The headers of tables of goods on a page, from top to bottom."""
-    labels = [_labels(row) for row in rows]
-    found: list[Header] = []
-    index = 0
-    while index < len(rows):
-        header = _best_header(rows, labels, index)
-        if header is None:
-            index += 1
-            continue
-        found.append(header)
-        index = header.last + 1
-    return found
-
-
-def _best_header(rows: Sequence[PieceRow], labels: Sequence[list[LabelMatch]], index: int) -> Header | None:
-    """A header that begins at a row: of the row alone, or with the next one where that tells more columns."""
-    if not labels[index]:
-        return None
-    single = _header(rows[index], labels[index], index, index)
-    if index + 1 == len(rows) or not are_near(rows[index], rows[index + 1]) or _has_numbers(rows[index + 1]):
-        return single
-    if not all(map(_labels_of, rows[index + 1].row.cells)) and single is not None:
-        return single
-    joined = _joined_labels(rows[index], rows[index + 1])
-    double = _header(rows[index], joined, index, index + 1)
-    return double if double is not None and (single is None or _told(double) > _told(single)) else single
-
-
-def _told(header: Header) -> int:
-    return len({column.kind for column in header.columns} - {"Other"})
+    found = (_header(row, labels, index) for index, row in enumerate(rows) if (labels := _labels(row)))
+    return [header for header in found if header is not None]
 
 
 def _labels(row: PieceRow) -> list[LabelMatch]:
@@ -140,30 +113,7 @@ def are_near(upper: PieceRow, lower: PieceRow) -> bool:
     return (lower.top + lower.bottom - upper.top - upper.bottom) / 2 <= _NEXT_ROW * height
 
 
-def _joined_labels(upper: PieceRow, lower: PieceRow) -> list[LabelMatch]:
-    """The labels of two rows, where a cell below another continues it: "Precio" over "unitario"."""
-    below = list(lower.row.cells)
-    found: list[LabelMatch] = []
-    for cell in upper.row.cells:
-        under = next((other for other in below if _overlap(cell, other)), None)
-        if under is not None:
-            both = replace(cell, words=(*cell.words, *under.words))
-            matches = _labels_of(both)
-            if len(matches) == 1:
-                below.remove(under)
-                found.extend(matches)
-                continue
-        found.extend(_labels_of(cell))
-    for cell in below:
-        found.extend(_labels_of(cell))
-    return found
-
-
-def _overlap(upper: Cell, lower: Cell) -> bool:
-    return min(upper.box.right, lower.box.right) > max(upper.box.left, lower.box.left)
-
-
-def _header(row: PieceRow, labels: Sequence[LabelMatch], first: int, last: int) -> Header | None:
+def _header(row: PieceRow, labels: Sequence[LabelMatch], index: int) -> Header | None:
     cells = len({match.cell.box for match in labels})
     if cells < 2 or cells < _MIN_LABELLED * len(row.row.cells) or any(match.label == "NotItems" for match in labels):
         return None
@@ -186,7 +136,7 @@ def _header(row: PieceRow, labels: Sequence[LabelMatch], first: int, last: int) 
     if not (kinds & _NAMING or "Quantity" in kinds) or told < (2 if kinds & _PRICING else 3):
         return None
     height = median(word.box.height for match in labels for word in match.words)
-    return Header(row.page, first, last, tuple(columns), max(height, row.page.line_height, 1e-6))
+    return Header(row.page, index, index, tuple(columns), max(height, row.page.line_height, 1e-6))
 
 
 def _is_again(before: LabelMatch, match: LabelMatch) -> bool:
@@ -268,23 +218,3 @@ def _offset(piece: Piece, span: Span) -> float:
     if left * right <= 0:
         return 0.0
     return min(abs(left), abs(right), abs(left + right) / 2)
-
-
-def learnt(header: Header, rows: Iterable[Sequence[Piece]]) -> Header:
-    """The header with the places where the numbers of its columns stand, beside those of the labels.
-
-    Rows that fill most columns tell: a lone amount may stand nearer to the label of a column that its row leaves empty.
-    """
-    places: dict[int, list[Span]] = {}
-    matched = [(pieces, match_numbers(pieces, header)) for pieces in rows]
-    fullest = max((len(columns) for _, columns in matched), default=0)
-    full = [pair for pair in matched if len(pair[1]) == fullest]
-    for pieces, of_row in full if len(full) > 1 else matched:
-        for index, column in of_row.items():
-            places.setdefault(column, []).append(Span(pieces[index].left, pieces[index].right))
-    columns = list(header.columns)
-    for index, spans in places.items():
-        if len(spans) > 1:
-            middle = Span(median(span.left for span in spans), median(span.right for span in spans))
-            columns[index] = replace(columns[index], spans=(columns[index].label, middle))
-    return replace(header, columns=tuple(columns))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import takewhile
 
 from backend.files.pages import Word
 from backend.invoices.items.columns import (
@@ -15,7 +14,6 @@ from backend.invoices.items.columns import (
     Span,
     find_headers,
     has_long_number,
-    learnt,
     match_numbers,
 )
 from backend.invoices.items.descriptions import with_descriptions
@@ -108,9 +106,7 @@ def _region(rows: Sequence[PieceRow], header: Header, carried: Decimal) -> tuple
     """
     rows = [_clip(row, header) for row in rows]
     ends = [_end(row) for row in rows]
-    body = [row.pieces for row, _ in takewhile(lambda pair: not pair[1], zip(rows, ends, strict=True))]
-    header = learnt(header, body)
-    amount = _amount_column(rows[: len(body)], header)
+    amount = _amount_column(rows[: next((index for index, end in enumerate(ends) if end), None)], header)
     if amount is None:
         return [], False
     entries: list[Entry] = []
