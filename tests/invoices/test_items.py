@@ -88,23 +88,6 @@ def test_reads_texts_right_of_their_amounts():
     ]  # fmt: skip
 
 
-def test_the_column_that_says_most_names_the_lines():
-    """Not the one next to the amounts."""
-    assert short("""
-        DÍA        MATRÍCULA      RECORRIDO                                KG DOCUMENTO                 EUROS
-        03/03      4471 KLD       Vila-real - Lyon (FR)                    24.310 CMR 118842         1.180,00
-        14/03      4471 KLD       Perpignan (FR) - Sagunto, retorno        11.200 CMR 55120            410,00
-        21/03      4471 KLD       Nules - Madrid Mercamadrid               22.740 CP 3390              495,00
-
-                                                                            BASE                     2.085,00
-                                                                            IVA 21%                    437,85
-    """) == [
-        ("Vila-real - Lyon (FR)", "", "", "1180.00"),
-        ("Perpignan (FR) - Sagunto, retorno", "", "", "410.00"),
-        ("Nules - Madrid Mercamadrid", "", "", "495.00"),
-    ]
-
-
 def test_reads_headers_over_two_rows():
     """ "Precio" over "unitario" is one label."""
     assert short("""

@@ -37,7 +37,6 @@ _WIDE = 6.0  # line heights between two texts of one description
 _FAR = 5.0  # line heights: a row further above the lines is none of them
 _CLOSE = 0.3  # line heights by which rows of one line are nearer than lines
 _MAX_PARTS = 6  # rows below an amount that may make it
-_MIN_ROWS, _WORDIER = 3, 2.0  # of rows with several texts; letters of the one that says most by those of the nearest
 _ABOVE = 3  # rows above the first amount that may belong to its line
 
 
@@ -260,7 +259,7 @@ def _is_product(entry: _Entry) -> bool:
 
 def _lines(block: _Block, rows: Sequence[PieceRow]) -> list[Line]:
     entries: list[Line | PieceRow | None] = []
-    lines = {entry.index: with_product(_line(entry)) for entry in _wordiest(block.entries, rows)}
+    lines = {entry.index: with_product(_line(entry)) for entry in block.entries}
     right = max(entry.amount.right for entry in block.entries)
     first, last = block.entries[0].index, block.entries[-1].index
     height = max(block.entries[0].row.page.line_height, 1e-6)
@@ -296,35 +295,6 @@ def _line(entry: _Entry) -> Line:
     line = settled(line)
     used = {word.start for value in (*line.values.values(), line.amount) for word in value.words}
     return without_used_words(replace(line, description=tuple(_description(entry, used))))
-
-
-def _wordiest(entries: Sequence[_Entry], rows: Sequence[PieceRow]) -> Sequence[_Entry]:
-    """The entries with the column of texts that says most where all rows have it, not the one next to the amounts."""
-    height = max(entries[0].row.page.line_height, 1e-6)
-    texts = [
-        [piece for piece in rows[entry.index].pieces if piece.has_letters and piece.right <= entry.amount.left]
-        for entry in entries
-    ]
-    if len(entries) < _MIN_ROWS or not all(len(of_row) > 1 for of_row in texts):
-        return entries
-    columns = [column for first in texts[0] if all(column := [_at(first.left, of_row, height) for of_row in texts])]
-    best = max(columns, key=_letters, default=None)
-    if best is None or _letters(best) < _WORDIER * _letters([of_row[-1] for of_row in texts]):
-        return entries
-    return [
-        replace(entry, row=replace(entry.row, pieces=(piece, entry.amount)))
-        for entry, piece in zip(entries, best, strict=True)
-        if piece is not None
-    ]
-
-
-def _at(left: float, pieces: Sequence[Piece], height: float) -> Piece | None:
-    """The text that begins at a column's left side."""
-    return next((piece for piece in pieces if abs(piece.left - left) <= _SAME_SIDE * height), None)
-
-
-def _letters(pieces: Sequence[Piece | None]) -> int:
-    return sum(map(str.isalpha, "".join(piece.text for piece in pieces if piece is not None)))
 
 
 def _description(entry: _Entry, used: set[int]) -> list[Word]:
