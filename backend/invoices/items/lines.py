@@ -75,8 +75,7 @@ def settled(line: Line) -> Line:
         if _agrees(q, p, a, discount):
             values = {**line.values, "Quantity": replace(quantity, number=q), "UnitPrice": replace(price, number=p)}
             return replace(line, values=values, amount=replace(line.amount, number=a), holds=True)
-    repaired = _with_lost_mark(line, quantity.number, price.number)
-    return repaired or replace(line, holds=False)
+    return replace(line, holds=False)
 
 
 def _readings(value: Value) -> Iterator[Decimal]:
@@ -94,17 +93,6 @@ def _agrees(quantity: Decimal, price: Decimal, amount: Decimal, discount: Value 
         less = abs(discount.number)
         nets = [gross * (1 - less / _HUNDRED), gross - less, gross - less * quantity]
     return any(abs(abs(net) - abs(amount)) <= _CENTS for net in nets)
-
-
-def _with_lost_mark(line: Line, quantity: Decimal, price: Decimal) -> Line | None:
-    """The line with the decimal mark that OCR lost: 11080 where quantity and price make 110.80."""
-    expected = (quantity * price).quantize(Decimal("0.01"))
-    if expected and line.amount.number == expected * _HUNDRED:
-        return replace(line, amount=replace(line.amount, number=expected), holds=True)
-    if expected and expected == line.amount.number * _HUNDRED:
-        values = {**line.values, "UnitPrice": replace(line.values["UnitPrice"], number=price / _HUNDRED)}
-        return replace(line, values=values, holds=True)
-    return None
 
 
 def _with_parted(line: Line) -> Line | None:
