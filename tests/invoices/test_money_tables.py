@@ -195,19 +195,6 @@ Total                   -120.00        600.00        480.00
             [("VAT", "20", "-100.00", "-20.00")],
             id="difference-first",
         ),
-        pytest.param(
-            """
-                    Base imponible     IVA 21 %       Total
-Facturado             1.000,00          210,00       1.210,00
-Correcto                900,00          189,00       1.089,00
-Diferencia             -100,00          -21,00        -121,00
-
-Importe a devolver                                   -121,00 €
-""",
-            ("-100.00", "-21.00", "-121.00"),
-            [("IVA", "21", "-100.00", "-21.00")],
-            id="in-rows",
-        ),
     ],
 )
 def test_a_correction_invoices_the_difference(text: str, sums: tuple[str, str, str], taxes: list[tuple[str, ...]]):

@@ -168,8 +168,6 @@ def compared_words(page: PageRows, mark: str) -> frozenset[int]:
         if compared and not own:
             boxes = [page.level(word.box) for word in (*differences, *compared[:_MAX_COLUMNS])]
             found.update(number.words[0].start for number in _in_other_columns(page, boxes, numbers, index))
-        elif not compared and sum(map(_is_amount, own)) > 1:
-            found.update(number.words[0].start for number in _in_rows_above(page, numbers, index))
     return frozenset(found)
 
 
@@ -196,17 +194,6 @@ def _in_other_columns(page: PageRows, boxes: Sequence[Box], numbers: _Numbers, h
 def _nearest(page: PageRows, number: Number, boxes: Sequence[Box]) -> int:
     own = bounding_box(page.level(word.box) for word in number.words)
     return min(range(len(boxes)), key=lambda index: max(boxes[index].left - own.right, own.left - boxes[index].right))
-
-
-def _in_rows_above(page: PageRows, numbers: _Numbers, difference: int) -> Iterator[Number]:
-    """The amounts in the rows "billed" and "right" right above the row of the differences."""
-    top = numbers[difference][0].box.top
-    for row, own in reversed(numbers[:difference]):
-        near = top - row.box.bottom <= _REACH * page.line_height
-        if not near or not _words(row, _COMPARED) or sum(map(_is_amount, own)) < 2:
-            return
-        top = row.box.top
-        yield from own
 
 
 def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -> MoneyLines:
