@@ -59,7 +59,7 @@ _TITLES = Vocabulary(
             "factura", "factura completa", "factura proforma", "factura electrónica", "minuta de honorarios", "minuta",
             "invoice", "tax invoice", "vat invoice", "sales invoice", "commercial invoice", "proforma invoice",
             "billing statement", "utility bill", "electricity bill", "your bill", "bill", "rechnung", "honorarnote",
-            "facture", "note d'honoraires", "fattura", "parcella", "fatura", "fatura recibo", "fatura/recibo",
+            "facture", "note d'honoraires", "fattura", "parcella", "fatura", "fatura recibo",
         ),
     }
 )  # fmt: skip
@@ -67,14 +67,13 @@ _OTHER_TITLES = Vocabulary(
     {
         "payslip": (
             "nómina", "recibo de salarios", "recibo individual justificativo del pago de salarios", "hoja de salario",
-            "recibo individual de salarios", "payslip", "pay slip", "pay stub", "earnings statement", "wage slip",
+            "recibo individual de salarios", "payslip", "pay stub", "earnings statement", "wage slip",
             "gehaltsabrechnung", "lohnabrechnung", "entgeltabrechnung", "bulletin de paie", "fiche de paie",
             "busta paga", "recibo de vencimento", "full de salari",
         ),
         "quote": (
             "presupuesto", "oferta", "oferta económica", "quotation", "quote", "estimate", "angebot",
-            "kostenvoranschlag",
-            "devis", "preventivo", "orçamento", "pressupost",
+            "kostenvoranschlag", "devis", "preventivo", "orçamento", "pressupost",
         ),
         "order": (
             "pedido", "orden de compra", "hoja de pedido", "confirmación de pedido", "purchase order", "sales order",
@@ -161,9 +160,9 @@ _NUMBERED = Vocabulary(
     {
         "id": (
             *(f"{noun} {mark}" for noun in _INVOICES for mark in ("n", "no", "num", "numero", "number", "nr", "id")),
-            *(f"{mark} {of}{noun}" for noun in _INVOICES for mark in ("n", "no", "num") for of in ("", "de ")),
-            "inv", "rechnungsnummer", "rechnungs nr", "belegnummer", "beleg nr", "numero de la facture",
-            "gutschriftsnummer", "numero da fatura", "numero della fattura", "numero y serie", "nota de honorarios n",
+            *(f"{mark} {of}{noun}" for noun in _INVOICES for mark in ("n", "no", "num") for of in ("", "de ")), "inv",
+            "rechnungsnummer", "rechnungs nr", "belegnummer", "beleg nr", "numero de la facture", "gutschriftsnummer",
+            "numero da fatura", "numero della fattura", "numero y serie", "nota de honorarios n",
         ),
         "title": (
             "factura", "invoice", "tax invoice", "ticket", "recibo", "receipt", "bill", "facture", "rechnung", "fra",
@@ -193,8 +192,7 @@ _COLUMNS = Vocabulary(
         "cells": (
             "cargo", "cargos", "abono", "abonos", "debe", "haber", "saldo", "debit", "credit", "debits", "credits",
             "withdrawal", "withdrawals", "deposit", "deposits", "paid out", "paid in", "money out", "money in",
-            "balance",
-            "soll", "haben", "débit", "crédit", "solde", "débito", "crédito", "dare", "avere",
+            "balance", "soll", "haben", "solde", "débito", "crédito", "dare", "avere",
         )
     }
 )  # fmt: skip
