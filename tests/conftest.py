@@ -31,12 +31,9 @@ DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"
 LONG_TESTS = frozenset(Path(__file__).with_name("long_tests.txt").read_text(encoding="utf-8").splitlines())
 # marker -> program that `make test` installs
 PROGRAMS = {
-    "redis": "redis-server",
-    "tesseract": "tesseract",
-    "chromium": "chromium",
-    "haproxy": "haproxy",
+    "redis": "redis-server", "tesseract": "tesseract", "chromium": "chromium", "haproxy": "haproxy",
     "libreoffice": "soffice",
-}
+}  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

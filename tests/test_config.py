@@ -80,23 +80,12 @@ def test_empty_is_unset(monkeypatch: pytest.MonkeyPatch, name: str, expected: ob
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("PORT", "-1"),
-        ("PORT", "65536"),
-        ("PORT", "http"),
-        ("PRECISION", "fp8"),
-        ("RUNTIME", "tensorrt"),
-        ("LANES", "0"),
-        ("BATCH_TOKENS", "15"),
-        ("MODEL_PROFILE", "huge"),
-        ("USE_GPU", "perhaps"),
-        ("CACHE_TIMEOUT_S", "0"),
-        ("CACHE_MEMORY_BYTES", "-1"),
-        ("LIMIT_INPUTS", "0"),
-        ("LIMIT_REQUEST_S", "-3"),
-        ("LIMIT_REQUEST_S", "nan"),
-        ("LOG_LEVEL", "LOUD"),
+        ("PORT", "-1"), ("PORT", "65536"), ("PORT", "http"), ("PRECISION", "fp8"), ("RUNTIME", "tensorrt"),
+        ("LANES", "0"), ("BATCH_TOKENS", "15"), ("MODEL_PROFILE", "huge"), ("USE_GPU", "perhaps"),
+        ("CACHE_TIMEOUT_S", "0"), ("CACHE_MEMORY_BYTES", "-1"), ("LIMIT_INPUTS", "0"), ("LIMIT_REQUEST_S", "-3"),
+        ("LIMIT_REQUEST_S", "nan"), ("LOG_LEVEL", "LOUD"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_value_stops_the_start(monkeypatch: pytest.MonkeyPatch, name: str, value: str):
     """The message names the setting and its value."""
     monkeypatch.setenv(name, value)

@@ -21,16 +21,13 @@ OLD = f"sha256:{'0' * 64}"
             "prom/prometheus:v2", "prom/prometheus", "https://registry-1.docker.io", "prom/prometheus", id="hub"
         ),
         pytest.param(
-            "docker.io/library/python:3",
-            "docker.io/library/python",
-            "https://registry-1.docker.io",
-            "library/python",
-            id="long",
+            "docker.io/library/python:3", "docker.io/library/python", "https://registry-1.docker.io",
+            "library/python", id="long",
         ),
         pytest.param("nvcr.io/nvidia/cuda:13", "nvcr.io/nvidia/cuda", "https://nvcr.io", "nvidia/cuda", id="another"),
         pytest.param("127.0.0.1:5000/a:1", "127.0.0.1:5000/a", "http://127.0.0.1:5000", "a", id="a-port-is-no-tag"),
     ],
-)
+)  # fmt: skip
 def test_names_are_read_as_docker_reads_them(written: str, name: str, registry: str, repository: str):
     """With and without a digest; written back as they were."""
     plain, pinned = parse(written), parse(f"{written}@{OLD}")

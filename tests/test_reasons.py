@@ -10,12 +10,9 @@ import backend.api
 from backend.reasons import SENTENCES, because, reasons_in
 
 _LISTS = {
-    "signs": ["title invoice", "id"],
-    "steps": ["turn 90°"],
-    "languages": ["spa", "eng"],
-    "options": ["a", "b"],
+    "signs": ["title invoice", "id"], "steps": ["turn 90°"], "languages": ["spa", "eng"], "options": ["a", "b"],
     "numbers": ["7"],
-}
+}  # fmt: skip
 
 
 def _params(sentence: str) -> dict[str, object]:

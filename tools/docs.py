@@ -148,12 +148,9 @@ def compose_names() -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
-    ".env.example": env_example,
-    "docs/settings.md": settings_page,
-    "docs/metrics.md": metrics_page,
-    "docs/reasons.md": reasons_page,
-    "deploy/compose/settings.env": compose_names,
-}
+    ".env.example": env_example, "docs/settings.md": settings_page, "docs/metrics.md": metrics_page,
+    "docs/reasons.md": reasons_page, "deploy/compose/settings.env": compose_names,
+}  # fmt: skip
 
 
 def stale_pages(root: Path = ROOT) -> list[str]:

@@ -116,12 +116,9 @@ def essence(kind: str, answer: Mapping[str, Any]) -> Any:
         return answer["text"]
     pages = {page["number"]: page["text"] for page in answer["pages"]}
     return {
-        "pages": pages,
-        "text": answer["text"],
-        "language": answer["language"]["code"],
-        "classes": _classes(answer["classes"]),
-        "entities": _entities(answer["entities"]),
-    }
+        "pages": pages, "text": answer["text"], "language": answer["language"]["code"],
+        "classes": _classes(answer["classes"]), "entities": _entities(answer["entities"]),
+    }  # fmt: skip
 
 
 def judged(kind: str, body: bytes, expected: Any) -> tuple[str, Any]:

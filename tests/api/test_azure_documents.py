@@ -193,16 +193,12 @@ async def test_behind_a_proxy_the_address_is_the_clients() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
-        ("añ€", "textElements", [0, 1, 2, 3]),
-        ("e\u0301a", "textElements", [0, 1, 1, 2]),
-        ("👍🏽x", "textElements", [0, 1, 1, 2]),
-        ("👩\u200d🔬x", "textElements", [0, 1, 1, 1, 2]),
-        ("\u0301a", "textElements", [0, 1, 2]),
-        ("a👍b", "utf16CodeUnit", [0, 1, 3, 4]),
-        ("a👍b", "unicodeCodePoint", [0, 1, 2, 3]),
-        ("", "textElements", [0]),
+        ("añ€", "textElements", [0, 1, 2, 3]), ("e\u0301a", "textElements", [0, 1, 1, 2]),
+        ("👍🏽x", "textElements", [0, 1, 1, 2]), ("👩\u200d🔬x", "textElements", [0, 1, 1, 1, 2]),
+        ("\u0301a", "textElements", [0, 1, 2]), ("a👍b", "utf16CodeUnit", [0, 1, 3, 4]),
+        ("a👍b", "unicodeCodePoint", [0, 1, 2, 3]), ("", "textElements", [0]),
     ],
-)
+)  # fmt: skip
 def test_offsets(text: str, kind: str, expected: list[int]) -> None:
     """How many of the client's units stand before each code point."""
     assert expected == list(offsets(text, kind))

@@ -29,16 +29,13 @@ async def test_one_text(client: httpx.AsyncClient) -> None:
         "object": "list",
         "data": [
             {
-                "object": "classification",
-                "index": 0,
-                "prediction": "factura",
-                "score": 0.5,
+                "object": "classification", "index": 0, "prediction": "factura", "score": 0.5,
                 "predictions": [{"label": "factura", "score": 0.5}, {"label": "contrato", "score": 1 / 3}],
             }
         ],
         "model": "document-type",
         "usage": {"prompt_tokens": 6, "total_tokens": 6},
-    } == response.json()
+    } == response.json()  # fmt: skip
     require_schema(ClassifyAnswer, response.json())
 
 

@@ -182,18 +182,15 @@ async def test_bad_requests(
         pytest.param({"inputs": {}}, 422, "inputs", ["an object"], id="object"),
         pytest.param({"inputs": [{"content": []}]}, 400, None, ["inputs[0].content"], id="no-parts"),
         pytest.param(
-            {"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            422,
-            "inputs",
-            ["inputs[0].content[0]", "images are not read"],
-            id="image",
+            {"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 422, "inputs",
+            ["inputs[0].content[0]", "images are not read"], id="image",
         ),
         pytest.param({"inputs": [{"content": [{"type": "text", "text": ""}]}]}, 400, None, ["empty"], id="empty-part"),
         pytest.param({"inputs": INPUTS, "max_tokens": 255}, 422, "max_tokens", ["256", "255"], id="max-tokens"),
         pytest.param({"inputs": INPUTS, "output_dimension": 0}, 422, "output_dimension", ["0"], id="no-dimension"),
         pytest.param({"inputs": INPUTS * 3}, 413, "inputs", ["LIMIT_INPUTS"], id="too-many"),
     ],
-)
+)  # fmt: skip
 async def test_bad_inputs_of_v2(
     client: httpx.AsyncClient, services: FakeServices, body: Any, *, status: int, param: str | None, named: list[str]
 ) -> None:

@@ -158,14 +158,10 @@ async def test_an_empty_list(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("query", "named"),
     [
-        ("limit=0", "limit"),
-        ("limit=10001", "limit"),
-        ("order=up", "order"),
-        ("after=file-9", "after"),
-        ("after=%00", "after"),
-        ("before=a/b", "before"),
+        ("limit=0", "limit"), ("limit=10001", "limit"), ("order=up", "order"), ("after=file-9", "after"),
+        ("after=%00", "after"), ("before=a/b", "before"),
     ],
-)
+)  # fmt: skip
 async def test_bad_lists(client: httpx.AsyncClient, query: str, named: str) -> None:
     problem(await client.get(f"/v1/files?{query}"), 422, "invalid_field", named)
 

@@ -146,13 +146,9 @@ async def test_any_of_the_keys_opens(services: FakeServices, key: str) -> None:
 @pytest.mark.parametrize(
     "authorization",
     [
-        "",
-        "Bearer",
-        "Bearer wrong",
-        "Basic first-key",
-        "Bearer first",
+        "", "Bearer", "Bearer wrong", "Basic first-key", "Bearer first",
     ],
-)
+)  # fmt: skip
 async def test_wrong_keys(services: FakeServices, authorization: str) -> None:
     """Anything else is 401 and says how to send a key; the body is not looked at."""
     async with connect(services, KEYS) as client:

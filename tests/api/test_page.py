@@ -59,12 +59,8 @@ async def test_headers_of_every_file(client: httpx.AsyncClient, path: str) -> No
     response = await client.get(path)
 
     types = {
-        "": "text/html",
-        "css": "text/css",
-        "js": "text/javascript",
-        "svg": "image/svg+xml",
-        "pdf": "application/pdf",
-    }
+        "": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "pdf": "application/pdf",
+    }  # fmt: skip
     assert types[path.rpartition(".")[2].strip("/")] == response.headers["content-type"].split(";")[0]
     assert "nosniff" == response.headers["x-content-type-options"]
     assert "no-referrer" == response.headers["referrer-policy"]

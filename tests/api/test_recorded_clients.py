@@ -59,21 +59,15 @@ PASSAGE = ("passage", "document", "search_document", "retrieval.passage")
             "/embeddings", {"input": TEXTS, "dimensions": 0, "modality": "text"}, (), WIDTH, id="infinity-client"
         ),
         pytest.param(
-            "/v1/embeddings",
-            {"task": "retrieval.query", "input": TEXTS},
-            ("retrieval.query", *QUERY),
-            WIDTH,
+            "/v1/embeddings", {"task": "retrieval.query", "input": TEXTS}, ("retrieval.query", *QUERY), WIDTH,
             id="litellm-jina",
         ),
         pytest.param(
             "/v1/embeddings", {"input": TEXTS, "input_type": "query"}, QUERY, WIDTH, id="litellm-nvidia-and-openai"
         ),
         pytest.param(
-            "/v1/embeddings",
-            {"input": TEXTS, "encoding_type": "float", "task": "retrieval.passage"},
-            ("retrieval.passage", *PASSAGE),
-            WIDTH,
-            id="llama-index-jina",
+            "/v1/embeddings", {"input": TEXTS, "encoding_type": "float", "task": "retrieval.passage"},
+            ("retrieval.passage", *PASSAGE), WIDTH, id="llama-index-jina",
         ),
         pytest.param(
             "/v1/embeddings", {"input": TEXTS, "encoding_type": "ubinary"}, (), WIDTH // 8, id="llama-index-jina-binary"
@@ -82,7 +76,7 @@ PASSAGE = ("passage", "document", "search_document", "retrieval.passage")
         pytest.param("/embeddings", {"input": TEXTS}, (), WIDTH, id="litellm-infinity-voyage"),
         pytest.param(AZURE, {"input": TEXTS, "encoding_format": "base64"}, (), WIDTH, id="litellm-azure"),
     ],
-)
+)  # fmt: skip
 async def test_vectors(
     client: httpx.AsyncClient,
     services: FakeServices,

@@ -368,12 +368,9 @@ async def test_corrected_then_confirmed(client: httpx.AsyncClient, services: Fak
 def _paper(number: int, name: str, total: str) -> Page:
     """A page of an invoice."""
     lines = (
-        f"FACTURA {name}",
-        "Fecha: 12/03/2026",
-        "Base imponible 100,00 €",
-        "IVA 21 % 21,00 €",
+        f"FACTURA {name}", "Fecha: 12/03/2026", "Base imponible 100,00 €", "IVA 21 % 21,00 €",
         f"Total factura {total} €",
-    )
+    )  # fmt: skip
     words = [
         [
             RawWord(word, Box(60.0 + 60 * place, 60.0 + 30 * row, 110.0 + 60 * place, 72.0 + 30 * row), 1.0)

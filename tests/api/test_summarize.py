@@ -57,19 +57,12 @@ async def test_options(client: httpx.AsyncClient, services: FakeServices) -> Non
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
-        ({"method": "magic"}, "method"),
-        ({"sentences": 0}, "sentences"),
-        ({"sentences": 101}, "sentences"),
-        ({"max_tokens": 7}, "max_tokens"),
-        ({"max_tokens": 2049}, "max_tokens"),
-        ({"max_tokens": 20, "min_tokens": 21}, "min_tokens"),
-        ({"beams": 0}, "beams"),
-        ({"beams": 9}, "beams"),
-        ({"beams": "4"}, "beams"),
-        ({"input": [TEXT, TEXT]}, "input"),
-        ({"input": "   "}, "input"),
+        ({"method": "magic"}, "method"), ({"sentences": 0}, "sentences"), ({"sentences": 101}, "sentences"),
+        ({"max_tokens": 7}, "max_tokens"), ({"max_tokens": 2049}, "max_tokens"),
+        ({"max_tokens": 20, "min_tokens": 21}, "min_tokens"), ({"beams": 0}, "beams"), ({"beams": 9}, "beams"),
+        ({"beams": "4"}, "beams"), ({"input": [TEXT, TEXT]}, "input"), ({"input": "   "}, "input"),
     ],
-)
+)  # fmt: skip
 async def test_what_is_refused(client: httpx.AsyncClient, changes: dict[str, Any], param: str) -> None:
     """422 with the field."""
     answer = await client.post(URL, json={"input": TEXT, **changes})

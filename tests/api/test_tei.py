@@ -57,17 +57,14 @@ async def test_embed(client: httpx.AsyncClient, inputs: Any) -> None:
         ),
         pytest.param(
             {
-                "truncate": None,
-                "truncation_direction": None,
-                "normalize": None,
-                "prompt_name": None,
+                "truncate": None, "truncation_direction": None, "normalize": None, "prompt_name": None,
                 "dimensions": None,
             },
             EmbedOptions(normalize=True),
             id="nulls",
         ),
     ],
-)
+)  # fmt: skip
 async def test_embed_options(
     client: httpx.AsyncClient, services: FakeServices, fields: dict[str, Any], expected: EmbedOptions
 ) -> None:

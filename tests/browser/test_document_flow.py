@@ -291,14 +291,11 @@ async def test_the_same_value_is_listed_once(tab: Tab, service: FakeJobService, 
     """With how often it stands there; each click leads to the next place."""
     service.data["entities"] = [
         {
-            "type": "ORG",
-            "text": "Aceros",
-            "value": None,
-            "score": 0.9,
+            "type": "ORG", "text": "Aceros", "value": None, "score": 0.9,
             "places": [{"page": 1, "box": [60, 60 + 40 * at, 120, 80 + 40 * at]}],
         }
         for at in range(2)
-    ]
+    ]  # fmt: skip
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     await tab.click("#tab-entities")

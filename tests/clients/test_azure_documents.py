@@ -16,13 +16,9 @@ from tests.files.pdfs import pdf, text
 
 pytestmark = MARKS
 LINES = (
-    b"Aceros del Norte, S.L.   NIF B12345674",
-    b"FACTURA N. 2026/017",
-    b"Fecha: 12/03/2026",
-    b"Base imponible: 1.061,57 EUR",
-    b"IVA 21 %: 222,93 EUR",
-    b"Total factura: 1.284,50 EUR",
-)
+    b"Aceros del Norte, S.L.   NIF B12345674", b"FACTURA N. 2026/017", b"Fecha: 12/03/2026",
+    b"Base imponible: 1.061,57 EUR", b"IVA 21 %: 222,93 EUR", b"Total factura: 1.284,50 EUR",
+)  # fmt: skip
 INVOICE = pdf(b"".join(text(line, 50, 780 - 40 * row) for row, line in enumerate(LINES)), size=(595, 842))
 
 
@@ -70,14 +66,9 @@ def test_invoice(client: DocumentIntelligenceClient) -> None:
 def test_layout_as_markdown(client: DocumentIntelligenceClient) -> None:
     """As LangChain's loader asks for it; what is named is found beside."""
     result = client.begin_analyze_document(
-        "prebuilt-layout",
-        body=INVOICE,
-        pages="1",
-        locale="es-ES",
-        output_content_format="markdown",
-        features=["queryFields"],
-        query_fields=["Fecha", "Obra"],
-    ).result()
+        "prebuilt-layout", body=INVOICE, pages="1", locale="es-ES", output_content_format="markdown",
+        features=["queryFields"], query_fields=["Fecha", "Obra"],
+    ).result()  # fmt: skip
 
     assert ("markdown", 1, []) == (result.content_format, len(result.pages), result.figures)
     assert "Total factura" in result.content

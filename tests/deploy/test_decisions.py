@@ -20,12 +20,9 @@ VOLTA = "0, GPU-v, Tesla V100-SXM2-16GB, 7.0"
 BLACKWELL = "1, GPU-b, NVIDIA GeForce RTX 5090, 12.0"
 LINUX = Machine(cards=(HOPPER,))
 WSL2 = Machine(
-    kernel="5.15.167.4-microsoft-standard-WSL2",
-    engine_name="Docker Desktop",
-    runtimes=("io.containerd.runc.v2", "runc"),
-    driver="573.09",
-    cards=(ADA,),
-)
+    kernel="5.15.167.4-microsoft-standard-WSL2", engine_name="Docker Desktop",
+    runtimes=("io.containerd.runc.v2", "runc"), driver="573.09", cards=(ADA,),
+)  # fmt: skip
 MIXED = Machine(cards=(VOLTA, BLACKWELL))
 
 
@@ -172,15 +169,12 @@ WINDOWS = WSL2.but(system="Windows", kernel="10.0.26100", engine_kernel="5.15.16
         pytest.param(WINDOWS, "gpu", "cu126", "", id="docker-desktop"),
         pytest.param(WINDOWS.but(driver="591.86"), "gpu", "cu130", "", id="a-newer-driver"),
         pytest.param(
-            WINDOWS.but(engine_kernel="6.10.14-linuxkit"),
-            "cpu",
-            "cpu",
-            "Use the WSL 2 based engine",
+            WINDOWS.but(engine_kernel="6.10.14-linuxkit"), "cpu", "cpu", "Use the WSL 2 based engine",
             id="hyper-v-engine",
         ),
         pytest.param(WINDOWS.but(smi="absent"), "cpu", "cpu", "install its driver in Windows", id="no-driver"),
     ],
-)
+)  # fmt: skip
 def test_windows(machine: Machine, mode: str, index: str, says: str):
     """What only a shell of Windows itself can meet."""
     outcome = deploy(machine, "--powershell", "-DryRun")

@@ -103,12 +103,9 @@ def test_an_old_python_reads_it(file: str):
 def test_it_starts_without_any_package(tmp_path: Path):
     """No site-packages: what a fresh machine has."""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", ROOT / "deploy" / "deploy_gpu.py", "--help"],
-        check=False,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+        [sys.executable, "-I", "-S", ROOT / "deploy" / "deploy_gpu.py", "--help"], check=False, cwd=tmp_path,
+        capture_output=True, text=True,
+    )  # fmt: skip
 
     assert (0, deploy_gpu.USAGE) == (done.returncode, done.stdout), done.stderr
 

@@ -19,12 +19,9 @@ from tests.files.pdfs import pdf, text
 from tests.files.test_einvoices import picture_with_code
 
 ROWS = (
-    b"Aceros del Norte, S.A.    NIF A58818501",
-    b"FACTURA 2026/99   Fecha 12/03/2026",
-    b"Base imponible 1.000,00",
-    b"IVA 21 %  210,00",
-    b"Total factura 1.210,00 EUR",
-)
+    b"Aceros del Norte, S.A.    NIF A58818501", b"FACTURA 2026/99   Fecha 12/03/2026", b"Base imponible 1.000,00",
+    b"IVA 21 %  210,00", b"Total factura 1.210,00 EUR",
+)  # fmt: skip
 INVOICE = pdf(b"".join(text(row, 20, 180 - 20 * place, size=8) for place, row in enumerate(ROWS)))
 LETTER = pdf(text(b"Dear Ann, the weather in Leeds was fine and we walked to the sea.", 20, 150, size=5))
 

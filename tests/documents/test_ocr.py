@@ -108,12 +108,9 @@ class OcrUnderTest:
     def service(self, *, trim_after_s: float = 60.0, rest_s: float = 60.0, **changes: Any) -> OcrService:
         """``changes``: fields of OcrEngines."""
         return OcrService(
-            dataclasses.replace(self.all, **changes),
-            self.batcher,
-            self.batcher,
-            idle_trim=IdleTrim(after_s=trim_after_s),
-            rest_s=rest_s,
-        )
+            dataclasses.replace(self.all, **changes), self.batcher, self.batcher,
+            idle_trim=IdleTrim(after_s=trim_after_s), rest_s=rest_s,
+        )  # fmt: skip
 
 
 @pytest.fixture
@@ -488,15 +485,11 @@ async def test_report(ocr):
 @pytest.mark.parametrize(
     ("engine", "changes", "name"),
     [
-        ("auto", {}, "tesseract"),
-        ("tesseract", {}, "tesseract"),
-        ("pytesseract", {}, None),
-        ("rapidocr", {}, None),
-        ("auto", {"tesseract": None}, None),
-        ("auto", {"default": "rapidocr"}, None),
+        ("auto", {}, "tesseract"), ("tesseract", {}, "tesseract"), ("pytesseract", {}, None), ("rapidocr", {}, None),
+        ("auto", {"tesseract": None}, None), ("auto", {"default": "rapidocr"}, None),
         ("tesseract", {"default": "rapidocr"}, "tesseract"),
     ],
-)
+)  # fmt: skip
 async def test_which_tesseract_reads(ocr, engine, changes, name):
     """That of ``auto`` where there is one; none where RapidOCR is asked for."""
     assert name == ocr.service(**changes).tesseract_of(engine)

@@ -86,22 +86,15 @@ def first(fields: dict[str, OwnField]) -> dict[str, Any]:
         ),
         pytest.param(
             [
-                (50, 10, "TALLER"),
-                (50, 50, "Matrícula"),
-                (200, 50, "Color"),
-                (50, 62, "BCD"),
-                (200, 62, "rojo"),
-                (50, 90, "Marca"),
-                (200, 90, "Modelo"),
-                (50, 102, "Seat"),
-                (200, 102, "Ibiza"),
+                (50, 10, "TALLER"), (50, 50, "Matrícula"), (200, 50, "Color"), (50, 62, "BCD"), (200, 62, "rojo"),
+                (50, 90, "Marca"), (200, 90, "Modelo"), (50, 102, "Seat"), (200, 102, "Ibiza"),
             ],
             "BCD",
             "below 'Matrícula'",
             id="names-closer-to-what-stands-below",
         ),
     ],
-)
+)  # fmt: skip
 async def test_where_a_value_stands(pieces: list[Piece], expected: str, why: str) -> None:
     """A value is found beside its name, below it, and in columns, and the answer says where."""
     fields = await find(paper(pieces), ["matrícula"])

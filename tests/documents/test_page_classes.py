@@ -82,16 +82,13 @@ def test_labels_of_one_alone_count_as_another_class() -> None:
         pytest.param(classes(a=0.7, b=0.3), seen(classes(c=0.9, a=0.1)), "text", "other names", id="best-unknown"),
         pytest.param(classes(a=1.0), seen(classes(a=1.0, multi_label=True)), "text", "page any number", id="any-seen"),
         pytest.param(
-            classes(a=0.95, b=0.93, c=0.9, multi_label=True),
-            seen(classes(a=0.6, b=0.4)),
-            "text",
-            "text any number",
+            classes(a=0.95, b=0.93, c=0.9, multi_label=True), seen(classes(a=0.6, b=0.4)), "text", "text any number",
             id="any-number-of-a-text",
         ),
         pytest.param(classes(a=0.2, least=0.5), seen(classes(a=0.3, least=0.5)), "text", "too low", id="both-abstain"),
         pytest.param(None, seen(None, fault="broken"), "nothing", "broken", id="neither"),
     ],
-)
+)  # fmt: skip
 def test_one_of_them_alone(text: ClassifiedText | None, image: ImagePart, expected: str, why: str) -> None:
     """What cannot be combined is not; the reason is told, with both parts."""
     combined, parts = combine(text, image)

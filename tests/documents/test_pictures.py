@@ -135,18 +135,12 @@ def _eml() -> bytes:
 @pytest.mark.parametrize(
     "source",
     [
-        pytest.param(_docx(), id="docx"),
-        pytest.param(_docx_table(), id="docx-in-a-cell"),
-        pytest.param(_docx(SCAN), id="docx-large"),
-        pytest.param(_pptx(), id="pptx"),
-        pytest.param(_xlsx(), id="xlsx"),
-        pytest.param(_odt(), id="odt"),
-        pytest.param(_rtf(), id="rtf"),
-        pytest.param(_html(), id="html"),
-        pytest.param(_epub(), id="epub"),
-        pytest.param(_eml(), id="eml"),
+        pytest.param(_docx(), id="docx"), pytest.param(_docx_table(), id="docx-in-a-cell"),
+        pytest.param(_docx(SCAN), id="docx-large"), pytest.param(_pptx(), id="pptx"),
+        pytest.param(_xlsx(), id="xlsx"), pytest.param(_odt(), id="odt"), pytest.param(_rtf(), id="rtf"),
+        pytest.param(_html(), id="html"), pytest.param(_epub(), id="epub"), pytest.param(_eml(), id="eml"),
     ],
-)
+)  # fmt: skip
 async def test_words_of_a_picture_stand_at_its_place(documents: DocumentsFixture, source: bytes) -> None:
     """After what shows it and before what follows; every word has its span."""
     answer = await documents.process(source, features=frozenset({"text"}))

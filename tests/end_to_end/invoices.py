@@ -148,13 +148,10 @@ ENGLISH = Invoice(
         "Please transfer the total to GB82 WEST 1234 5698 7654 32",
     ),
     (
-        ("IBAN", "GB82 WEST 1234 5698 7654 32", "GB82WEST12345698765432"),
-        ("NIF", "12345678Z", "12345678Z"),
-        ("DATE", "14 March 2026", "2026-03-14"),
-        ("MONEY", "£1,368.40", "1368.40 GBP"),
-        ("PER", "John Smith", None),
+        ("IBAN", "GB82 WEST 1234 5698 7654 32", "GB82WEST12345698765432"), ("NIF", "12345678Z", "12345678Z"),
+        ("DATE", "14 March 2026", "2026-03-14"), ("MONEY", "£1,368.40", "1368.40 GBP"), ("PER", "John Smith", None),
         ("LOC", "Manchester", None),
     ),
     "invoice",
-)
+)  # fmt: skip
 INVOICES = (SPANISH, ENGLISH)

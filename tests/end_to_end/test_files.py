@@ -30,13 +30,10 @@ def iban(document: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("format_name", "media_type"),
     [
-        ("text", "text/plain"),
-        ("markdown", "text/markdown"),
-        ("hocr", "text/vnd.hocr+html"),
-        ("alto", "application/alto+xml"),
-        ("pdf", "application/pdf"),
+        ("text", "text/plain"), ("markdown", "text/markdown"), ("hocr", "text/vnd.hocr+html"),
+        ("alto", "application/alto+xml"), ("pdf", "application/pdf"),
     ],
-)
+)  # fmt: skip
 def test_each_format(client: httpx.Client, format_name: str, media_type: str) -> None:
     """Requested by field or by Accept, it has every word, and parsers of the format accept it."""
     by_field = send(client, ENGLISH.scanned_pdf, format=format_name)
@@ -84,13 +81,10 @@ def test_the_text_layer_of_a_searchable_pdf(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("JPEG", {"quality": 90, "dpi": (200, 200)}),
-        ("WEBP", {"quality": 90}),
-        ("BMP", {}),
-        ("GIF", {}),
+        ("JPEG", {"quality": 90, "dpi": (200, 200)}), ("WEBP", {"quality": 90}), ("BMP", {}), ("GIF", {}),
         ("HEIF", {"quality": 95}),
     ],
-)
+)  # fmt: skip
 def test_a_picture_of_each_kind(client: httpx.Client, kind: str, options: dict[str, Any]) -> None:
     """Boxes are in its pixels."""
     document = answer_of(client, encoded(SPANISH.strip, kind, **options))

@@ -38,21 +38,12 @@ def read(readers: FileReaders, data: bytes, number: int = 1, **options: object) 
 @pytest.mark.parametrize(
     ("kind", "mode", "options"),
     [
-        ("PNG", "L", {}),
-        ("PNG", "1", {}),
-        ("PNG", "P", {}),
-        ("PNG", "RGBA", {}),
-        ("JPEG", "RGB", {"quality": 95}),
-        ("JPEG", "CMYK", {"quality": 95}),
-        ("TIFF", "1", {"compression": "group4"}),
-        ("TIFF", "RGB", {"compression": "tiff_lzw"}),
-        ("TIFF", "CMYK", {}),
-        ("WEBP", "RGB", {"lossless": True}),
-        ("BMP", "RGB", {}),
-        ("GIF", "P", {}),
-        ("HEIF", "RGB", {"quality": 95}),
+        ("PNG", "L", {}), ("PNG", "1", {}), ("PNG", "P", {}), ("PNG", "RGBA", {}), ("JPEG", "RGB", {"quality": 95}),
+        ("JPEG", "CMYK", {"quality": 95}), ("TIFF", "1", {"compression": "group4"}),
+        ("TIFF", "RGB", {"compression": "tiff_lzw"}), ("TIFF", "CMYK", {}), ("WEBP", "RGB", {"lossless": True}),
+        ("BMP", "RGB", {}), ("GIF", "P", {}), ("HEIF", "RGB", {"quality": 95}),
     ],
-)
+)  # fmt: skip
 def test_types_and_modes(readers: FileReaders, kind: str, mode: str, options: dict[str, object]):
     """All decode to the same image."""
     raster = read(readers, encoded(corner(mode), kind, **options))

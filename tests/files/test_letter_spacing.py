@@ -51,14 +51,10 @@ def read(content: bytes) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "NÚMERO DE FACTURA",
-        "Fecha de emisión",
-        "TOTAL A PAGAR",
-        "IBAN ES91 2100 0418 4502 0005 1332",
-        "1.284,50",
+        "NÚMERO DE FACTURA", "Fecha de emisión", "TOTAL A PAGAR", "IBAN ES91 2100 0418 4502 0005 1332", "1.284,50",
         "NIF",
     ],
-)
+)  # fmt: skip
 def test_words_of_letter_spaced_lines(text: str, spacing: float, has_blanks: bool):
     """Letters are joined, words are not, at any spacing that designs use."""
     assert text == read(drawn(Tracked(text, spacing), has_blanks=has_blanks))

@@ -142,18 +142,12 @@ def test_a_filled_field_is_text(readers: FileReaders, data_dir: Path):
 @pytest.mark.parametrize(
     ("name", "recall"),
     [
-        ("de_invoice_kosten", 1.0),
-        ("de_invoice_physio", 0.98),
-        ("de_invoice_qualityhosting", 1.0),
-        ("en_contract_cymbal", 1.0),
-        ("en_invoice_azureinterior", 0.99),
-        ("en_invoice_gcp3", 1.0),
-        ("en_taxform_1099misc", 1.0),
-        ("es_form_padron_madrid", 0.99),
-        ("fr_invoice_fnfe_fr", 1.0),
+        ("de_invoice_kosten", 1.0), ("de_invoice_physio", 0.98), ("de_invoice_qualityhosting", 1.0),
+        ("en_contract_cymbal", 1.0), ("en_invoice_azureinterior", 0.99), ("en_invoice_gcp3", 1.0),
+        ("en_taxform_1099misc", 1.0), ("es_form_padron_madrid", 0.99), ("fr_invoice_fnfe_fr", 1.0),
         ("pdflatex-4-pages", 1.0),
     ],
-)
+)  # fmt: skip
 def test_words_of_real_documents(readers: FileReaders, data_dir: Path, name: str, recall: float):
     """The words that poppler extracts from invoices, forms and papers."""
     found: Counter[str] = Counter()

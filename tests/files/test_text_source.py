@@ -69,12 +69,8 @@ def test_a_layer_as_a_page():
     page = layer("Factura número 7").page(3, "because")
 
     assert (3, "Factura número 7", "text_layer", "because", "pdfium") == (
-        page.number,
-        page.text,
-        page.source,
-        page.why,
-        page.engine,
-    )
+        page.number, page.text, page.source, page.why, page.engine,
+    )  # fmt: skip
 
 
 def test_quality_of_an_empty_text():

@@ -106,12 +106,9 @@ def test_001_set_up_and_train(device: str, model: nn.Module) -> None:
     info = system.setup_training(model, (32, 784))
     loader = DataLoader(TensorDataset(*digits()), batch_size=info["optimal_batch_size"])
     stats = system.training_loop(
-        model=model,
-        train_loader=loader,
-        criterion=nn.CrossEntropyLoss(),
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.001),
-        num_epochs=10,
-    )
+        model=model, train_loader=loader, criterion=nn.CrossEntropyLoss(),
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.001), num_epochs=10,
+    )  # fmt: skip
     system.cleanup()
 
     assert 10 == len(stats["epochs"])

@@ -85,12 +85,9 @@ def test_a_version_is_of_the_content():
     """Another weight, threshold or label is another version; a note is not."""
     head = wide_head()
     changed = [
-        replace(head, labels=("x", "y", "z")),
-        replace(head, threshold=0.5),
-        replace(head, bias=head.bias + 1),
-        replace(head, wide=None),
-        replace(head, encoder_sha256="1" * 64),
-    ]
+        replace(head, labels=("x", "y", "z")), replace(head, threshold=0.5), replace(head, bias=head.bias + 1),
+        replace(head, wide=None), replace(head, encoder_sha256="1" * 64),
+    ]  # fmt: skip
 
     assert len({head.version, *(other.version for other in changed)}) == 6
     assert head.version == replace(head, info={}, name="other").version

@@ -101,12 +101,8 @@ def test_what_decides_a_vector_changes_it(tiny: TinyModels, copy_of: Callable[[P
         ),
         pytest.param(
             lambda folder: rewrite(
-                folder / "config.json",
-                transformers_version="9.9",
-                _name_or_path="elsewhere",
-                dtype="bfloat16",
-                hidden_dropout_prob=0.5,
-                finetuning_task=None,
+                folder / "config.json", transformers_version="9.9", _name_or_path="elsewhere", dtype="bfloat16",
+                hidden_dropout_prob=0.5, finetuning_task=None,
             ),
             id="what-wrote-and-trained-it",
         ),
@@ -119,7 +115,7 @@ def test_what_decides_a_vector_changes_it(tiny: TinyModels, copy_of: Callable[[P
             id="how-others-compare",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_decides_nothing_leaves_it(tiny: TinyModels, copy_of: Callable[[Path], Path], change):
     """Cached vectors and learnt classifiers outlive it."""
     folder = copy_of(tiny.folder("bert", prompts=True))

@@ -43,19 +43,11 @@ def test_a_plain_folder_gets_sentence_transformers_defaults(tmp_path):
     spec = spec_of(write(tmp_path, config=BERT))
 
     assert (Pooling.MEAN, False, {}, None, 128) == (
-        spec.pooling,
-        spec.normalize,
-        spec.prompts,
-        spec.default_prompt,
-        spec.max_tokens,
-    )
+        spec.pooling, spec.normalize, spec.prompts, spec.default_prompt, spec.max_tokens,
+    )  # fmt: skip
     assert ("name", "source", "revision", "sha", 32) == (
-        spec.name,
-        spec.source,
-        spec.revision,
-        spec.sha256,
-        spec.width,
-    )
+        spec.name, spec.source, spec.revision, spec.sha256, spec.width,
+    )  # fmt: skip
 
 
 def test_families_name_their_numbers_differently(tmp_path):

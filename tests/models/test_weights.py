@@ -59,13 +59,10 @@ def test_queries_carry_the_scale(tiny: TinyModels):
 @pytest.mark.parametrize(
     ("family", "prefix"),
     [
-        ("bert", "bert."),
-        ("roberta", "roberta."),
-        ("xlm-roberta", "roberta."),
-        ("mpnet", "mpnet."),
+        ("bert", "bert."), ("roberta", "roberta."), ("xlm-roberta", "roberta."), ("mpnet", "mpnet."),
         ("distilbert", "distilbert."),
     ],
-)
+)  # fmt: skip
 def test_a_checkpoint_saved_with_its_head_is_the_same_model(tiny: TinyModels, copy_of, family, prefix):
     """Names with the family's prefix, as a masked-language checkpoint has them."""
     plain = tiny.folder(family)

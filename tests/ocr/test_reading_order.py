@@ -67,12 +67,9 @@ def wavy(points: np.ndarray) -> np.ndarray:
 
 
 WARPS = [
-    pytest.param(skewed(0), id="level"),
-    pytest.param(skewed(-1), id="skewed-1"),
-    pytest.param(skewed(4), id="skewed-4"),
-    pytest.param(curled, id="curled"),
-    pytest.param(wavy, id="wavy"),
-]
+    pytest.param(skewed(0), id="level"), pytest.param(skewed(-1), id="skewed-1"),
+    pytest.param(skewed(4), id="skewed-4"), pytest.param(curled, id="curled"), pytest.param(wavy, id="wavy"),
+]  # fmt: skip
 
 
 def column(name: str, left: float, top: float, width: float, rows: int) -> list[list[str | TextLine]]:

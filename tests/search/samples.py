@@ -42,12 +42,8 @@ def file_record(file_id: str, content: bytes = b"bytes", **changes: object) -> F
 
 def vector_store(store_id: str = "vs_1", **changes: object) -> VectorStore:
     fields: dict[str, object] = {
-        "id": store_id,
-        "owner": "ana",
-        "name": "Invoices",
-        "created_s": 10.0,
-        "last_active_s": 10.0,
-    }
+        "id": store_id, "owner": "ana", "name": "Invoices", "created_s": 10.0, "last_active_s": 10.0,
+    }  # fmt: skip
     return VectorStore(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -79,12 +75,9 @@ def indexed(texts: Sequence[str], vectors: Vectors | None = None, **changes: obj
     encoder = changes.get("encoder", ENCODER)
     assert isinstance(encoder, EncoderIdentity)
     fields: dict[str, object] = {
-        "chunks": chunks,
-        "vectors": unit_vectors(len(texts), width=encoder.width) if vectors is None else vectors,
-        "encoder": encoder,
-        "pages": (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),),
-        "language": "en",
-    }
+        "chunks": chunks, "vectors": unit_vectors(len(texts), width=encoder.width) if vectors is None else vectors,
+        "encoder": encoder, "pages": (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),), "language": "en",
+    }  # fmt: skip
     return IndexedFile(**(fields | changes))  # type: ignore[arg-type]
 
 

@@ -28,13 +28,10 @@ def test_what_a_caller_wrote_is_found_as_written(key: str) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        Comparison("vendor_name", "eq", "b-12345674"),
-        Comparison("nif", "eq", 12.0),
-        Comparison("nif", "gt", "b-1"),
-        Comparison("nif", "in", ()),
-        Comparison("nif", "eq", "x-" * 100),
+        Comparison("vendor_name", "eq", "b-12345674"), Comparison("nif", "eq", 12.0), Comparison("nif", "gt", "b-1"),
+        Comparison("nif", "in", ()), Comparison("nif", "eq", "x-" * 100),
     ],
-)
+)  # fmt: skip
 def test_all_else_stays(where: Comparison) -> None:
     """Other attributes, other types, orders, and texts that are no ids."""
     assert where == with_id_forms(where)
@@ -50,14 +47,10 @@ def test_iban() -> None:
 @pytest.mark.parametrize(
     ("vat_id", "expected"),
     [
-        ("ESB12345674", "B12345674"),
-        ("ES12345678Z", "12345678Z"),
-        ("ESX1234567L", "X1234567L"),
-        ("B12345674", None),
-        ("DE136695976", None),
-        ("ES9121000418450200051332", None),
+        ("ESB12345674", "B12345674"), ("ES12345678Z", "12345678Z"), ("ESX1234567L", "X1234567L"), ("B12345674", None),
+        ("DE136695976", None), ("ES9121000418450200051332", None),
     ],
-)
+)  # fmt: skip
 def test_national_id(vat_id: str, expected: str | None) -> None:
     assert expected == national_id(vat_id)
     assert vat_id == compact_id(vat_id.lower())

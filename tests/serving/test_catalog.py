@@ -23,14 +23,11 @@ from tests.tiny_models import spec_of
         pytest.param("owner/model", "owner/model", (), ("owner/model", "model"), id="from-the-hub"),
         pytest.param("tuned", "/models/tuned", (), ("tuned", "/models/tuned"), id="a-folder"),
         pytest.param(
-            "owner/model",
-            "owner/model",
-            ("text-embedding-3-small", "model"),
-            ("owner/model", "model", "text-embedding-3-small"),
-            id="aliases-each-once",
+            "owner/model", "owner/model", ("text-embedding-3-small", "model"),
+            ("owner/model", "model", "text-embedding-3-small"), id="aliases-each-once",
         ),
     ],
-)
+)  # fmt: skip
 def test_served_names(name, source, aliases, expected):
     """The served name first, then its last part, its source and the aliases; "bundled" is each encoder that ships."""
     assert expected == served_names(replace(spec_of("minilm"), name=name, source=source), aliases)

@@ -111,13 +111,10 @@ def test_pieces_of_other_requests_share_a_call(tiny_whispers: TinyWhispers) -> N
 @pytest.mark.parametrize(
     ("changed", "calls"),
     [
-        ({"beams": 3}, 2),
-        ({"temperature": 0.5}, 2),
-        ({"whole_window": True}, 2),
-        ({"prompt": (300,)}, 2),
+        ({"beams": 3}, 2), ({"temperature": 0.5}, 2), ({"whole_window": True}, 2), ({"prompt": (300,)}, 2),
         ({"language": "de"}, 1),
     ],
-)
+)  # fmt: skip
 def test_what_a_call_has_once_parts_a_batch(tiny_whispers: TinyWhispers, changed: dict[str, Any], calls: int) -> None:
     """Beams, temperature, window and the prompt's length."""
     source = CountingSource(tiny_whispers.source().get())

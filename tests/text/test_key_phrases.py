@@ -32,11 +32,8 @@ def names(text: str, language: str | None = "en") -> set[str]:
     ("text", "language", "there", "not_there"),
     [
         pytest.param(
-            "The net operating loss of the company",
-            "en",
-            ["net operating loss", "loss of the company"],
-            ["The net", "of", "loss of", "loss of the"],
-            id="no-word-of-grammar-at-an-edge",
+            "The net operating loss of the company", "en", ["net operating loss", "loss of the company"],
+            ["The net", "of", "loss of", "loss of the"], id="no-word-of-grammar-at-an-edge",
         ),
         pytest.param(
             "el contrato de arrendamiento de la vivienda",
@@ -46,49 +43,31 @@ def names(text: str, language: str | None = "en") -> set[str]:
             id="spanish",
         ),
         pytest.param(
-            "firma la empresa su balance",
-            "es",
-            ["empresa", "balance"],
-            ["firma la empresa", "empresa su balance"],
+            "firma la empresa su balance", "es", ["empresa", "balance"], ["firma la empresa", "empresa su balance"],
             id="an-article-joins-only-after-a-preposition",
         ),
         pytest.param(
             "clients do business", "en", ["business"], ["clients do business"], id="connectors-are-of-their-language"
         ),
         pytest.param(
-            "Gross margin. Net income, cash flow",
-            "en",
-            ["Gross margin", "Net income", "cash flow"],
-            ["margin Net", "income cash"],
-            id="within-a-sentence-and-between-commas",
+            "Gross margin. Net income, cash flow", "en", ["Gross margin", "Net income", "cash flow"],
+            ["margin Net", "income cash"], id="within-a-sentence-and-between-commas",
         ),
         pytest.param(
-            "Revenue\nOther income   Tax rate\tCash",
-            "en",
-            ["Revenue", "Tax rate", "Cash"],
-            ["Revenue Other income", "income Tax", "rate Cash"],
-            id="not-over-lines-and-columns",
+            "Revenue\nOther income   Tax rate\tCash", "en", ["Revenue", "Tax rate", "Cash"],
+            ["Revenue Other income", "income Tax", "rate Cash"], id="not-over-lines-and-columns",
         ),
         pytest.param(
-            "paid 1,200 euros on 12 March 2024 and three million",
-            "en",
-            ["euros"],
-            ["1,200", "March", "million", "1,200 euros"],
-            id="numbers-and-dates-are-none",
+            "paid 1,200 euros on 12 March 2024 and three million", "en", ["euros"],
+            ["1,200", "March", "million", "1,200 euros"], id="numbers-and-dates-are-none",
         ),
         pytest.param(
-            "Year ended. The section. Fiscal year.",
-            "en",
-            ["Fiscal year"],
-            ["Year ended", "section", "Year"],
+            "Year ended. The section. Fiscal year.", "en", ["Fiscal year"], ["Year ended", "section", "Year"],
             id="vague-words-alone-are-none",
         ),
         pytest.param(
-            "La sociedad firmó rápidamente acuerdos marco",
-            "es",
-            ["acuerdos marco", "sociedad"],
-            ["sociedad firmó", "rápidamente acuerdos"],
-            id="verbs-and-adverbs-by-their-ending",
+            "La sociedad firmó rápidamente acuerdos marco", "es", ["acuerdos marco", "sociedad"],
+            ["sociedad firmó", "rápidamente acuerdos"], id="verbs-and-adverbs-by-their-ending",
         ),
         pytest.param(
             "l'exercice clos de l'entreprise", "fr", ["exercice clos de l'entreprise"], ["l'exercice"], id="elisions"
@@ -102,7 +81,7 @@ def names(text: str, language: str | None = "en") -> set[str]:
         ),
         pytest.param("חוזה שכירות חדש", "he", ["חוזה שכירות חדש"], [], id="a-language-without-a-list"),
     ],
-)
+)  # fmt: skip
 def test_phrases(text, language, there, not_there):
     """One to four adjacent content words, joined only by words like "de" and "of"."""
     found = names(text, language)

@@ -32,20 +32,11 @@ def test_callers_are_understood(header, sampled):
 @pytest.mark.parametrize(
     "header",
     [
-        "",
-        "00",
-        f"ff-{TRACE}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}-01-more",
-        f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{TRACE.upper()}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}",
-        f"00-{TRACE[:-1]}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}-01\n",
-        "\u0660" * 55,
-        "x" * 100_000,
+        "", "00", f"ff-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-01-more", f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE}-{SPAN}",
+        f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{TRACE}-{SPAN}-01\n", "\u0660" * 55, "x" * 100_000,
     ],
-)
+)  # fmt: skip
 def test_other_headers_are_none(header):
     """W3C Trace Context: a malformed one is ignored, never guessed at."""
     assert read_traceparent(header) is None

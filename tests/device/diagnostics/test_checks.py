@@ -152,10 +152,7 @@ def test_a_driver_that_does_not_answer(why):
             replace(CPU, driver=DRIVER, why_no_gpu="it lists no card"), {}, Status.WARN, "lists no card", id="no-cards"
         ),
         pytest.param(
-            replace(CPU, driver=DRIVER, why_no_gpu="all are hidden"),
-            {"visible": "-1"},
-            Status.OK,
-            "all are hidden",
+            replace(CPU, driver=DRIVER, why_no_gpu="all are hidden"), {"visible": "-1"}, Status.OK, "all are hidden",
             id="hidden-on-purpose",
         ),
         pytest.param(CPU, {"wanted": DeviceRequest("cpu")}, Status.OK, "not asked for a GPU", id="not-wanted"),
@@ -163,7 +160,7 @@ def test_a_driver_that_does_not_answer(why):
             replace(CPU, platform=Platform(container="docker")), {}, Status.OK, "no NVIDIA driver", id="in-a-container"
         ),
     ],
-)
+)  # fmt: skip
 def test_the_driver(facts, more, status, words):
     """Its version, the newest CUDA that it runs, and whether torch supports it."""
     finding = last(check(facts, **more), "driver")
@@ -269,24 +266,18 @@ def test_a_card_that_is_lost():
             GIB, None, Status.WARN, "only 1.0 GiB of 22.0 GiB are free; the driver does not", id="unknown-processes"
         ),
         pytest.param(
-            5 * GIB,
-            ((4711, "python3", 17 * GIB),),
-            Status.WARN,
-            "held by PID 4711 python3 (17.0 GiB)",
+            5 * GIB, ((4711, "python3", 17 * GIB),), Status.WARN, "held by PID 4711 python3 (17.0 GiB)",
             id="less-than-a-quarter",
         ),
         pytest.param(
             11 * GIB, ((1, "", None), (2, "Xorg", GIB)), Status.OK, "shared with PID 1, PID 2 Xorg (1.0 GiB)", id="half"
         ),
         pytest.param(
-            11 * GIB,
-            tuple((pid, "a", GIB) for pid in range(1, 6)),
-            Status.OK,
-            "PID 3 a (1.0 GiB) and 2 more",
+            11 * GIB, tuple((pid, "a", GIB) for pid in range(1, 6)), Status.OK, "PID 3 a (1.0 GiB) and 2 more",
             id="many",
         ),
     ],
-)
+)  # fmt: skip
 def test_processes_that_hold_memory(free_bytes, processes, status, words):
     """Little free memory is a warning, with the processes if the driver lists them."""
     facts = replace(ONE, gpus=(replace(L4, free_bytes=free_bytes),))

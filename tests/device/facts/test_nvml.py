@@ -12,19 +12,12 @@ L4, T4 = "GPU-11111111-0000-0000-0000-000000000000", "GPU-22222222-0000-0000-000
 SLICE = "MIG-33333333-0000-0000-0000-000000000000"
 # Every card supports these; any other function may be missing on some card.
 ESSENTIAL = {
-    "nvmlInit",
-    "nvmlDeviceGetCount",
-    "nvmlDeviceGetHandleByIndex",
-    "nvmlDeviceGetHandleByUUID",
-    "nvmlDeviceGetUUID",
-}
+    "nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetUUID",
+}  # fmt: skip
 FATAL = [
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_GPU_IS_LOST,
-    pynvml.NVML_ERROR_RESET_REQUIRED,
-    pynvml.NVML_ERROR_GPU_NOT_FOUND,
-]
+    pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND,
+]  # fmt: skip
 
 
 class Clock:

@@ -81,25 +81,16 @@ def test_kernels_run(capability, archs, runs):
             id="old-driver",
         ),
         pytest.param(
-            (12, 0),
-            Driver("570", (12, 8)),
-            TorchBuild("2.13.0+cu126", "12.6", archs=CU126),
-            "no kernels for sm_120 (Blackwell workstation); it carries sm_50, sm_60",
-            id="new-card-old-build",
+            (12, 0), Driver("570", (12, 8)), TorchBuild("2.13.0+cu126", "12.6", archs=CU126),
+            "no kernels for sm_120 (Blackwell workstation); it carries sm_50, sm_60", id="new-card-old-build",
         ),
         pytest.param(
-            (7, 0),
-            Driver("580", (13, 0)),
-            TorchBuild("2.13.0+cu130", "13.0"),
-            "no kernels for sm_70 (Volta)",
+            (7, 0), Driver("580", (13, 0)), TorchBuild("2.13.0+cu130", "13.0"), "no kernels for sm_70 (Volta)",
             id="a-build-that-does-not-tell-is-looked-up",
         ),
         pytest.param(
-            (13, 0),
-            Driver("580", (13, 0)),
-            TorchBuild("2.13.0+cu132", "13.2", archs=CU130),
-            "only intermediate code of CUDA 13.2",
-            id="a-driver-cannot-compile-what-is-newer-than-itself",
+            (13, 0), Driver("580", (13, 0)), TorchBuild("2.13.0+cu132", "13.2", archs=CU130),
+            "only intermediate code of CUDA 13.2", id="a-driver-cannot-compile-what-is-newer-than-itself",
         ),
         pytest.param(
             (13, 0), Driver("600", (13, 2)), TorchBuild("2.13.0+cu132", "13.2", archs=CU130), "", id="but-this-one-can"
@@ -110,7 +101,7 @@ def test_kernels_run(capability, archs, runs):
         ),
         pytest.param((11, 0), Driver("580", (13, 0)), TorchBuild("2.13.0", hip="7.0"), "", id="rocm"),
     ],
-)
+)  # fmt: skip
 def test_build_fault(capability, driver, torch, says):
     """One sentence with what was found and what was needed; none where kernels run."""
     fault = build_fault(capability, driver, torch, LINUX)
@@ -134,15 +125,11 @@ def test_build_fault(capability, driver, torch, says):
             (7, 5), (0, 0), "x86_64", "2.13.0", f"pip install torch==2.13.0+cu126 {INDEX}/cu126", id="no-driver"
         ),
         pytest.param(
-            (8, 0),
-            (13, 0),
-            "x86_64",
-            "2.14.0.dev20260801+cu130",
-            f"pip install torch==2.14.0.dev20260801+cu130 {INDEX}/nightly/cu130",
-            id="nightly",
+            (8, 0), (13, 0), "x86_64", "2.14.0.dev20260801+cu130",
+            f"pip install torch==2.14.0.dev20260801+cu130 {INDEX}/nightly/cu130", id="nightly",
         ),
     ],
-)
+)  # fmt: skip
 def test_install_line(capability, driver_cuda, machine, version, expected):
     """The newest build that card and driver both run, as a line to copy."""
     assert expected == install_line(capability, driver_cuda, machine, version)

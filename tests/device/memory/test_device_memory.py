@@ -36,10 +36,7 @@ EXPANDABLE = "expandable_segments:True"
         pytest.param("", 0.9, LINUX, f"{EXPANDABLE},per_process_memory_fraction:0.9", id="with-a-fraction"),
         pytest.param("expandable_segments:False", None, LINUX, "expandable_segments:False", id="the-user-wins"),
         pytest.param(
-            "per_process_memory_fraction:0.5",
-            0.9,
-            LINUX,
-            f"{EXPANDABLE},per_process_memory_fraction:0.5",
+            "per_process_memory_fraction:0.5", 0.9, LINUX, f"{EXPANDABLE},per_process_memory_fraction:0.5",
             id="the-user-wins-key-by-key",
         ),
         pytest.param(
@@ -56,7 +53,7 @@ EXPANDABLE = "expandable_segments:True"
         pytest.param("max_split_size_mb:512", None, Platform("Darwin"), "max_split_size_mb:512", id="apple"),
         pytest.param("", None, Platform("Linux", "aarch64", container="docker"), EXPANDABLE, id="a-container"),
     ],
-)
+)  # fmt: skip
 def test_allocator_options(existing, fraction, platform, expected):
     """Ours where this platform has them, the user's over ours, and nothing the backend would not know."""
     assert expected == allocator_options(existing, fraction=fraction, platform=platform)

@@ -62,21 +62,15 @@ def fields(uses):
             id="windows-wheels-have-no-flash",
         ),
         pytest.param(
-            DeviceType.CPU,
-            (0, 0),
-            "Linux",
-            {"bf16": ("flash", "flash"), "fp16": ("flash", "flash"), "fp32": ("flash", "flash")},
-            id="cpu",
+            DeviceType.CPU, (0, 0), "Linux",
+            {"bf16": ("flash", "flash"), "fp16": ("flash", "flash"), "fp32": ("flash", "flash")}, id="cpu",
         ),
         pytest.param(
-            DeviceType.MPS,
-            (0, 0),
-            "Darwin",
-            {"bf16": ("metal", "metal"), "fp16": ("metal", "metal"), "fp32": ("metal", "metal")},
-            id="apple",
+            DeviceType.MPS, (0, 0), "Darwin",
+            {"bf16": ("metal", "metal"), "fp16": ("metal", "metal"), "fp32": ("metal", "metal")}, id="apple",
         ),
     ],
-)
+)  # fmt: skip
 def test_expected_kernels(kind, capability, system, expected):
     """torch's rules: flash needs Ampere, half precision and no mask."""
     assert expected == fields(expected_kernels(kind, capability, system))

@@ -97,11 +97,7 @@ def test_lanes_of_a_cpu(cores, requested, lanes, threads):
         pytest.param(CUDA, LARGE, None, int(0.9 * 79 * GIB), "90% of the 79.0 GiB free", id="a-card-of-its-own"),
         pytest.param(CUDA, LARGE, 0.5, 40 * GIB, "GPU_MEMORY_FRACTION=0.5 of 80.0 GiB", id="half-of-the-whole-card"),
         pytest.param(
-            CUDA,
-            replace(LARGE, free_bytes=20 * GIB),
-            0.5,
-            20 * GIB - 500 * MB,
-            "20.0 GiB of 80.0 GiB were free",
+            CUDA, replace(LARGE, free_bytes=20 * GIB), 0.5, 20 * GIB - 500 * MB, "20.0 GiB of 80.0 GiB were free",
             id="neighbours-come-off-a-wish",
         ),
         pytest.param(
@@ -115,11 +111,7 @@ def test_lanes_of_a_cpu(cores, requested, lanes, threads):
         pytest.param(WSL, replace(SMALL, free_bytes=8 * GIB), None, 6 * GIB, "2.0 GiB for WSL2", id="wsl-by-free"),
         pytest.param(WSL, LARGE, 1.0, 64 * GIB, "80% of 80.0 GiB", id="wsl-before-a-wish"),
         pytest.param(
-            CUDA,
-            replace(SMALL, free_bytes=10 * GIB, driver_model="WDDM"),
-            None,
-            9 * GIB,
-            "90%",
+            CUDA, replace(SMALL, free_bytes=10 * GIB, driver_model="WDDM"), None, 9 * GIB, "90%",
             id="windows-with-room",
         ),
         pytest.param(
@@ -127,26 +119,18 @@ def test_lanes_of_a_cpu(cores, requested, lanes, threads):
         ),
         pytest.param(MPS, APPLE, None, 18 * GIB, "90% of the 20.0 GiB", id="apple-by-free-memory"),
         pytest.param(
-            replace(MPS, free_memory_bytes=3 * GIB),
-            APPLE,
-            None,
-            2 * GIB,
-            "which shares this memory",
+            replace(MPS, free_memory_bytes=3 * GIB), APPLE, None, 2 * GIB, "which shares this memory",
             id="apple-nearly-full",
         ),
         pytest.param(
             replace(CUDA, memory_bytes=32 * GIB), SPARK, None, int(0.9 * 32 * GIB), "32.0 GiB", id="unified-in-a-cgroup"
         ),
         pytest.param(
-            replace(CUDA, memory_bytes=120 * GIB, free_memory_bytes=100 * GIB),
-            SPARK,
-            1.0,
-            99 * GIB,
-            "100.0 GiB of 120.0 GiB",
-            id="unified-leaves-the-service-its-own",
+            replace(CUDA, memory_bytes=120 * GIB, free_memory_bytes=100 * GIB), SPARK, 1.0, 99 * GIB,
+            "100.0 GiB of 120.0 GiB", id="unified-leaves-the-service-its-own",
         ),
     ],
-)
+)  # fmt: skip
 def test_memory_limit(facts, gpu, fraction, expected, words):
     """The requested fraction, without what other processes, the system and the context need; with the figures."""
     limit = memory_limit(facts, gpu, fraction)
@@ -206,38 +190,26 @@ def test_suggested_workers(bytes_, expected):
         ),
         pytest.param(replace(WSL, cores=4), "cuda", 1, LoaderSettings(3, False, 2, False), id="wsl-pins-nothing"),
         pytest.param(
-            replace(CUDA, platform=Platform(container="docker", shm_bytes=64 * 2**20)),
-            "cuda",
-            1,
-            LoaderSettings(0, True, None, False),
-            id="dockers-own-shm",
+            replace(CUDA, platform=Platform(container="docker", shm_bytes=64 * 2**20)), "cuda", 1,
+            LoaderSettings(0, True, None, False), id="dockers-own-shm",
         ),
         pytest.param(
-            replace(CUDA, platform=Platform(container="docker", shm_bytes=2**29)),
-            "cuda",
-            1,
-            LoaderSettings(4, True, 2, False),
-            id="shm-of-512-mib",
+            replace(CUDA, platform=Platform(container="docker", shm_bytes=2**29)), "cuda", 1,
+            LoaderSettings(4, True, 2, False), id="shm-of-512-mib",
         ),
         pytest.param(
-            replace(CUDA, cores=4, platform=Platform("Windows", "AMD64")),
-            "cuda",
-            1,
-            LoaderSettings(3, True, 2, True),
-            id="windows-keeps-spawned-workers",
+            replace(CUDA, cores=4, platform=Platform("Windows", "AMD64")), "cuda", 1,
+            LoaderSettings(3, True, 2, True), id="windows-keeps-spawned-workers",
         ),
         pytest.param(MPS, "mps", 1, LoaderSettings(7, False, 2, True), id="apple-pins-nothing"),
         pytest.param(
-            replace(CUDA, cores=4, gpus=(SPARK,)),
-            "cuda",
-            1,
-            LoaderSettings(3, False, 2, False),
+            replace(CUDA, cores=4, gpus=(SPARK,)), "cuda", 1, LoaderSettings(3, False, 2, False),
             id="unified-pins-nothing",
         ),
         pytest.param(replace(CPU, cores=8), "cpu", 1, LoaderSettings(2, False, 2, False), id="a-cpu-computes-itself"),
         pytest.param(replace(CPU, cores=2), "cpu", 1, LoaderSettings(0, False, None, False), id="a-small-cpu"),
     ],
-)
+)  # fmt: skip
 def test_loader(facts, kind, devices, expected):
     """From usable cores, /dev/shm and platform."""
     settings, why = loader_settings(facts, DeviceType(kind), devices=devices)

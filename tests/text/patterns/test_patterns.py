@@ -234,14 +234,10 @@ def test_three_digits_after_a_mark(text, value):
 @pytest.mark.parametrize(
     ("written", "value"),
     [
-        ("12,5 %", "12.5"),
-        ("21%", "21"),
-        ("3.125 %", "3.125"),
-        ("diez por ciento", "10"),
-        ("50 per cent", "50"),
+        ("12,5 %", "12.5"), ("21%", "21"), ("3.125 %", "3.125"), ("diez por ciento", "10"), ("50 per cent", "50"),
         ("-2%", "-2"),
     ],
-)
+)  # fmt: skip
 def test_percents(written, value):
     """Digits or a word; a single separator is decimal."""
     assert [(written, value)] == [
