@@ -24,7 +24,7 @@ import uvloop
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
 from backend.errors import FinanciaError
-from benchmarks.evaluation import classification, entities, patterns, text_tasks
+from benchmarks.evaluation import classification, entities, own_words, patterns, text_tasks
 from benchmarks.evaluation.records import Evaluation, EvaluationContext, NotMeasured, Row
 from benchmarks.machine import facts
 from benchmarks.quality_tables import quality_table
@@ -36,6 +36,7 @@ EVALUATIONS: tuple[Evaluation, ...] = (
     *entities.EVALUATIONS,
     *patterns.EVALUATIONS,
     *text_tasks.EVALUATIONS,
+    *own_words.EVALUATIONS,
 )
 _MODELS = ("embedding_model", "ner_model", "classifier_model", "reranker_model")
 MISSED, UNMEASURED = 1, 2

@@ -3,7 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.evaluation.records import CLASSES, ENTITIES, LANGUAGE, PATTERNS, RANKING, SIMILARITY, TRAINED, ZERO_SHOT
+from benchmarks.evaluation.records import (
+    CLASSES,
+    ENTITIES,
+    LANGUAGE,
+    OWN_WORDS,
+    PATTERNS,
+    RANKING,
+    SIMILARITY,
+    TRAINED,
+    ZERO_SHOT,
+)
 from benchmarks.tables import Result, about, table
 
 TASKS: Mapping[str, str] = {
@@ -15,6 +25,7 @@ TASKS: Mapping[str, str] = {
     RANKING: "documents for a question",
     SIMILARITY: "likeness of sentences",
     LANGUAGE: "language",
+    OWN_WORDS: "in own words",
 }
 HEADS = ("document-type", "topics", "banking-intents")
 NER = "ner"

@@ -35,7 +35,9 @@ from backend.device.facts.host import cpu
 from backend.models.model_files import BUNDLED_FULL, resolve
 from backend.models.numpy_layers import sigmoid
 from backend.serving.engines.answers import LABELS, MAX_TOKENS, best_span
-from backend.training.lora import add_lora, save_adapter
+from backend.training.lora import add_lora, load_adapter_weights, save_adapter
+from tools.near_misses import articles as near_misses
+from tools.near_misses import swapped
 
 RANK, FIRST_LAYER = 16, 4
 RATE, WARM_STEPS, MIN_RATE = 1e-3, 60, 0.03
@@ -70,11 +72,22 @@ class Question:
 Pair = tuple[list[int], list[int], int, int]  # tokens of the question and of the part, answer's first and last or -1
 
 
-def read(files: Sequence[Path], tokenizer: Tokenizer) -> tuple[list[Paragraph], list[Question]]:
-    """All paragraphs and questions. An answer that does not stand where it is said to, or is too long, is left out."""
+def read(
+    files: Sequence[Path], tokenizer: Tokenizer, *, made: int = 0, seed: int = 1
+) -> tuple[list[Paragraph], list[Question]]:
+    """All paragraphs and questions. An answer that does not stand where it is said to, or is too long, is left out.
+
+    Args:
+        made: texts of `tools.near_misses` beside them; where there are some, questions with other names, too.
+    """
     paragraphs: list[Paragraph] = []
     questions: list[Question] = []
     articles = [article for file in files for article in json.loads(file.read_text(encoding="utf-8"))["data"]]
+    if made:
+        rng = random.Random(seed)
+        others = [[rng.choice(articles) for _ in range(3)] for _ in articles]
+        articles = [swapped(article, some, rng) for article, some in zip(articles, others, strict=True)]
+        articles += near_misses(made, seed)
     for number, article in enumerate(articles):
         for paragraph in article["paragraphs"]:
             text = paragraph["context"]
@@ -128,9 +141,9 @@ def _pair(
     elif luck < ELSEWHERE + WITHOUT:
         begin = max((start for start in paragraph.starts if start <= question.first), default=0)
         end = min((start for start in paragraph.starts if start > question.last), default=len(paragraph.ids))
-        rest = max(paragraph.ids[:begin], paragraph.ids[end:], key=len)
+        rest = paragraph.ids[max(0, begin - size // 2) : begin] + paragraph.ids[end : end + size // 2]
         if len(rest) >= _MIN_TOKENS:
-            return (question.ids, rest[:size], -1, -1)
+            return (question.ids, rest, -1, -1)
     lowest = max(0, question.last + 1 - size)
     begins = [start for start in paragraph.starts if lowest <= start <= question.first] or [question.first]
     begin = rng.choice(begins)
@@ -175,20 +188,26 @@ def margins(model: Any, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor]:
 
 
 def teach(
-    model: Any, paragraphs: Sequence[Paragraph], questions: Sequence[Question], *, seconds: float, rng: random.Random
+    model: Any,
+    paragraphs: Sequence[Paragraph],
+    questions: Sequence[Question],
+    *,
+    seconds: float,
+    rng: random.Random,
+    rate: float = RATE,
 ) -> int:
-    """The number of steps that were taken in this time; the rate falls to its end."""
+    """The number of steps that were taken in this processor time; the rate falls to its end."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=RATE, betas=(0.9, 0.98))
-    started_s, step = time.monotonic(), 0
+    optimizer = torch.optim.AdamW(trained, lr=rate, betas=(0.9, 0.98))
+    started_s, step = time.process_time(), 0
     while True:
         for batch in batches_of(pairs_of(paragraphs, questions, rng), rng):
-            spent = (time.monotonic() - started_s) / seconds
+            spent = (time.process_time() - started_s) / seconds
             if spent >= 1:
                 return step
             step += 1
             for group in optimizer.param_groups:
-                group["lr"] = RATE * min(1.0, step / WARM_STEPS) * max(MIN_RATE, 1 - spent)
+                group["lr"] = rate * min(1.0, step / WARM_STEPS) * max(MIN_RATE, 1 - spent)
             margin, targets = margins(model, batch)
             loss = cross_entropy(margin.transpose(1, 2).reshape(len(batch), 2, -1).flatten(0, 1), targets.flatten())
             optimizer.zero_grad()
@@ -232,7 +251,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, nargs="+", required=True)
     parser.add_argument("--held-out", type=Path, nargs="+", required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--start", help="an adapter to go on from, as ANSWER_MODEL names one")
+    parser.add_argument("--near-misses", type=int, default=0, help="texts that nearly answer, made beside the data")
+    parser.add_argument("--rate", type=float, default=RATE)
+    parser.add_argument("--minutes", type=float, default=30.0, help="of processor time")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
@@ -252,7 +274,11 @@ def main() -> None:
         and int(number[1]) >= FIRST_LAYER
     ]
     model = add_lora(plain, rank=RANK, targets=layers).eval()
-    steps = teach(model, *read(options.data, tokenizer), seconds=60 * options.minutes, rng=random.Random(options.seed))
+    if options.start:
+        load_adapter_weights(model, resolve(options.start))
+    data = read(options.data, tokenizer, made=options.near_misses, seed=options.seed)
+    rng = random.Random(options.seed)
+    steps = teach(model, *data, seconds=60 * options.minutes, rng=rng, rate=options.rate)
     slope, offset = calibration(model, *read(options.held_out, tokenizer))
     plain.config.answer_calibration = [slope, offset]
     save_adapter(model, base, options.output)

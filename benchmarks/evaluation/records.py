@@ -18,6 +18,7 @@ PATTERNS = "patterns"
 RANKING = "ranking"
 SIMILARITY = "likeness"
 LANGUAGE = "language"
+OWN_WORDS = "own-words"
 
 _Example = TypeVar("_Example")
 _QUICK_EXAMPLES = 60  # examples of a set in a quick run
