@@ -1,5 +1,7 @@
 """Similarity: the cosines of the embedding service, and scores that start from those of unrelated texts."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,26 @@ async def test_neutral_texts_are_embedded_once_whatever_the_dimensions(build):
         computed.append(len(stack.computed) - before)
 
     assert [2 + len(ALL_NEUTRAL_TEXTS), 2, 2, 2] == computed
+
+
+async def test_neutral_texts_are_finished_for_the_next_request_when_the_first_has_gone(build, monkeypatch):
+    """Else no request with less time than they take would ever be answered."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
+    similarity = SimilarityService(stack.service, NeutralVectors(stack.service))
+    embed, reached, gate, calls = stack.service.embed_in_chunks, asyncio.Event(), asyncio.Event(), []
+
+    async def waiting(*arguments):
+        calls.append(arguments)
+        reached.set()
+        await gate.wait()
+        return await embed(*arguments)
+
+    monkeypatch.setattr(stack.service, "embed_in_chunks", waiting)
+    first = asyncio.create_task(similarity.compare("la factura", SENTENCES))
+    await reached.wait()
+    first.cancel()
+    gate.set()
+    assert isinstance(*await asyncio.gather(first, return_exceptions=True), asyncio.CancelledError)
+    await similarity.compare("la factura", SENTENCES)
+
+    assert 1 == len(calls)
