@@ -288,8 +288,8 @@ class Settings(BaseSettings):
     limit_request_chars: Count = Field(16_000_000, description="Characters of all texts of one request.")
     limit_queue_chars: Count = Field(
         32_000_000,
-        description="Characters of all requests being worked on, texts under 4,000 aside, of one key half of it; above "
-        "it 429 with Retry-After, before anything is tokenised.",
+        description="Characters of all requests being worked on, texts under 4,000 aside, of one key half "
+        "of it while others wait; above it 429 with Retry-After, before anything is tokenised.",
     )
     limit_tokenize_tokens: Count = Field(1_000_000, description="Tokens that one POST /tokenize is answered with.")
     limit_body_bytes: Count = Field(16 * 2**20, description="Bytes of one request body.")
@@ -320,7 +320,8 @@ class Settings(BaseSettings):
     limit_audio_channels: Count = Field(8, description="Channels of one recording; they are mixed into one.")
     limit_reader_bytes: Count = Field(2**30, description="Bytes of memory a process may take to parse a file.")
     limit_queue_tokens: Count = Field(
-        1_000_000, description="Tokens that may wait, of one key half of them; above it 429 with Retry-After."
+        1_000_000,
+        description="Tokens that may wait, of one key half of them while others wait; above it 429 with Retry-After.",
     )
     limit_request_s: Seconds = Field(
         60.0,

@@ -268,7 +268,7 @@ class Overloaded(FinanciaError):
         super().__init__(
             message
             or f"{queued_tokens} tokens are waiting, the limit is {limit_tokens} (LIMIT_QUEUE_TOKENS), half of which "
-            f"one key may have; try again in {retry_after_s:.1f} s"
+            f"one key may have while others wait; try again in {retry_after_s:.1f} s"
         )
         self.queued_tokens, self.limit_tokens = queued_tokens, limit_tokens
         self.retry_after_s = retry_after_s

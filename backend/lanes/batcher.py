@@ -181,7 +181,7 @@ class Batcher:
         """Queue one work item per payload, all of them or none, and return at once.
 
         Raises: Unavailable when not started, draining or without a lane; TooLarge when several items alone are over
-        the queue's limit; Overloaded when the queue or its owner's half is full now, or what goes first takes longer
+        the queue's limit; Overloaded when the queue or its owner's share is full now, or what goes first takes longer
         than an interactive item may wait.
         """
         loop = self._check_open()
@@ -393,7 +393,7 @@ class Batcher:
 
     def _admit(self, items: int, tokens: int, owner: str) -> None:
         queued, limit = self._queue.tokens, self._limits.queue_tokens  # only the loop adds: free capacity can only grow
-        own = self._queue.tokens_of(owner) if owner else 0
+        own = self._queue.tokens_of(owner) if owner else None
         admission = (admit_single if items == 1 else admit)(queued, tokens, limit, own)
         if admission is Admission.NEVER:
             raise TooLarge(

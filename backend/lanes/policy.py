@@ -21,6 +21,7 @@ BATCH_ITEMS_MAX = 4096  # of one batch: beyond it a launch is long paid for
 PADDING_DIVISOR = 32
 IDLE_DIVISOR = 4  # a batch is not cut below a quarter of the budget to occupy idle lanes: launches would dominate
 BULK_DIVISOR = 16  # a part of bulk work takes at most this share of the queue: a full queue has room for it soon
+SHARE_DIVISOR = 16  # an owner may always have this part of the limit, a request of some 60,000 tokens
 RATE_DECAY = 0.95  # weight of the past after each batch: the last 20 batches or so make the rate
 SETTLED_BATCHES = 8
 RETRY_UNKNOWN_S = 1.0  # before the first batch nothing is known
@@ -161,17 +162,19 @@ class Admission(Enum):
     NEVER = "never"  # over the whole limit alone: 413
 
 
-def admit(queued: int, new: int, limit: int, own: int = 0) -> Admission:
+def admit(queued: int, new: int, limit: int, own: int | None = None) -> Admission:
     """Whether ``new`` tokens may join ``queued`` ones; a request is accepted whole or not at all.
 
     Args:
-        own: what its owner has of those; whoever has some may have half of the limit, the other half is for others.
+        own: what its owner has of those, where owners have shares: half while others wait, for what is added to some
+            of its own, and ``SHARE_DIVISOR`` of the limit however much others have.
     """
     if new > limit:
         return Admission.NEVER
-    if own and own + new > limit // 2:
+    if own and own < queued and own + new > limit // 2:
         return Admission.FULL
-    return Admission.ACCEPTED if queued + new <= limit else Admission.FULL
+    has_room = queued + new <= limit or (own is not None and own + new <= limit // SHARE_DIVISOR)
+    return Admission.ACCEPTED if has_room else Admission.FULL
 
 
 def waits_too_long(queued: int, rate_per_s: float, left_s: float) -> bool:
@@ -182,7 +185,7 @@ def waits_too_long(queued: int, rate_per_s: float, left_s: float) -> bool:
     return rate_per_s > 0 and left_s > 0 and queued > rate_per_s * left_s
 
 
-def admit_single(queued: int, new: int, limit: int, own: int = 0) -> Admission:
+def admit_single(queued: int, new: int, limit: int, own: int | None = None) -> Admission:
     """The same for one item, which may always enter an empty queue.
 
     A page that counts more than the whole limit could otherwise never be read.

@@ -104,7 +104,7 @@ class TextWork:
         """Hold so many characters of the budget while the block runs; short texts are not counted, and never refused.
 
         Args:
-            owner: whose further requests may have half of the budget together; unset: all of it.
+            owner: whose share of the budget it is, as for `admit`; unset: there are no shares.
 
         Raises: TooLarge for more than one request may have; Overloaded with the time to wait while too many are held.
         """
@@ -187,7 +187,7 @@ class TextWork:
                 "characters of the request", characters, limits.request_chars, "LIMIT_REQUEST_CHARS", advice=advice
             )
         held = self._chars + self._elsewhere()
-        own = self._owners[owner] if owner else 0
+        own = self._owners[owner] if owner else None
         admission = admit(held, characters, limits.queue_chars, own)
         if admission is Admission.NEVER:
             raise TooLarge(
@@ -201,8 +201,8 @@ class TextWork:
                 limits.queue_chars,
                 wait_s,
                 f"{held} characters of other requests are being worked on, with these {characters} they are "
-                f"over the limit of {limits.queue_chars} (LIMIT_QUEUE_CHARS), half of which one key may have; "
-                f"try again in {wait_s:.1f} s",
+                f"over the limit of {limits.queue_chars} (LIMIT_QUEUE_CHARS), half of which one key may have while "
+                f"others wait; try again in {wait_s:.1f} s",
             )
 
     def _change(self, characters: int) -> None:

@@ -79,15 +79,16 @@ async def test_a_full_budget_refuses_long_texts_for_as_long_as_it_takes(
         assert 20_000 == held(telemetry)
 
 
-async def test_one_key_may_have_half_of_the_budget(text_work: TextWork):
-    """What one holds refuses its own further texts, and nobody else's."""
+async def test_one_key_may_have_half_of_the_budget_while_others_wait(text_work: TextWork):
+    """What one holds refuses its own further texts, and no short one of others, however much it is."""
     with text_work.admit(40_000, "ana"):
-        with pytest.raises(Overloaded, match=r"40000 characters .* half of which one key may have"):
-            text_work.admit(20_000, "ana").__enter__()
-        with text_work.admit(50_000, "eva"):
+        with (
+            text_work.admit(50_000, "eva"),
+            pytest.raises(Overloaded, match=r"90000 characters .* half of which one key may have"),
+        ):
+            text_work.admit(11_000, "ana").__enter__()
+        with text_work.admit(50_000, "ana"), text_work.admit(10_000, "ana"), text_work.admit(6_000, "eva"):
             pass
-    with text_work.admit(40_000, "ana"):
-        pass
 
 
 async def test_a_caller_that_leaves_ends_the_reading_of_its_text(text_work: TextWork):
