@@ -88,12 +88,7 @@ def simulated_machine(name: str, settings: Settings) -> Target:
 
 
 def observe(
-    target: Target,
-    settings: Settings,
-    request: DeviceRequest,
-    saved: SavedChoice | None = None,
-    *,
-    full: bool = False,
+    target: Target, settings: Settings, request: DeviceRequest, saved: SavedChoice | None = None, *, full: bool = False
 ) -> tuple[MachineFacts, Observations]:
     """Collect everything that the diagnosis needs. Runs kernels only on the devices that would be used.
 

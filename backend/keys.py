@@ -71,8 +71,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m backend.keys",
-        description="Make API keys and check keys files (docs/keys.md).",
+        prog="python -m backend.keys", description="Make API keys and check keys files (docs/keys.md)."
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     new = actions.add_parser("new", help="make a key; its table for the keys file goes to standard output")

@@ -55,10 +55,7 @@ def missed(result: Result) -> list[str]:
 def _goals(result: Result) -> Iterator[tuple[str, bool]]:
     for size, row in result.get("sizes", {}).items():
         chunks = int(size)
-        yield (
-            f"recall {_MIN_RECALL} at {chunks:,} chunks",
-            min(row["recall"], row["recall_filtered"]) >= _MIN_RECALL,
-        )
+        yield (f"recall {_MIN_RECALL} at {chunks:,} chunks", min(row["recall"], row["recall_filtered"]) >= _MIN_RECALL)
         if chunks == _GOAL_CHUNKS:
             p50_s = row["searches"]["hybrid"]["p50_s"]["median"]
             yield f"hybrid p50 {_MAX_P50_S * 1000:.0f} ms at {chunks:,} chunks", p50_s <= _MAX_P50_S

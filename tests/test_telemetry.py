@@ -7,16 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.telemetry import (
-    METRICS,
-    PREFIX,
-    Metric,
-    Samples,
-    Telemetry,
-    configure_logging,
-    log_event,
-    render_samples,
-)
+from backend.telemetry import METRICS, PREFIX, Metric, Samples, Telemetry, configure_logging, log_event, render_samples
 
 UNITS = ("seconds", "bytes", "ratio", "total", "info", "state")
 COUNTED = {"requests_in_flight", "queue_jobs", "queue_tokens", "batch_jobs", "batch_tokens", "lanes", "lanes_busy"}

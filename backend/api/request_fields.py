@@ -565,11 +565,7 @@ AnyTruncate = Annotated[
     PlainValidator(_check_truncate),
     WithJsonSchema({"enum": [*_TRUNCATIONS, *map(str.upper, _TRUNCATIONS), True, False, None]}),
 ]
-TextInputs = Annotated[
-    Any,
-    PlainValidator(_check_texts),
-    WithJsonSchema({"oneOf": [ANY_TEXT, many(ANY_TEXT)]}),
-]
+TextInputs = Annotated[Any, PlainValidator(_check_texts), WithJsonSchema({"oneOf": [ANY_TEXT, many(ANY_TEXT)]})]
 ClassifyItems = Annotated[
     Any,
     PlainValidator(_check_texts_or_images),

@@ -340,11 +340,7 @@ def _health(
 
 
 def _shared(
-    settings: Settings,
-    found: _Foundation,
-    cache: VectorCache,
-    batcher: Batcher,
-    inference: Inference,
+    settings: Settings, found: _Foundation, cache: VectorCache, batcher: Batcher, inference: Inference
 ) -> Shared:
     unloader = IdleUnloader(settings.model_keep_alive_s, found.telemetry, found.supervisor)
     return Shared(

@@ -19,9 +19,7 @@ E = TypeVar("E")
 
 
 def bisect_on_failure(
-    items: Sequence[T],
-    run: Callable[[Sequence[T]], Sequence[R]],
-    on_failure: Callable[[Exception, Sequence[T]], E],
+    items: Sequence[T], run: Callable[[Sequence[T]], Sequence[R]], on_failure: Callable[[Exception, Sequence[T]], E]
 ) -> list[R | E]:
     """One outcome per item, in order: its result, or the error value that ``on_failure`` returned for it alone.
 

@@ -96,12 +96,7 @@ _LINE = re.compile(r"[^\n]+")
 
 
 def text_chunks(
-    text: str,
-    token_starts: NDArray[np.int64],
-    max_tokens: int,
-    *,
-    overlap_tokens: int = 0,
-    rows: Sequence[Span] = (),
+    text: str, token_starts: NDArray[np.int64], max_tokens: int, *, overlap_tokens: int = 0, rows: Sequence[Span] = ()
 ) -> list[Span]:
     """Start and end of each chunk in the text, in order. Takes milliseconds a page: call it on a thread.
 

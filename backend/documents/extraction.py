@@ -15,13 +15,7 @@ from typing import Any, TypeVar
 
 from backend.abandoned import end_tasks
 from backend.documents.ocr import OcrService, page_of, with_pictures
-from backend.documents.records import (
-    DocumentEvent,
-    DocumentOptions,
-    EventCallback,
-    ExtractedDocument,
-    FailedPage,
-)
+from backend.documents.records import DocumentEvent, DocumentOptions, EventCallback, ExtractedDocument, FailedPage
 from backend.errors import BadInput, InferenceFailed, InvalidField, Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.einvoice.fiscal_qr import MENTION, read_fiscal_qr
 from backend.files.einvoice.records import EInvoice

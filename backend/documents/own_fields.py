@@ -396,11 +396,7 @@ def _meanings(vectors: Vectors, names: int, known: Sequence[int]) -> list[list[f
 
 
 def _taught_values(
-    document: Document,
-    at: int,
-    labels: Sequence[OwnLabel],
-    taught: Sequence[Taught],
-    on_page: PageRuns,
+    document: Document, at: int, labels: Sequence[OwnLabel], taught: Sequence[Taught], on_page: PageRuns
 ) -> dict[Path, list[OwnValue]]:
     page, first, found = document.pages[at], document.page_starts[at], dict[Path, list[OwnValue]]()
 

@@ -75,12 +75,7 @@ class DocumentService:
             return await self._process(upload, options, urgency or Urgency(), on_event, owner)
 
     async def _process(
-        self,
-        upload: StoredFile,
-        options: DocumentOptions,
-        urgency: Urgency,
-        on_event: EventCallback,
-        owner: str | None,
+        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback, owner: str | None
     ) -> DocumentAnswer:
         started_s = time.perf_counter()
         if "summary" in options.features:

@@ -45,14 +45,7 @@ class OpenFile:
     """A file whose pages can be read until it is closed. Made by `FileReaders.open`; safe on any thread."""
 
     def __init__(
-        self,
-        number: int,
-        stored: StoredFile,
-        kind: FileType,
-        password: str | None,
-        *,
-        pool: WorkerPool,
-        grace_s: float,
+        self, number: int, stored: StoredFile, kind: FileType, password: str | None, *, pool: WorkerPool, grace_s: float
     ) -> None:
         self.number = number  # identifies the file to workers
         self.kind = kind
@@ -379,11 +372,7 @@ class FileReaders:
         fields = {**request.fields, "file": file.number}
         with request.descriptors() as fds:
             return worker.call(
-                fields,
-                limit_s=limit_s,
-                most_wait_s=most_wait_s,
-                fds=fds,
-                most_payload_bytes=request.most_payload_bytes,
+                fields, limit_s=limit_s, most_wait_s=most_wait_s, fds=fds, most_payload_bytes=request.most_payload_bytes
             )
 
     def _limits_s(self, request: WorkerRequest) -> tuple[float, float]:

@@ -250,11 +250,7 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _searchable_pdf(
-    file: ReadableFile,
-    data: mmap.mmap,
-    password: str | None,
-    packed_document: bytes,
-    limits: FileLimits,
+    file: ReadableFile, data: mmap.mmap, password: str | None, packed_document: bytes, limits: FileLimits
 ) -> bytes:
     """The file as a PDF with a text layer.
 
@@ -262,10 +258,7 @@ def _searchable_pdf(
         data: the file's bytes.
         packed_document: the words of its pages, from `page_codec.pack_document`.
     """
-    from backend.files.searchable_pdf import (  # few workers are ever asked for one
-        searchable_images,
-        searchable_pdf,
-    )
+    from backend.files.searchable_pdf import searchable_images, searchable_pdf  # few workers are ever asked for one
 
     document = unpack_document(packed_document)
     if isinstance(file, PdfFile):

@@ -106,11 +106,7 @@ def _timed(
 
 
 def _by_clock(
-    run: Callable[[], None],
-    synchronize: Callable[[], None],
-    batches: int,
-    limit_s: float,
-    clock: Callable[[], float],
+    run: Callable[[], None], synchronize: Callable[[], None], batches: int, limit_s: float, clock: Callable[[], float]
 ) -> list[float]:
     seconds: list[float] = []
     synchronize()

@@ -14,13 +14,7 @@ import numpy as np
 import orjson
 
 from backend.documents.formats.plain_json import document_fields
-from backend.documents.records import (
-    DocumentAnswer,
-    DocumentOptions,
-    ExtractedDocument,
-    FailedPage,
-    Understood,
-)
+from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, FailedPage, Understood
 from backend.errors import FinanciaError, JobOfAnotherRelease
 from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
 from backend.files.pages import Document, Page

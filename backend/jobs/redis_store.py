@@ -81,12 +81,7 @@ class RedisJobStore:
             readers=options.watchers + _STORE_READERS,
         )
         self.queue = RedisQueue(self._redis, options.prefix, options.lease_s, monotonic)
-        self._us = {
-            "group": GROUP,
-            "consumer": self.queue.consumer,
-            "format": RECORD_FORMAT,
-            "job": self._part(""),
-        }
+        self._us = {"group": GROUP, "consumer": self.queue.consumer, "format": RECORD_FORMAT, "job": self._part("")}
         self._sweep = QueueSweep(self._redis, *self.queue.streams, self._sweep_arguments(), monotonic)
         self._chunks = RedisChunks(self._redis)
         self._cancelled = self._name("stops")
@@ -286,14 +281,7 @@ class RedisJobStore:
         }
 
     async def _add(
-        self,
-        job: Job,
-        expected: tuple[str, str],
-        key: str | None,
-        chunks: int,
-        *,
-        pinned: bool,
-        quota: JobQuota | None,
+        self, job: Job, expected: tuple[str, str], key: str | None, chunks: int, *, pinned: bool, quota: JobQuota | None
     ) -> bool:
         """Write a job whose file is written; False when another job was added under its digest or its key meanwhile."""
         queue, (equal, keyed) = self.queue, expected

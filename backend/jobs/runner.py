@@ -136,10 +136,7 @@ class JobRunner:
 
     def start(self) -> None:
         keep, every_s = self._supervisor.keep, self._store.heartbeat_s
-        self._background = [
-            keep("take_jobs", self._take_jobs),
-            keep("watch_cancellations", self._watch_cancellations),
-        ]
+        self._background = [keep("take_jobs", self._take_jobs), keep("watch_cancellations", self._watch_cancellations)]
         if every_s is not None:
             self._background.append(keep("renew_claims", lambda: self._renew_claims(every_s)))
 

@@ -17,13 +17,7 @@ from backend.errors import ModelUnavailable
 from backend.models.encoder import Ids, TokenBatch, Vectors
 from backend.models.readout import QueuedResults, Readout
 from backend.models.spec import ModelSpec, Pooling
-from backend.models.torch_attention import (
-    Attention,
-    PaddedAttention,
-    TextwiseAttention,
-    choose_varlen,
-    relative_bias,
-)
+from backend.models.torch_attention import Attention, PaddedAttention, TextwiseAttention, choose_varlen, relative_bias
 from backend.models.torch_encoder import numpy_of, opened
 from backend.models.torch_graphs import (
     SMALL_BUCKETS,

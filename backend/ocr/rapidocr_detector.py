@@ -13,16 +13,7 @@ from backend.lanes.engine import BatchLimits, UnlimitedBatches
 from backend.ocr.rapidocr_models import RapidOcrModels
 from backend.ocr.rapidocr_sessions import Numbers
 from backend.ocr.records import DETECT
-from backend.ocr.text_boxes import (
-    CROP_HEIGHT_PX,
-    Crop,
-    LineShape,
-    Pixels,
-    crop_lines,
-    find_lines,
-    is_tall,
-    rotate_line,
-)
+from backend.ocr.text_boxes import CROP_HEIGHT_PX, Crop, LineShape, Pixels, crop_lines, find_lines, is_tall, rotate_line
 
 _MAX_LONG_SIDE_PX = 1600  # of the page's long side, scaled for the network
 _MIN_SHORT_SIDE_PX = 736  # of its short side, as in RapidOCR: the network was trained on large letters

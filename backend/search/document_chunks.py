@@ -27,11 +27,7 @@ def chunk_tokens(chunking: Chunking, model_tokens: int, prompt_tokens: int) -> t
 
 
 def cut_chunks(
-    text: str,
-    token_starts: NDArray[np.int64],
-    sizes: tuple[int, int],
-    rows: Sequence[Span],
-    document: Document | None,
+    text: str, token_starts: NDArray[np.int64], sizes: tuple[int, int], rows: Sequence[Span], document: Document | None
 ) -> list[NewChunk]:
     """The chunks of a file, in order. Takes milliseconds a page: call it on a thread.
 

@@ -41,10 +41,7 @@ REPLACE = (
     "UPDATE documents SET state = $3, revision = $4, updated_s = $5, changes = $6, "
     "usage_bytes = length(answer) + length(content) + $7 WHERE file_id = $1 AND revision = $2 RETURNING file_id"
 )
-FORGET = (
-    "DELETE FROM document_values WHERE file_id = $1",
-    "DELETE FROM document_lessons WHERE file_id = $1",
-)
+FORGET = ("DELETE FROM document_values WHERE file_id = $1", "DELETE FROM document_lessons WHERE file_id = $1")
 VALUE = (
     "INSERT INTO document_values (file_id, position, owner, kind, supplier, supplier_tax_id, number, date, due_date, "
     "base, total) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"

@@ -35,12 +35,7 @@ class ExpiryTask:
     """
 
     def __init__(
-        self,
-        storage: SearchStorage,
-        telemetry: Telemetry,
-        supervisor: Supervisor,
-        *,
-        now: Callable[[], float],
+        self, storage: SearchStorage, telemetry: Telemetry, supervisor: Supervisor, *, now: Callable[[], float]
     ) -> None:
         self._storage, self._supervisor = storage, supervisor
         self._now = now

@@ -282,7 +282,4 @@ def load_generator(spec: ModelSpec, choice: Choice, placement: Placement) -> Gen
 
     if placement.type is DeviceType.CUDA:
         prefer_flash()
-    return cast(
-        "Generator",
-        TorchSeq2Seq(spec, dtype=choice.dtype, device=placement.device, threads=placement.threads),
-    )
+    return cast("Generator", TorchSeq2Seq(spec, dtype=choice.dtype, device=placement.device, threads=placement.threads))

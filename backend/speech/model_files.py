@@ -296,24 +296,13 @@ def _kind_of(config: Path) -> str:
 
 
 def _described(
-    name: str,
-    source: str,
-    *,
-    sha256: str,
-    tokenizer: Path,
-    paths: Mapping[str, tuple[Path, ...]],
-    revision: str = "",
+    name: str, source: str, *, sha256: str, tokenizer: Path, paths: Mapping[str, tuple[Path, ...]], revision: str = ""
 ) -> SpeechModelFiles:
     config = _config(paths[CONFIG][0])
     multilingual = _vocabulary_size(paths) >= MULTILINGUAL_TOKENS
     tokens = SpeechTokens.read(_bytes_of(tokenizer), str(tokenizer), is_multilingual=multilingual)
     digest = fingerprint_of(
-        {
-            "speech": TRANSCRIPT_VERSION,
-            "weights": sha256,
-            "tokenizer": tokenizer_digest(tokenizer),
-            "config": config,
-        }
+        {"speech": TRANSCRIPT_VERSION, "weights": sha256, "tokenizer": tokenizer_digest(tokenizer), "config": config}
     )
     added = {"lang_ids": sorted(tokens.languages.values())} if multilingual and not config.get("lang_ids") else {}
     return SpeechModelFiles(name, source, revision or sha256[:12], sha256, digest, tokens, paths, {**config, **added})

@@ -337,11 +337,7 @@ class PieceRuns:
         return replace(decoded, voices=tuple(voices))
 
     async def _decode(
-        self,
-        options: DecodingOptions,
-        samples: NDArray[int16],
-        start: int,
-        stretches: Sequence[Stretch],
+        self, options: DecodingOptions, samples: NDArray[int16], start: int, stretches: Sequence[Stretch]
     ) -> DecodedSpeech:
         decoded, dropped, own = await self._best(samples, options)
         if decoded.runs:
@@ -363,11 +359,7 @@ class PieceRuns:
         return DecodedSpeech(tuple(segments), tuple(dropped_parts), (SpokenPart(own, decoded.language.code, spoken_s),))
 
     async def _decode_by_language(
-        self,
-        runs: Sequence[LanguageRun],
-        samples: NDArray[int16],
-        start: int,
-        stretches: Sequence[Stretch],
+        self, runs: Sequence[LanguageRun], samples: NDArray[int16], start: int, stretches: Sequence[Stretch]
     ) -> DecodedSpeech:
         """A piece in which the language changes: each part is decoded by itself, as the model writes one language.
 

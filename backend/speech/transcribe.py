@@ -112,9 +112,7 @@ def _mel_filters(mels: int) -> NDArray[np.float32]:
     points = np.linspace(0.0, top, mels + 2)
     linear_points = _LINEAR_HZ / _MEL_STEP_HZ
     edges_hz = np.where(
-        points < linear_points,
-        points * _MEL_STEP_HZ,
-        _LINEAR_HZ * np.exp(_LOG_STEP * (points - linear_points)),
+        points < linear_points, points * _MEL_STEP_HZ, _LINEAR_HZ * np.exp(_LOG_STEP * (points - linear_points))
     )
     bins_hz = np.fft.rfftfreq(_WINDOW, 1.0 / SAMPLE_RATE)
     rising = (bins_hz - edges_hz[:-2, None]) / (edges_hz[1:-1] - edges_hz[:-2])[:, None]

@@ -255,12 +255,7 @@ class AnalysisService:
 
 
 def _structure_of(
-    text: str,
-    model: LoadedModel,
-    *,
-    wanted: frozenset[str],
-    language: Language | None,
-    tokenized: Windows | None,
+    text: str, model: LoadedModel, *, wanted: frozenset[str], language: Language | None, tokenized: Windows | None
 ) -> _TextStructure:
     with_phrases, with_sentences, with_summary = (
         feature in wanted for feature in ("key_phrases", "key_sentences", _SUMMARY)

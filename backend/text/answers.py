@@ -32,15 +32,7 @@ from backend.models.tokenizer import TokenArrays
 from backend.models.windows import Window, cut
 from backend.reasons import because
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.answers import (
-    LABEL_TASK,
-    TASK,
-    Span,
-    best_span,
-    best_span_within,
-    spans,
-    type_question,
-)
+from backend.serving.engines.answers import LABEL_TASK, TASK, Span, best_span, best_span_within, spans, type_question
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService, EmbedOptions
 from backend.text.entities import EntityResult, TextEntities
@@ -263,11 +255,7 @@ class AnswerService:
         return _with_room(loaded, questions, read, param)
 
     async def _paired(
-        self,
-        asked: Sequence[_Asked],
-        text: str,
-        tokens: TokenArrays,
-        places: Sequence[Sequence[_Part]],
+        self, asked: Sequence[_Asked], text: str, tokens: TokenArrays, places: Sequence[Sequence[_Part]]
     ) -> _Text:
         """A text with each question beside its parts of it."""
         length = sum(stop - start for parts in places for start, stop, *_ in parts)

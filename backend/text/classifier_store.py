@@ -302,8 +302,7 @@ class ClassifierStore:
 
     def _away(self) -> Unavailable:
         return Unavailable(
-            f"classifiers: this replica cannot tell what was taught: {self._reach.why_not}",
-            retry_after_s=_AWAY.most_s,
+            f"classifiers: this replica cannot tell what was taught: {self._reach.why_not}", retry_after_s=_AWAY.most_s
         )
 
 

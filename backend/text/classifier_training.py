@@ -49,12 +49,7 @@ class ClassifierTrainer:
         self._last_fit_s = _FIT_S
 
     async def train(
-        self,
-        name: str,
-        texts: Mapping[str, Sequence[str]],
-        *,
-        caller: Caller = ANYBODY,
-        deadline_s: float = math.inf,
+        self, name: str, texts: Mapping[str, Sequence[str]], *, caller: Caller = ANYBODY, deadline_s: float = math.inf
     ) -> Classifier:
         """Train on the texts of each label, and save. Raises: as ClassificationService.train_classifier."""
         await self._store.refresh()  # it may be another replica's caller's; and nothing is learnt that cannot be kept

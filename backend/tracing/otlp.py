@@ -30,10 +30,7 @@ _log = logging.getLogger(__name__)
 _SCOPE = "financia"
 _SERVICE_NAME = "financia-inference"  # where neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES names it
 LAST_SEND_S = 3.0  # that a process which ends waits for the collector
-_EXPORTER_LOGGERS = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.sdk._shared_internal",
-)
+_EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
 
 
 @dataclass(slots=True)

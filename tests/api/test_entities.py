@@ -89,11 +89,7 @@ async def test_own_labels(client: httpx.AsyncClient, services: FakeServices) -> 
         ([f"a{index}" for index in range(201)], 413, "labels: 201 is over the limit of 200"),
         ({"a": {"type": "number"}}, 422, "labels a: a type of entities has a description"),
         ({"a": {"properties": {"b": ""}}}, 422, "labels a.b: a type of entities has a description"),
-        (
-            {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}},
-            422,
-            "contains itself",
-        ),
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}}, 422, "contains itself"),
     ],
 )
 async def test_refused_labels(client: httpx.AsyncClient, labels: Any, status: int, words: str) -> None:

@@ -59,10 +59,7 @@ async def test_taught_for_good(client: httpx.AsyncClient) -> None:
 async def test_files(client: httpx.AsyncClient, services: FakeServices) -> None:
     """A form has examples as JSON, or the name of an extractor; the document is read with what they teach."""
     await client.put(f"{URL}/notes", json={"examples": EXAMPLES})
-    for route, data in (
-        ("/v1/documents", {"examples": json.dumps(EXAMPLES)}),
-        ("/v1/fields", {"extractor": "notes"}),
-    ):
+    for route, data in (("/v1/documents", {"examples": json.dumps(EXAMPLES)}), ("/v1/fields", {"extractor": "notes"})):
         assert 200 == (await client.post(route, files=FILE, data=data)).status_code
     by_examples, by_name = [options for _, options, _ in services.documents.calls]
 

@@ -112,8 +112,7 @@ async def test_confidence_of_words_and_blocks(client: httpx.AsyncClient) -> None
 
 
 @pytest.mark.parametrize(
-    ("pages", "expected"),
-    [("0-1,4", "1-2,5"), ([0], "1"), (None, ""), ("0, 2", "1,3"), ([*range(8), 9, 0], "1-8,10")],
+    ("pages", "expected"), [("0-1,4", "1-2,5"), ([0], "1"), (None, ""), ("0, 2", "1,3"), ([*range(8), 9, 0], "1-8,10")]
 )
 async def test_pages_count_from_0(client: httpx.AsyncClient, services: FakeServices, pages: Any, expected: str) -> None:
     """Neighbours are one range, so that a list may reach behind the last page as Mistral's own examples do."""

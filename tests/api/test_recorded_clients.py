@@ -107,9 +107,7 @@ async def test_vectors(
         pytest.param("/v1/rerank", RANKED, id="litellm-jina_ai-azure_ai-hosted_vllm-together_ai"),
         pytest.param("/rerank", {"documents": TEXTS, "return_documents": False, "top_n": 1}, id="litellm-infinity-top"),
         pytest.param(
-            "/rerank",
-            {"documents": TEXTS, "return_documents": True, "raw_scores": False},
-            id="infinity-client",
+            "/rerank", {"documents": TEXTS, "return_documents": True, "raw_scores": False}, id="infinity-client"
         ),
     ],
 )

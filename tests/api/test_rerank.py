@@ -91,10 +91,7 @@ async def test_documents_as_objects(client: httpx.AsyncClient, services: FakeSer
     assert [documents[0], {"text": "a"}] == [result["document"] for result in body["results"]]
 
 
-@pytest.mark.parametrize(
-    "number",
-    ["18446744073709551616", "-9223372036854775809", "9" * 4000, "1e308", "true"],
-)
+@pytest.mark.parametrize("number", ["18446744073709551616", "-9223372036854775809", "9" * 4000, "1e308", "true"])
 async def test_numbers_come_back_as_they_were_sent(client: httpx.AsyncClient, number: str) -> None:
     """Also integers beyond 64 bits, which snowflake ids and hashes are."""
     content = f'{{"query": "q", "documents": [{{"text": "NaN", "id": {number}, "more": [{{"id": {number}}}]}}]}}'

@@ -109,8 +109,7 @@ async def test_an_empty_store(client: httpx.AsyncClient) -> None:
             },
             SearchOptions(
                 where=Compound(
-                    "or",
-                    (Comparison("a", "ne", False), Compound("and", (Comparison("b", "lte", "2026-03-31"),))),
+                    "or", (Comparison("a", "ne", False), Compound("and", (Comparison("b", "lte", "2026-03-31"),)))
                 )
             ),
             id="nested",

@@ -2,16 +2,7 @@
 
 import pytest
 
-from benchmarks.fields_scores import (
-    Answer,
-    Count,
-    calibration,
-    is_same,
-    read_answer,
-    score_fields,
-    summary,
-    sureness,
-)
+from benchmarks.fields_scores import Answer, Count, calibration, is_same, read_answer, score_fields, summary, sureness
 
 TRUTH = {
     "doc_type": "invoice",

@@ -10,14 +10,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
 from backend.bootstrap import speech
-from backend.bootstrap.speech import (
-    HUB_NAMES,
-    OPENAI_NAMES,
-    SpeechDomain,
-    _names,
-    build_speech,
-    find_speech_model,
-)
+from backend.bootstrap.speech import HUB_NAMES, OPENAI_NAMES, SpeechDomain, _names, build_speech, find_speech_model
 from backend.config import Settings, load_settings
 from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable

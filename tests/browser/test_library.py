@@ -104,12 +104,7 @@ async def test_the_cards_show_what_was_found(tab: Tab, url: str, library: FakeLi
     hits = library.answers[-1]
     assert [hit["filename"] for hit in hits] == await names(tab, ".hit-open")
     card = " ".join((await names(tab, ".hit"))[0].split())
-    for words in (
-        "escaneo.png",
-        "Page 2",
-        "Score 100%",
-        "Recibo de harina Total 12,50 €",
-    ):
+    for words in ("escaneo.png", "Page 2", "Score 100%", "Recibo de harina Total 12,50 €"):
         assert words in card
     assert ["Recibo", "harina"] == await tab.run(
         "[...document.querySelector('.hit').querySelectorAll('mark')].map(one => one.textContent)"

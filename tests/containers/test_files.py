@@ -62,10 +62,7 @@ def test_names_and_versions(kind: str):
     assert [{"targets": [f"{backend(kind)['container_name']}:8000"]}] == targets
     assert f"ARG VERSION={__version__}" in instructions(kind)
     assert IMAGES[kind] == backend(kind)["build"]["dockerfile"]
-    assert (BACKEND, REDIS) == (
-        backend("cpu")["container_name"],
-        COMPOSE[kind]["services"]["redis"]["container_name"],
-    )
+    assert (BACKEND, REDIS) == (backend("cpu")["container_name"], COMPOSE[kind]["services"]["redis"]["container_name"])
 
 
 @BOTH

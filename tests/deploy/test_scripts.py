@@ -122,10 +122,7 @@ def test_bash_is_sound():
 
 @pytest.mark.parametrize(
     ("file", "container"),
-    [
-        (deploy_gpu.CPU_FILE, deploy_gpu.CPU_CONTAINER),
-        (deploy_gpu.GPU_FILE, deploy_gpu.GPU_CONTAINER),
-    ],
+    [(deploy_gpu.CPU_FILE, deploy_gpu.CPU_CONTAINER), (deploy_gpu.GPU_FILE, deploy_gpu.GPU_CONTAINER)],
 )
 def test_the_compose_files_know_the_names(file: str, container: str):
     """The container is called so, listens on the port that is asked for, and every variable given to it is read."""

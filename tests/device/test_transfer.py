@@ -104,9 +104,7 @@ def test_the_callers_container_is_not_changed(make: Callable[[], Any]):
 
 
 @pytest.mark.parametrize(
-    "obj",
-    ["text", None, torch.Size([2]), {"a": 1}, [1, [2]], range(3), torch.Tensor, Batch],
-    ids=repr,
+    "obj", ["text", None, torch.Size([2]), {"a": 1}, [1, [2]], range(3), torch.Tensor, Batch], ids=repr
 )
 def test_an_object_without_tensors_is_returned_itself(obj: object):
     """Not even copied."""

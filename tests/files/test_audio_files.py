@@ -26,15 +26,7 @@ from backend.files.worker_messages import audio_slice
 from backend.files.worker_pool import WorkerProcess
 from tests.files.conftest import newest_worker, own_bytes
 from tests.files.pdfs import pdf, text
-from tests.files.recordings import (
-    KINDS,
-    Kind,
-    all_samples,
-    film_without_sound,
-    frequency_at,
-    recording,
-    steps,
-)
+from tests.files.recordings import KINDS, Kind, all_samples, film_without_sound, frequency_at, recording, steps
 
 MakeReaders = Callable[..., FileReaders]
 WAV_16K = Kind("wav", "pcm_s16le", SAMPLE_RATE, "mono")

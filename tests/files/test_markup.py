@@ -41,8 +41,7 @@ def test_numbers_are_short(value, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("12 שלום a", True), ("مرحبا", True), ("a שלום", False), ("12 %", False), ("", False)],
+    ("text", "expected"), [("12 שלום a", True), ("مرحبا", True), ("a שלום", False), ("12 %", False), ("", False)]
 )
 def test_direction_is_that_of_the_first_letter(text, expected):
     assert expected is is_right_to_left(text)

@@ -298,10 +298,7 @@ def test_loader_of_a_small_machine(config: GPUConfig, expected: LoaderSettings):
     assert 2 == len(loader)
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [(None, True), (0, False), (99, False), (100, True)],
-)
+@pytest.mark.parametrize(("step", "expected"), [(None, True), (0, False), (99, False), (100, True)])
 def test_empty_cache(at: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, step: int | None, expected: bool):
     """At once without a step, and with steps at every ``empty_cache_interval``-th."""
     at("apple-m3")

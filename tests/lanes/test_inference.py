@@ -15,13 +15,7 @@ from backend.lanes.inference import InferenceResult, Timing, Urgency, offload
 from backend.lanes.work_item import Priority
 from backend.models.tokenizer import Tokens
 from tests.fakes import turns
-from tests.text.service_stack import (
-    FailingVectorEngine,
-    GatedVectorEngine,
-    ServiceStack,
-    VectorEngine,
-    vector_of,
-)
+from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, ServiceStack, VectorEngine, vector_of
 
 NOW = Urgency()
 WORDS = ["one", "three", "", "three", "fourteen"]

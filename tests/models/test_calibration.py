@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
 from scipy.special import softmax as reference_softmax
 
-from backend.models.calibration import (
-    choose_threshold,
-    fit_temperature,
-    likeness,
-    relevance,
-    sigmoid,
-    softmax,
-)
+from backend.models.calibration import choose_threshold, fit_temperature, likeness, relevance, sigmoid, softmax
 from backend.training.metrics import classification_scores
 
 LABELS = ("invoice", "letter", "form", "contract")

@@ -88,12 +88,7 @@ def test_each_text_is_tokenised_once(scorers: TinyScorers, monkeypatch):
     assert 11 == len(asked)
 
 
-@given(
-    first=st.integers(0, 40),
-    second=st.integers(0, 40),
-    room=st.integers(1, 30),
-    cut=st.sampled_from([*STRATEGIES]),
-)
+@given(first=st.integers(0, 40), second=st.integers(0, 40), room=st.integers(1, 30), cut=st.sampled_from([*STRATEGIES]))
 def test_what_stays_is_what_tokenizers_leaves(first, second, room, cut):
     """The library's own cutting, at every length."""
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))

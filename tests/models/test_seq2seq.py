@@ -158,8 +158,7 @@ def test_a_model_without_all_its_tensors(generators: TinyGenerators, copy_of: Ca
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [("auto", "fp32"), ("exact", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"), ("int8", "fp32")],
+    ("precision", "dtype"), [("auto", "fp32"), ("exact", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"), ("int8", "fp32")]
 )
 def test_the_choice_on_a_cpu(generators: TinyGenerators, precision: Any, dtype: str) -> None:
     """What was asked for, where torch has it; the reason is kept."""

@@ -257,8 +257,7 @@ def test_ids_that_do_not_fit_are_refused_with_none():
 
 
 @pytest.mark.parametrize(
-    ("ids", "culprit"),
-    [([[5], [30522]], 30522), ([[-1]], -1), ([[5, 100_000, -2]], 100_000), ([[10**30]], 10**30)],
+    ("ids", "culprit"), [([[5], [30522]], 30522), ([[-1]], -1), ([[5, 100_000, -2]], 100_000), ([[10**30]], 10**30)]
 )
 def test_ids_of_another_tokenizer_are_refused(tokenizer, ids, culprit):
     """The error shows the first id that cannot be, the vocabulary, and LangChain's setting."""

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.models.torch_graphs import (
-    GraphCache,
-    GraphKey,
-    Outputs,
-)
+from backend.models.torch_graphs import GraphCache, GraphKey, Outputs
 
 INPUTS = torch.zeros(4, dtype=torch.int32)
 

@@ -5,12 +5,7 @@ import psutil
 import pytest
 
 from backend.device.memory.release import trim_heap
-from backend.ocr.rapidocr_models import (
-    LANGUAGES,
-    RapidOcrModels,
-    is_latin,
-    is_latin_print,
-)
+from backend.ocr.rapidocr_models import LANGUAGES, RapidOcrModels, is_latin, is_latin_print
 
 
 @pytest.mark.parametrize(

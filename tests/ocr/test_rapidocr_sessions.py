@@ -45,11 +45,7 @@ def test_choose_provider(device, available, expected, why):
 
 def test_cuda_options():
     """No search of every algorithm for every new shape, and no arena that doubles beside torch's."""
-    expected = {
-        "device_id": "1",
-        "cudnn_conv_algo_search": "HEURISTIC",
-        "arena_extend_strategy": "kSameAsRequested",
-    }
+    expected = {"device_id": "1", "cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested"}
 
     assert expected == dict(choose_provider("cuda:1", [CUDA]).options)
 

@@ -4,15 +4,7 @@ import sqlite3
 
 import pytest
 
-from backend.search.filters import (
-    Comparison,
-    Compound,
-    Dialect,
-    compile_filter,
-    effective,
-    keys_of,
-    matches,
-)
+from backend.search.filters import Comparison, Compound, Dialect, compile_filter, effective, keys_of, matches
 
 _FILE = {
     "total": 1284.5, "vendor": "B12345678", "paid": True, "date": "2024-03-12", "person": ["Ana", "Luis"], "pages": 3,

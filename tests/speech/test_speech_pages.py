@@ -83,12 +83,7 @@ def test_a_silent_recording_has_an_empty_page_that_says_why() -> None:
     """An empty transcript is an answer, with its reason."""
     [page] = pages_of(transcript(duration_s=10, why="it is silent"))
 
-    assert ("", "nobody speaks here; it is silent", None, None) == (
-        page.text,
-        page.why,
-        page.confidence,
-        page.language,
-    )
+    assert ("", "nobody speaks here; it is silent", None, None) == (page.text, page.why, page.confidence, page.language)
 
 
 def test_words_without_times_share_those_of_their_segment() -> None:

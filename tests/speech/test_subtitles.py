@@ -8,17 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord, Transcript, gap, joined, width
-from backend.speech.subtitles import (
-    CUE_LINES,
-    CUE_S,
-    LINE_CHARS,
-    MIN_CUE_MS,
-    MS_PER_CHAR,
-    Cue,
-    cues,
-    srt,
-    webvtt,
-)
+from backend.speech.subtitles import CUE_LINES, CUE_S, LINE_CHARS, MIN_CUE_MS, MS_PER_CHAR, Cue, cues, srt, webvtt
 
 
 def spoken(text: str, start_s: float = 0.0, each_s: float = 0.5) -> Segment:

@@ -77,10 +77,7 @@ def test_languages_without_spaces_keep_the_cuts(tokens: SpeechTokens) -> None:
     ],
 )
 def test_a_word_is_what_is_written_without_a_space(
-    tokens: SpeechTokens,
-    text: str,
-    language: str,
-    expected: list[str],
+    tokens: SpeechTokens, text: str, language: str, expected: list[str]
 ) -> None:
     """Numbers and abbreviations are not torn at their marks; a word lasts from its first token to its last."""
     ids = tokens._tokenizer.encode(text, add_special_tokens=False).ids

@@ -110,12 +110,7 @@ async def test_a_text_cannot_end_itself(api: FakeApi, writer: ChatWriter) -> Non
 
 @pytest.mark.parametrize(
     ("language", "words"),
-    [
-        ("es", "en español"),
-        ("en", "in English"),
-        ("de", "the language of the sentences (de)"),
-        (None, "in English"),
-    ],
+    [("es", "en español"), ("en", "in English"), ("de", "the language of the sentences (de)"), (None, "in English")],
 )
 async def test_the_language_of_the_prompt(api: FakeApi, writer: ChatWriter, language: str | None, words: str) -> None:
     """Spanish for Spanish; English for all others, naming theirs."""

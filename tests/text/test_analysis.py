@@ -16,12 +16,7 @@ from backend.text import analysis
 from backend.text.analysis import FEATURES, Analysis, AnalysisService
 from backend.text.entities import EntityService
 from tests.serving.loaded_models import embedding_model, entity_model, scoring_model
-from tests.text.classification_setup import (
-    ClassificationSetup,
-    build_classification,
-    random_head,
-    write_bundled_head,
-)
+from tests.text.classification_setup import ClassificationSetup, build_classification, random_head, write_bundled_head
 from tests.text.service_stack import ServiceStack
 from tests.tiny_models import TinyModels, spec_of
 from tests.tiny_scorers import TinyScorers

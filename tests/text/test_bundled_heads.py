@@ -12,12 +12,7 @@ from backend.errors import InferenceFailed, InvalidField, Unavailable, UnknownMo
 from backend.models.fingerprint import EncoderIdentity
 from backend.text.bundled_heads import FOLDER, BundledHeads
 from tests.fakes import TEST_TIMEOUT_S
-from tests.text.classification_setup import (
-    ClassificationSetup,
-    build_classification,
-    random_head,
-    write_bundled_head,
-)
+from tests.text.classification_setup import ClassificationSetup, build_classification, random_head, write_bundled_head
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, VectorEngine, loaded_model
 
 ROWS = [

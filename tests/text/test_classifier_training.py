@@ -19,12 +19,7 @@ from backend.text import classifier_training
 from backend.text.classifier_files import Example
 from tests.fakes import TEST_TIMEOUT_S
 from tests.serving.loaded_models import embedding_model
-from tests.text.classification_setup import (
-    ClassificationSetup,
-    build_classification,
-    random_head,
-    write_bundled_head,
-)
+from tests.text.classification_setup import ClassificationSetup, build_classification, random_head, write_bundled_head
 from tests.text.service_stack import GatedVectorEngine, ServiceStack, VectorEngine, loaded_model
 from tests.tiny_models import spec_of
 

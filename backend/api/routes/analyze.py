@@ -46,8 +46,7 @@ class AnalyzeRequest(WireRequest):
         None, description="What to answer with; unset: all that can be told. Less is faster."
     )
     labels: TwoLabels = Field(
-        None,
-        description="Classes to choose from, in words (zero-shot), two or more; unset: the classifier's.",
+        None, description="Classes to choose from, in words (zero-shot), two or more; unset: the classifier's."
     )
     classifier: str | None = Field(None, description="A name that GET /v1/classifiers lists; unset: the default one.")
     top_phrases: UpTo100 = Field(10, description="Most key phrases to answer with.")

@@ -72,8 +72,7 @@ class FoundAnswer(TypedDict):
 
     text: Annotated[str, Field(description="As the document has it.")]
     start: Annotated[
-        int,
-        Field(description="First code point in the text; of pages in their texts, joined by line and form feed."),
+        int, Field(description="First code point in the text; of pages in their texts, joined by line and form feed.")
     ]
     end: Annotated[int, Field(description="The code point after its last.")]
     page: Annotated[int | None, Field(description="The number of its page; null where a text was sent.")]

@@ -46,12 +46,7 @@ from backend.files.speech_records import Segment, SpeechTask, Transcript
 from backend.lanes.inference import Urgency
 from backend.search.vector_stores import VectorStoreService, names_in_stores
 from backend.speech.languages import LANGUAGES, language_code
-from backend.speech.records import (
-    Transcription,
-    TranscriptionCallback,
-    TranscriptionEvent,
-    TranscriptionOptions,
-)
+from backend.speech.records import Transcription, TranscriptionCallback, TranscriptionEvent, TranscriptionOptions
 from backend.speech.subtitles import srt, webvtt
 from backend.speech.transcription import TranscriptionService
 from backend.text.written_numbers import with_written_numbers
@@ -122,11 +117,9 @@ class TranslationForm(BaseModel):
         BeforeValidator(none_if_empty),
         WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"const": ""}]}),
     ] = Field(None, ge=0, le=1, description="0 (unset): the most likely text, sampled only where that is doubtful.")
-    language: Annotated[
-        str | None,
-        BeforeValidator(none_if_empty),
-        WithJsonSchema(_LANGUAGE),
-    ] = Field(None, description="Of the recording: es, spa, es-MX or Spanish; unset: it is found, piece by piece.")
+    language: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema(_LANGUAGE)] = Field(
+        None, description="Of the recording: es, spa, es-MX or Spanish; unset: it is found, piece by piece."
+    )
     timestamp_granularities: Annotated[list[Granularity] | None, _list_of(get_args(Granularity))] = Field(
         None,
         alias="timestamp_granularities[]",
@@ -139,8 +132,7 @@ class TranslationForm(BaseModel):
     smart_format: Annotated[
         bool | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "true", "false"]})
     ] = Field(
-        None,
-        description="Ours, by Deepgram's name; true: numbers in Spanish and English in digits (1.200,50 €).",
+        None, description="Ours, by Deepgram's name; true: numbers in Spanish and English in digits (1.200,50 €)."
     )
 
     @field_validator("language")
@@ -213,9 +205,7 @@ class TranscriptionForm(TranslationForm):
     """`POST /v1/audio/transcriptions`: what is said in a file."""
 
     include: Annotated[list[Literal["logprobs"]] | None, _list_of(("logprobs",))] = Field(
-        None,
-        alias="include[]",
-        description="logprobs: of each word, with json and in the events of a stream.",
+        None, alias="include[]", description="logprobs: of each word, with json and in the events of a stream."
     )
     languages: Annotated[list[str] | None, WithJsonSchema({"type": "array", "items": _LANGUAGE})] = Field(
         None,
@@ -223,10 +213,7 @@ class TranscriptionForm(TranslationForm):
         description="Languages that it may be; one alone counts as `language`, of several each piece's own is found.",
     )
     keywords: Annotated[list[str] | None, WithJsonSchema({"type": "array", "items": {"type": "string"}})] = Field(
-        None,
-        max_length=_MAX_KEYWORDS,
-        alias="keywords[]",
-        description="Words to expect; they go before the prompt.",
+        None, max_length=_MAX_KEYWORDS, alias="keywords[]", description="Words to expect; they go before the prompt."
     )
     vector_store_ids: Annotated[list[str] | None, _STORE_IDS] = Field(
         None,

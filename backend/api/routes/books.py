@@ -433,10 +433,7 @@ _LEDGER: LedgerAnswer = {
     "missing_numbers": [],
 }  # fmt: skip
 _EXPORT = {
-    MEDIA_TYPES["xlsx"]: {
-        "schema": {"type": "string", "format": "binary"},
-        "example": "(the bytes of the file)",
-    },
+    MEDIA_TYPES["xlsx"]: {"schema": {"type": "string", "format": "binary"}, "example": "(the bytes of the file)"},
     "text/csv": {"schema": {"type": "string"}, "example": "Estado;Fecha;Serie-Número;Total factura\n"},
     JSON: {"schema": {"type": "object"}, "example": {"object": "list", "view": "ledger", "data": []}},
 }

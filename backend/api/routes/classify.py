@@ -336,11 +336,7 @@ async def _of_file(request: Request) -> Response:
 
         async def call(*, deadline_s: float) -> ImageClassification:
             return await _images_of(request).classify(
-                upload.stored,
-                form.choice(),
-                Urgency(deadline_s=deadline_s),
-                top_k=form.top_k,
-                min_score=form.min_score,
+                upload.stored, form.choice(), Urgency(deadline_s=deadline_s), top_k=form.top_k, min_score=form.min_score
             )
 
         result = await call_service(request, call)

@@ -219,10 +219,7 @@ async def _answer(
 
 
 def _meta(version: str, embedded: EmbeddingResult) -> CohereMeta:
-    meta: CohereMeta = {
-        "api_version": {"version": version},
-        "billed_units": {"input_tokens": sum(embedded.tokens)},
-    }
+    meta: CohereMeta = {"api_version": {"version": version}, "billed_units": {"input_tokens": sum(embedded.tokens)}}
     if truncated := truncated_indices(embedded.truncated):
         limit = embedded.model.spec.max_tokens
         meta["warnings"] = [f"cut at the model's {limit} tokens: texts {index_ranges(truncated)}"]

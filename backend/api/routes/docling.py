@@ -692,13 +692,7 @@ _UPDATE = {"message": "update", "task": _TASK, "error": None}
 _OBJECT = {"type": "object"}
 _ZIP = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
 _ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "example": _ID}
-_CHUNKER = {
-    "name": "chunker",
-    "in": "path",
-    "required": True,
-    "schema": {"enum": list(_CHUNKERS)},
-    "example": "hybrid",
-}
+_CHUNKER = {"name": "chunker", "in": "path", "required": True, "schema": {"enum": list(_CHUNKERS)}, "example": "hybrid"}
 _WAIT = {"name": "wait", "in": "query", "schema": {"type": "number", "minimum": 0, "default": 0}}
 _OLDER = {"name": "older_then", "in": "query", "schema": {"type": "number", "minimum": 0, "default": 3600}}
 _SOURCES = {"sources": [{"kind": "file", "base64_string": "JVBERi0xLjcK", "filename": "invoice.pdf"}]}
@@ -769,13 +763,6 @@ ROUTES = (
         errors=(404,),
         parameters=(_ID_PARAMETER,),
     ),
-    get(
-        CLEARING_PATH,
-        clear_results,
-        tag=_TAG,
-        example={"status": "ok"},
-        errors=(403, 422, 504),
-        parameters=(_OLDER,),
-    ),
+    get(CLEARING_PATH, clear_results, tag=_TAG, example={"status": "ok"}, errors=(403, 422, 504), parameters=(_OLDER,)),
     get("/v1/clear/converters", clear_converters, tag=_TAG, example={"status": "ok"}),
 )

@@ -633,8 +633,7 @@ class SummaryFields(TypedDict):
     sentences: Annotated[list[SummarySentenceAnswer], Field(description="An extract's are in the text's order.")]
     language: Annotated[LanguageAnswer | None, Field(description="Null where the text is too short to tell.")]
     coverage: Annotated[
-        float,
-        Field(description="Share of the text that the writing model read; of a long text it reads an extract."),
+        float, Field(description="Share of the text that the writing model read; of a long text it reads an extract.")
     ]
     warnings: Annotated[list[str], Field(description="Why the text is empty; which options were not used.")]
     warning_reasons: Annotated[list[ReasonAnswer], Field(description="`warnings` as codes with parameters.")]

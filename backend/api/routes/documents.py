@@ -259,8 +259,7 @@ class DocumentRequest(ReadRequest):
     )
     examples: Annotated[OwnExamples | None, BeforeValidator(examples_in_form), WithJsonSchema({"type": "string"})] = (
         Field(
-            None,
-            description="1 to 16 papers with the values that they have, as JSON, as of PUT /v1/extractors/{name}.",
+            None, description="1 to 16 papers with the values that they have, as JSON, as of PUT /v1/extractors/{name}."
         )
     )
     extractor: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(

@@ -73,8 +73,7 @@ class EntityAnswer(TypedDict):
     """One entity in a text."""
 
     type: Annotated[
-        str,
-        Field(description="PER, ORG, LOC, … as the model names it; DATE, MONEY, IBAN, … of a pattern; or a label."),
+        str, Field(description="PER, ORG, LOC, … as the model names it; DATE, MONEY, IBAN, … of a pattern; or a label.")
     ]
     text: Annotated[str, Field(description="As the caller wrote it.")]
     start: Annotated[int, Field(description="First code point in the caller's text.")]

@@ -22,14 +22,7 @@ from backend.api.request_fields import OWN_LABELS, TEXT, WireRequest
 from backend.api.routes.papers import MAX_WORDS, pages_schema, read_paper
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
 from backend.api.service_call import call_service
-from backend.documents.extractors import (
-    NAME_PATTERN,
-    Extractor,
-    ExtractorStore,
-    check_change,
-    check_name,
-    found,
-)
+from backend.documents.extractors import NAME_PATTERN, Extractor, ExtractorStore, check_change, check_name, found
 from backend.documents.own_examples import MAX_EXAMPLES, learn, lessons_from, lessons_json
 from backend.errors import InvalidField, TooLarge
 from backend.files.pages import Document

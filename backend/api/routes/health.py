@@ -207,9 +207,7 @@ ROUTES = (
         example={"status": "ready", "reasons": [], "degraded": []},
         more={
             503: described(
-                {
-                    MEDIA_TYPE: {"schema": {"anyOf": [NotReady, ProblemDetails]}},
-                },
+                {MEDIA_TYPE: {"schema": {"anyOf": [NotReady, ProblemDetails]}}},
                 ("Retry-After", "X-Should-Retry"),
                 "Requests are not answered; `reasons` tells why.",
             )

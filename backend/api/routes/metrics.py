@@ -92,10 +92,7 @@ ROUTES = (
         example=_GPU_EXAMPLE,
         more={
             200: described(
-                {
-                    JSON: {"schema": {"type": "object"}, "example": _GPU_EXAMPLE},
-                    _TEXT: {"schema": {"type": "string"}},
-                }
+                {JSON: {"schema": {"type": "object"}, "example": _GPU_EXAMPLE}, _TEXT: {"schema": {"type": "string"}}}
             )
         },
     ),

@@ -71,9 +71,7 @@ class RerankRequest(WireRequest):
 
     query: Sentence = Field(description="What the documents are to say something about.")
     documents: Annotated[
-        Any,
-        PlainValidator(_check_documents),
-        WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]})),
+        Any, PlainValidator(_check_documents), WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]}))
     ] = Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
     model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
     top_n: Count | None = Field(None, description="How many results to answer with, best first; unset: all.")

@@ -39,10 +39,7 @@ class CompareRequest(WireRequest):
     def options(self) -> EmbedOptions:
         """The options of the embedding service."""
         return EmbedOptions(
-            truncate=self.truncate or "end",
-            prompt_name=self.prompt_name,
-            normalize=True,
-            dimensions=self.dimensions,
+            truncate=self.truncate or "end", prompt_name=self.prompt_name, normalize=True, dimensions=self.dimensions
         )
 
 

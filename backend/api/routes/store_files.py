@@ -78,8 +78,7 @@ class FileInBatch(BaseModel):
 
 
 BatchIdsField = Annotated[
-    list[str] | None,
-    PlainValidator(read_ids, json_schema_input_type=Annotated[FileIds, Field(min_length=1)] | None),
+    list[str] | None, PlainValidator(read_ids, json_schema_input_type=Annotated[FileIds, Field(min_length=1)] | None)
 ]
 _Files = Annotated[list[FileInBatch], Field(min_length=1, max_length=MAX_FILES)]
 FilesField = Annotated[Any, PlainValidator(_read_files, json_schema_input_type=_Files | None)]
@@ -89,9 +88,7 @@ class AddFileRequest(WireRequest):
     """`POST /v1/vector_stores/{id}/files`."""
 
     file_id: Annotated[
-        str,
-        BeforeValidator(lambda value: check_id(value, "file_id")),
-        Field(json_schema_extra={"pattern": ID_PATTERN}),
+        str, BeforeValidator(lambda value: check_id(value, "file_id")), Field(json_schema_extra={"pattern": ID_PATTERN})
     ]
     attributes: AttributesField = Field(None, description="What filters of searches look at.")
     chunking_strategy: ChunkingField = Field(None, validate_default=True)
@@ -577,9 +574,6 @@ ROUTES = (
     _get(_BATCH_PATH, retrieve_batch, headers=POLL_HEADERS, parameters=_OF_BATCH, **_BATCH_ANSWER),
     _action(f"{_BATCH_PATH}/cancel", cancel_batch, schema=FileBatchAnswer, example=_CANCELLED, parameters=_OF_BATCH),
     _get(
-        f"{_BATCH_PATH}/files",
-        list_batch_files,
-        parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_BATCH),
-        **_LIST_ANSWER,
+        f"{_BATCH_PATH}/files", list_batch_files, parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_BATCH), **_LIST_ANSWER
     ),
 )

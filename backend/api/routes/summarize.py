@@ -200,10 +200,7 @@ ROUTES = (
         request=SummarizeForm,
         json_request=(
             SummarizeRequest,
-            {
-                "a text": {"input": _TEXT, "sentences": 1},
-                "by tokens": {"input": _TEXT, "max_tokens": 60},
-            },
+            {"a text": {"input": _TEXT, "sentences": 1}, "by tokens": {"input": _TEXT, "max_tokens": 60}},
         ),
         answers={200: described(_CONTENT)},
     ),

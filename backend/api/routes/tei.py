@@ -19,14 +19,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of, services_of
-from backend.api.json_answers import (
-    CHARS_PER_ITEM,
-    JsonBytes,
-    float_array,
-    index_headers,
-    json_response,
-    written_json,
-)
+from backend.api.json_answers import CHARS_PER_ITEM, JsonBytes, float_array, index_headers, json_response, written_json
 from backend.api.json_body import read_json, validate_query
 from backend.api.request_fields import (
     LIMIT_KEYWORD,
@@ -451,10 +444,7 @@ def _labels(labels: Sequence[str]) -> dict[str, object]:
 
 _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 _SCORES = {"type": "array", "items": {"type": "number"}}
-_TOKENS: dict[str, Any] = {
-    "type": "array",
-    "items": {"type": "array", "items": TokenAnswer},
-}
+_TOKENS: dict[str, Any] = {"type": "array", "items": {"type": "array", "items": TokenAnswer}}
 
 
 async def create_vectors(request: Request) -> Response:

@@ -238,8 +238,7 @@ def require_distinct(files: list[NewFile], place: str) -> list[NewFile]:
 
 
 ChunkingField = Annotated[
-    Any,
-    PlainValidator(_validate_chunking, json_schema_input_type=AutoChunkingStrategy | StaticChunkingStrategy | None),
+    Any, PlainValidator(_validate_chunking, json_schema_input_type=AutoChunkingStrategy | StaticChunkingStrategy | None)
 ]
 ExpiryField = Annotated[int | None, PlainValidator(_read_expiry, json_schema_input_type=ExpiresAfter | None)]
 NameField = Annotated[str | None, _read_text(NAME_CHARS)]

@@ -109,9 +109,7 @@ def _idle(celsius: float, watts: float, limit_watts: float | None, mhz: tuple[in
 _LAPTOP = _card("NVIDIA GeForce RTX 4070 Laptop GPU", (8, 9), 8188, 7402)
 _RTX_4090 = replace(_card("NVIDIA GeForce RTX 4090", (8, 9), 24564, 14801), pci_index=0)
 _RTX_PRO = replace(
-    _card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (12, 0), 97887, 97181, "41:00.0"),
-    pci_index=1,
-    ecc=True,
+    _card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (12, 0), 97887, 97181, "41:00.0"), pci_index=1, ecc=True
 )
 _H200 = replace(_card("NVIDIA H200", (9, 0), 143771, 143156, "83:00.0"), ecc=True)
 _H100 = replace(_card("NVIDIA H100 80GB HBM3", (9, 0), 81559, 81500, "00:09.0"), ecc=True)
@@ -237,8 +235,7 @@ MACHINES: Mapping[str, MachineProfile] = {
         reserved_bytes=0,
     ),
     "no-gpu": MachineProfile(
-        "a container on a CPU",
-        _host(2, "AMD EPYC", ("avx2", "avx512f", "avx512_vnni", "avx512_bf16"), 23.5, _DOCKER),
+        "a container on a CPU", _host(2, "AMD EPYC", ("avx2", "avx512f", "avx512_vnni", "avx512_bf16"), 23.5, _DOCKER)
     ),
     "vanishing": MachineProfile(
         "a card that falls off the bus after three readings",

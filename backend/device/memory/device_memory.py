@@ -148,13 +148,7 @@ def cleanup_gpu_memory(device: str = "auto") -> int:
 
 
 def advice(
-    table: MemoryTable,
-    length: int,
-    count: int,
-    free_bytes: int,
-    *,
-    processes: Sequence[Process] = (),
-    own_pid: int = 0,
+    table: MemoryTable, length: int, count: int, free_bytes: int, *, processes: Sequence[Process] = (), own_pid: int = 0
 ) -> str:
     """One sentence: what a batch of ``count`` x ``length`` tokens needs, what is free, and what would fit."""
     needed, free = table.peak_bytes(length, count), format_bytes(free_bytes)

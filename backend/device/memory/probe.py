@@ -193,12 +193,7 @@ def load_table(cache: TuningCache, key: str, free_bytes: int | None) -> MemoryTa
 
 
 def save_table(
-    cache: TuningCache,
-    key: str,
-    table: MemoryTable,
-    free_bytes: int | None,
-    *,
-    caps: Mapping[int, int] | None = None,
+    cache: TuningCache, key: str, table: MemoryTable, free_bytes: int | None, *, caps: Mapping[int, int] | None = None
 ) -> None:
     """Cache a measured table, the memory that was free then, and the caps that ``AdaptiveCountLimit`` has set since."""
     rows = [[length, count] for length, count in sorted((caps or {}).items())]

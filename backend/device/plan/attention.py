@@ -139,13 +139,7 @@ def check_flash_attention(device: str = "auto", *, version_of: VersionOf | None 
     packages = attention_report(device, version_of=find_version).packages
     installed = [package for package in packages if package.version and package.name != _HUB]
     best = max(installed, key=lambda package: package.usable)
-    return {
-        "installed": True,
-        "version": best.version,
-        "package": best.name,
-        "usable": best.usable,
-        "why": best.why,
-    }
+    return {"installed": True, "version": best.version, "package": best.name, "usable": best.usable, "why": best.why}
 
 
 def expected_kernels(kind: DeviceType, capability: tuple[int, int], system: str = "Linux") -> tuple[KernelUse, ...]:

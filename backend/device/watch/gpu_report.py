@@ -91,11 +91,7 @@ def _device(device: DeviceSnapshot, summary: DeviceSummary) -> Report:
         "gpu": device.card.gpu.index if device.card else None,
         "reason": placement.why[0] if placement.why else "",
         "lost": device.lost,
-        "memory": {
-            "used_bytes": device.used_bytes,
-            "free_bytes": device.free_bytes,
-            "total_bytes": device.total_bytes,
-        },
+        "memory": {"used_bytes": device.used_bytes, "free_bytes": device.free_bytes, "total_bytes": device.total_bytes},
         "ceiling_bytes": placement.memory_bytes or None,
         "allocator": _plain(device.allocator),
         "headroom": asdict(summary.headroom),

@@ -29,8 +29,7 @@ def read_cii(root: Element) -> EInvoice:
     agreement = child(trade, "ApplicableHeaderTradeAgreement|ApplicableSupplyChainTradeAgreement")
     settlement = child(trade, "ApplicableHeaderTradeSettlement|ApplicableSupplyChainTradeSettlement")
     sums = child(
-        settlement,
-        "SpecifiedTradeSettlementHeaderMonetarySummation|SpecifiedTradeSettlementMonetarySummation",
+        settlement, "SpecifiedTradeSettlementHeaderMonetarySummation|SpecifiedTradeSettlementMonetarySummation"
     )
     seller, buyer = child(agreement, "SellerTradeParty"), child(agreement, "BuyerTradeParty")
     terms = "SpecifiedTradePaymentTerms"

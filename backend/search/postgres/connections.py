@@ -95,12 +95,7 @@ class PostgresConnections:
     """
 
     def __init__(
-        self,
-        url: str,
-        limits: ConnectionLimits,
-        *,
-        clock: Callable[[], float],
-        what: str = "files and vector stores",
+        self, url: str, limits: ConnectionLimits, *, clock: Callable[[], float], what: str = "files and vector stores"
     ) -> None:
         self.address = _address(url)
         self.facts: ServerFacts | None = None  # once it was reached

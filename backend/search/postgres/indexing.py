@@ -20,15 +20,7 @@ from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.ranking import pack_lengths, write_postings
 from backend.search.postgres.schema import SCHEMA
 from backend.search.postgres.stores import FILE_COLUMNS, place_files, work_of, write_attributes
-from backend.search.records import (
-    EncoderIdentity,
-    IndexClaim,
-    IndexedFile,
-    IndexFailure,
-    NewChunk,
-    Progress,
-    StoreFile,
-)
+from backend.search.records import EncoderIdentity, IndexClaim, IndexedFile, IndexFailure, NewChunk, Progress, StoreFile
 from backend.search.storage import SearchStorage
 from backend.search.tables import encoder_key, store_file, to_json
 

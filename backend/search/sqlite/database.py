@@ -181,11 +181,7 @@ class Database:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        check_new: Callable[[], None],
-        prepare: Callable[[sqlite3.Connection], None],
+        self, folder: Path, *, check_new: Callable[[], None], prepare: Callable[[sqlite3.Connection], None]
     ) -> None:
         self.folder = folder
         self._check_new, self._prepare = check_new, prepare

@@ -241,11 +241,7 @@ def file_vectors(connection: sqlite3.Connection, store_id: str, file_id: str) ->
 
 
 def restore(
-    connection: sqlite3.Connection,
-    file: StoreFile,
-    indexed: IndexedFile,
-    packed: Sequence[PackedChunk],
-    now_s: float,
+    connection: sqlite3.Connection, file: StoreFile, indexed: IndexedFile, packed: Sequence[PackedChunk], now_s: float
 ) -> None:
     """Attach and finish a file in one transaction."""
     row = connection.execute("SELECT encoder, owner FROM stores WHERE id = ?", (file.store_id,)).fetchone()

@@ -104,13 +104,7 @@ class Searcher:
             return _rescored(connection, current, table.chunk_ids[candidates], vector, query.limit)
 
     def _scanned(
-        self,
-        connection: sqlite3.Connection,
-        current: Generation,
-        loaded: LoadedStore,
-        *,
-        chunks: int,
-        vector: Vectors,
+        self, connection: sqlite3.Connection, current: Generation, loaded: LoadedStore, *, chunks: int, vector: Vectors
     ) -> Vectors | None:
         """The rough cosine of each chunk, -2 for one without a vector; None where they are too many to be kept."""
         if not chunks:

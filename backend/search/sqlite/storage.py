@@ -36,14 +36,7 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.search.sqlite import (
-    indexing,
-    pending_deletes,
-    postings,
-    reembedding,
-    store_files,
-    vector_stores,
-)
+from backend.search.sqlite import indexing, pending_deletes, postings, reembedding, store_files, vector_stores
 from backend.search.sqlite.contents import LOST_DAYS, Contents
 from backend.search.sqlite.database import Database, Transaction
 from backend.search.sqlite.loaded_stores import Behind, LoadedStores

@@ -49,10 +49,7 @@ def attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> bool:
 
 
 def write_attributes(
-    connection: sqlite3.Connection,
-    number: int,
-    attributes: Attributes,
-    found: Mapping[str, Sequence[Scalar]],
+    connection: sqlite3.Connection, number: int, attributes: Attributes, found: Mapping[str, Sequence[Scalar]]
 ) -> None:
     """Write what filters see of a file, in place of what they saw."""
     connection.execute("DELETE FROM attributes WHERE file = ?", (number,))

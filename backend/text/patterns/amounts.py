@@ -89,9 +89,7 @@ _TOTAL = re.compile(
 )
 _COUNT_AND_PRICE = re.compile(r"\d{1,3} \d{3}[.,]\d\d$")
 
-_PERCENT = re.compile(
-    rf"(?P<number>{NUMBER}){_BREAK}(?:%|(?i:por cien(?:to)?|por 100|per ?cent|pct)(?!\w))(?![\w%])",
-)
+_PERCENT = re.compile(rf"(?P<number>{NUMBER}){_BREAK}(?:%|(?i:por cien(?:to)?|por 100|per ?cent|pct)(?!\w))(?![\w%])")
 _WORD_PERCENT = re.compile(rf"(?<![^\W_])(?P<word>{WORD})[ ]{_BREAK}(?:por ciento|per ?cent)(?!\w)", re.IGNORECASE)
 _SIGN = re.compile(r"(?<![\w)%])[-+]$")
 

@@ -28,7 +28,7 @@ _FORMATS = re.compile(
     r"|(?P<us>(?:1[-. ])?(?:\([2-9]\d\d\)[ ]?|[2-9]\d\d[-.])[2-9]\d\d[-. ]\d{4})"
     r"|(?P<gb>(?:\(0\d{2,4}\)|0\d{2,4})[ \-]\d{3,4}[ \-]?\d{3,4})"
     r"|(?P<any>\d(?:[ .\-]?\d){5,14}+)"
-    r")(?![\w@]|[.,/:-]\d)(?! ?[€$£%])",
+    r")(?![\w@]|[.,/:-]\d)(?! ?[€$£%])"
 )
 _CUE = re.compile(
     r"\b(?:tel|telf|tfno?|tlfn?o?|telefono?s?|telephone|phone|ph|movil(?:es)?|mobile|mob|cell|fax"

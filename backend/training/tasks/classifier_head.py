@@ -410,11 +410,7 @@ def save_sentence_encoder(model: SentenceEncoder, spec: ModelSpec, output: Path)
     )
     _write_encoder(
         output / "config_sentence_transformers.json",
-        {
-            "prompts": dict(spec.prompts),
-            "default_prompt_name": spec.default_prompt,
-            "similarity_fn_name": "cosine",
-        },
+        {"prompts": dict(spec.prompts), "default_prompt_name": spec.default_prompt, "similarity_fn_name": "cosine"},
     )
 
 

@@ -17,13 +17,7 @@ from backend.models.spec import ModelSpec
 from backend.models.tokenizer import tokenizer_of
 from backend.training.data.batches import model_inputs
 from backend.training.data.texts import TextGroup, is_retrieval, read_groups, read_split
-from backend.training.losses import (
-    cosent,
-    gather_from_ranks,
-    in_batch_loss,
-    known_positives,
-    multiple_negatives,
-)
+from backend.training.losses import cosent, gather_from_ranks, in_batch_loss, known_positives, multiple_negatives
 from backend.training.metrics import Report, correlation_scores, rank, retrieval_scores
 from backend.training.model_card import Card, split_sources, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig

@@ -29,14 +29,7 @@ from backend.training.losses import (
 from backend.training.metrics import Report, classification_scores, multi_label_scores
 from backend.training.model_card import Card, split_sources, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.pretrained import (
-    adapted,
-    divide_last_layer,
-    load_model,
-    padding_id,
-    plain_copy,
-    save_model,
-)
+from backend.training.tasks.pretrained import adapted, divide_last_layer, load_model, padding_id, plain_copy, save_model
 
 SUFFIXES = (".tsv", ".jsonl")
 
@@ -108,12 +101,7 @@ def read_data(data: Path, *, evaluation: Path | None = None, held_out: float = 0
 
 
 def prepare(
-    data: Path,
-    base: ModelSpec,
-    config: TrainingConfig,
-    *,
-    evaluation: Path | None = None,
-    held_out: float = 0.1,
+    data: Path, base: ModelSpec, config: TrainingConfig, *, evaluation: Path | None = None, held_out: float = 0.1
 ) -> TextClassifierTask:
     """Read the data and load the base with a new head; with LoRA where ``config.lora_rank`` is set.
 

@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 
 from backend.device.choice.saved_choice import SavedChoice, choice_of
 from backend.device.choice.selection import DeviceRequest as Request
-from backend.device.choice.selection import (
-    choose,
-    most_free,
-)
+from backend.device.choice.selection import choose, most_free
 from backend.device.facts import simulated
 from backend.device.records import DeviceType, Driver, GPUInfo, MachineFacts, TorchBuild
 from backend.errors import DeviceUnavailable

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest
 from backend.device.diagnostics.checks import diagnose
-from backend.device.diagnostics.report import (
-    Anchor,
-    Diagnosis,
-    Finding,
-    Observations,
-    Status,
-    Verdict,
-    as_json,
-    render,
-)
+from backend.device.diagnostics.report import Anchor, Diagnosis, Finding, Observations, Status, Verdict, as_json, render
 from backend.device.facts import nvml, simulated
 from backend.device.facts.torch_builds import install_line
 from backend.device.plan.attention import AttentionReport, KernelUse, Package, expected_report
@@ -72,10 +63,7 @@ def last(diagnosis: Diagnosis, topic: str) -> Finding:
         pytest.param("windows-wddm", Verdict.DEGRADED, [("platform", "windows")], id="windows-wddm"),
         pytest.param("no-gpu", Verdict.GOOD, [], id="no-gpu"),
         pytest.param(
-            "cpu-build",
-            Verdict.DEGRADED,
-            [("gpu 0", "wrong-torch-build"), ("device", "gpu-not-used")],
-            id="cpu-build",
+            "cpu-build", Verdict.DEGRADED, [("gpu 0", "wrong-torch-build"), ("device", "gpu-not-used")], id="cpu-build"
         ),
         pytest.param(
             "old-driver",
@@ -191,11 +179,7 @@ def test_a_container_without_a_card():
 
 @pytest.mark.parametrize(
     ("memory_bytes", "free_bytes", "status"),
-    [
-        (8 * GIB, 6 * GIB, Status.OK),
-        (8 * GIB, GIB, Status.WARN),
-        (GIB, None, Status.WARN),
-    ],
+    [(8 * GIB, 6 * GIB, Status.OK), (8 * GIB, GIB, Status.WARN), (GIB, None, Status.WARN)],
 )
 def test_the_memory_of_the_machine(memory_bytes, free_bytes, status):
     """Less than the service needs is a warning."""

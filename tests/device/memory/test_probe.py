@@ -359,10 +359,7 @@ PREDICTION = Prediction(4 * GIB, MemoryTable({256: Affine(32 * MIB, 15 * MIB), 5
             512,
             1,
             FitReport(
-                False,
-                4 * GIB + 94 * MIB,
-                0,
-                "the weights need 4.0 GiB, 3.0 GiB is free: the model does not fit",
+                False, 4 * GIB + 94 * MIB, 0, "the weights need 4.0 GiB, 3.0 GiB is free: the model does not fit"
             ),
             id="not-even-the-weights",
         ),

@@ -106,9 +106,7 @@ def test_throttling_by_reason():
         pytest.param(report(samples=[LOST]), ["gpu_utilization_ratio", "gpu_power_watts"], id="a-lost-card"),
         pytest.param(report(CPU, ON_CPU), ["gpu_info", "gpu_lost", "torch_memory_allocated_bytes"], id="no-card"),
         pytest.param(
-            report(),
-            ["gpu_headroom_bytes", "gpu_headroom_batches", "gpu_exhaustion_seconds"],
-            id="no-forecast",
+            report(), ["gpu_headroom_bytes", "gpu_headroom_batches", "gpu_exhaustion_seconds"], id="no-forecast"
         ),
     ],
 )

@@ -92,10 +92,7 @@ def test_a_device():
     [device] = report(summary=summary)["devices"]
 
     assert ("GPU-1", 0, 20 * GIB, "") == tuple(device[name] for name in ("uuid", "gpu", "ceiling_bytes", "lost"))
-    assert (ALLOCATOR.reserved_bytes, 0.9) == (
-        device["allocator"]["reserved_bytes"],
-        device["allocator"]["fraction"],
-    )
+    assert (ALLOCATOR.reserved_bytes, 0.9) == (device["allocator"]["reserved_bytes"], device["allocator"]["fraction"])
     assert {"bytes": 5 * GIB, "batches": 2.5, "exhaustion_s": 300.0} == device["headroom"]
     assert ["exhaustion", "retries"] == device["alerts"]
     assert {

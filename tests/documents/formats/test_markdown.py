@@ -75,10 +75,7 @@ def test_every_word_is_shown_in_its_order(document):
 BODY = ("Este contrato se firma en Madrid entre las dos partes que figuran abajo", 8.0)
 
 
-@pytest.mark.parametrize(
-    ("height", "expected"),
-    [(16.0, "h1"), (12.5, "h2"), (10.6, "h3"), (9.5, "p"), (8.0, "p")],
-)
+@pytest.mark.parametrize(("height", "expected"), [(16.0, "h1"), (12.5, "h2"), (10.6, "h3"), (9.5, "p"), (8.0, "p")])
 def test_what_is_set_larger_is_a_heading(height, expected):
     """The size relative to the body text decides the level."""
     document = document_with(lines_of(("Contrato de servicios", height)), lines_of(BODY, BODY, BODY))

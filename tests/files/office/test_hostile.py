@@ -123,10 +123,7 @@ _HOSTILE = [
     pytest.param(_document(_BILLION, "i"), "declares a document type|no XML", id="billion-laughs"),
     pytest.param(_document(_EXTERNAL, "x"), "declares a document type", id="external-entity"),
     pytest.param(
-        xlsx(
-            "",
-            more={"xl/worksheets/s1.xml": f"{_EXTERNAL}<worksheet {S}><row><c><v>1</v></c></row></worksheet>"},
-        ),
+        xlsx("", more={"xl/worksheets/s1.xml": f"{_EXTERNAL}<worksheet {S}><row><c><v>1</v></c></row></worksheet>"}),
         "declares a document type",
         id="external-entity-in-a-sheet",
     ),

@@ -3,14 +3,7 @@
 import pytest
 
 from backend.errors import BadData
-from backend.training.data.conll import (
-    bio_labels,
-    check_types,
-    detokenize,
-    keep_types,
-    read_conll,
-    rename_types,
-)
+from backend.training.data.conll import bio_labels, check_types, detokenize, keep_types, read_conll, rename_types
 
 TWO = "La\tO\nSra.\tB-PER\nVega\tI-PER\n\nBilbao\tB-LOC\n"
 

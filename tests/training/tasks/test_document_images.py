@@ -11,13 +11,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForImageClassification,
-    ConvNextConfig,
-    ResNetConfig,
-    ViTConfig,
-)
+from transformers import AutoImageProcessor, AutoModelForImageClassification, ConvNextConfig, ResNetConfig, ViTConfig
 from transformers.utils import logging as transformers_logging
 
 from backend.device.plan.placement import LoaderSettings

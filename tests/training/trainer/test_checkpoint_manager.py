@@ -7,12 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from backend.training.trainer.checkpoints import (
-    non_finite_tensors,
-    restore_snapshot,
-    take_snapshot,
-    trainable_tensors,
-)
+from backend.training.trainer.checkpoints import non_finite_tensors, restore_snapshot, take_snapshot, trainable_tensors
 from backend.training.trainer.model_setup import make_optimizer
 from backend.training.trainer.train_step import seed_step
 from tests.toy_training import plain_config, same_bits, weights_of

@@ -11,12 +11,7 @@ import torch
 from backend.device.faults import FaultKind
 from backend.errors import DoesNotFit
 from backend.training.trainer.loop import train
-from backend.training.trainer.train_step import (
-    MicroBatchSize,
-    OutOfMemoryGuard,
-    ThrashDetector,
-    does_not_fit,
-)
+from backend.training.trainer.train_step import MicroBatchSize, OutOfMemoryGuard, ThrashDetector, does_not_fit
 from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, weights_of
 
 OOM = "CUDA out of memory. Tried to allocate 20.00 MiB"
