@@ -130,6 +130,30 @@ def test_never_against_check_digits() -> None:
     assert "B12345674" == _read(_document(**_NEXT), kept)["VendorTaxId"].value
 
 
+def test_a_suppliers_number_without_check_digits_goes_before_the_customers() -> None:
+    """Where the only number that can be checked is the customer's, the confirmed one is still the supplier's."""
+
+    def document(**values: str) -> Document:
+        text = _INVOICE.replace("NIF {nif}", "Reg {nif}").replace("Cliente: Bodegas Valdelaparra SA\n", "")
+        return document_of_text(text.format(**{**_FIRST, "nif": "1234567", **values}))
+
+    example = _taught(document(), {"VendorTaxId": "1234567"})
+
+    assert "1234567" == _read(document(**_NEXT), example)["VendorTaxId"].value
+
+
+def test_a_tax_number_is_told_from_the_label_that_touches_it() -> None:
+    """What a text layer gives as one word."""
+
+    def document(registered: str, **values: str) -> Document:
+        text = _INVOICE.replace("CIF A81927196", f"Registro {registered}")
+        return document_of_text(text.format(**{**_FIRST, **values}))
+
+    example = _taught(document("505423120"), {"CustomerTaxId": "505423120"})
+
+    assert "213552825" == _read(document("Nº213552825", **_NEXT), example)["CustomerTaxId"].value
+
+
 def test_known_names_and_numbers_repair_misread_ones() -> None:
     """By the one the supplier is known, and the other is what it is known to be."""
     example = _taught(_document(), {})
@@ -164,9 +188,30 @@ def test_a_date_in_a_form_that_nobody_knows() -> None:
     """The order of its figures is learned, whatever stands between them, and whoever reads them otherwise."""
     spaced = _taught(_document(day="12 03 2026"), {"InvoiceDate": "2026-03-12"})
     american = _taught(_document(day="03.12.2026"), {"InvoiceDate": "2026-03-12"})
+    both = _taught(_document(day="02 02 2026"), {"InvoiceDate": "2026-02-02"})  # day and month may be either
 
+    assert "2026-06-16" == _read(_document(**{**_NEXT, "day": "16 06 2026"}), both)["InvoiceDate"].value
     assert "2026-06-02" == _read(_document(**{**_NEXT, "day": "02 06 2026"}), spaced)["InvoiceDate"].value
     assert "2026-06-02" == _read(_document(**{**_NEXT, "day": "06.02.2026"}), american)["InvoiceDate"].value
+
+
+def test_two_dates_of_one_day() -> None:
+    """Each stands where it was read, although it was read in another order."""
+
+    def document(**values: str) -> Document:
+        text = _INVOICE.replace("Emitida: {day}", "Recogida: {due}", 1)
+        return document_of_text(
+            text.replace("\n                                           Recogida: {due}", "\nFecha: {day}").format(
+                **{**_FIRST, **values}
+            )
+        )
+
+    example = _taught(
+        document(day="03/12/2026", due="03/12/2026"), {"InvoiceDate": "2026-03-12", "DueDate": "2026-03-12"}
+    )
+
+    found = _read(document(**{**_NEXT, "day": "06/02/2026", "due": "06/20/2026"}), example)
+    assert ("2026-06-02", "2026-06-20") == (found["InvoiceDate"].value, found["DueDate"].value)
 
 
 def test_where_a_customers_address_ends() -> None:
@@ -206,6 +251,27 @@ def test_an_address_below_a_name_that_stands_twice() -> None:
         found["CustomerName"].value,
         found["CustomerAddress"].value,
     )
+
+
+def test_which_of_two_addresses_below_a_name_is_the_customers() -> None:
+    """The one that stands more like the confirmed one, wherever the reader took the other for it."""
+
+    def document(values: Mapping[str, str], name: str, *lines: str) -> Document:
+        block = "\n".join(line.rjust(70) for line in (name, *lines))
+        other = f"Cliente\n{name}\nP.º Ramos, 129, 2º B\n24963, San Sebastian\nEspaña\n"
+        text = _INVOICE.replace("Cliente: Bodegas Valdelaparra SA\nCIF A81927196", f"\n\n{block}\n\n\n{other}")
+        return document_of_text(text.format(**values))
+
+    first = document(_FIRST, "Viviendas Roble", "Pasaje Sur 4", "08020 Barcelona")
+    read = _by_name(fields_of(first))
+    right = Field("CustomerAddress", "Pasaje Sur 4, 08020 Barcelona", "", 1.0, "text", "")
+    was = replace(read["CustomerAddress"], places=read["CustomerAddress"].places[1:])
+    example = remember(rows_of(first), "invoice", {**read, right.name: was}, {**read, right.name: right})
+    assert example is not None
+
+    one_line = "Avenida de la Mar Mediterranea 18, 46001 Valencia"
+    following = document({**_FIRST, **_NEXT}, "Torres Altas", one_line)
+    assert one_line == _read(following, example)["CustomerAddress"].value
 
 
 def test_a_typed_address_is_found_in_lines_that_begin_anywhere() -> None:

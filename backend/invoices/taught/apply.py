@@ -47,6 +47,7 @@ _MISTAKEN = 0.65
 _FAR = 0.3  # likeness of what stands elsewhere
 _SAME_PLACE = 0.9  # so sure a place is that what was read elsewhere is not the value, although it was right before
 _AHEAD = 0.04  # of the next best value
+_AMONG_EQUALS = 0.1  # of the likeness, where two addresses stand below a name
 _FITS = 0.5  # share of an example's places that are found again
 _SURE = 0.9  # likeness of a place that is the example's although most others are not found
 _SCORE = 0.97
@@ -278,20 +279,19 @@ def _proposal(
     free = (one for one in _options(pages, spot) if not is_party or taken.isdisjoint(map(id, one.words)))
     scored = []
     for option in free:
-        score = _likeness(spot, option)
+        likeness = _likeness(spot, option)
         mistaken = 0.0 if wrong is None else _likeness(wrong, option)
-        if mistaken <= score:
-            scored.append((max(score, _below_alike(spot, option, name)), option))
-        elif mistaken < _FAR:
-            scored.append((_below_alike(spot, option, name), option))
-    scored.sort(key=lambda pair: -pair[0])
-    if not scored or scored[0][0] < (_LIKE if _is_named(spot) else _LIKE_PLACE):
+        if mistaken <= likeness or mistaken < _FAR:
+            score = max(likeness if mistaken <= likeness else 0.0, _below_alike(spot, option, name))
+            scored.append((score + _AMONG_EQUALS * likeness, score, option))
+    scored.sort(key=lambda one: -one[0])
+    if not scored or scored[0][1] < (_LIKE if _is_named(spot) else _LIKE_PLACE):
         return None
-    best = scored[0]
-    others = [score for score, option in scored[1:] if option.value != best[1].value]
-    if others and others[0] > best[0] - _AHEAD:
+    rank, score, best = scored[0]
+    others = [other for other, _, option in scored[1:] if option.value != best.value]
+    if others and others[0] > rank - _AHEAD:
         return None
-    return Proposal(spot, best[1], best[1].value, 1, best[0])
+    return Proposal(spot, best, best.value, 1, score)
 
 
 def _options(pages: PrintedPages, spot: Spot) -> Iterator[Printed]:

@@ -56,7 +56,7 @@ class Spot:
     place: Place = NOWHERE
     corrected: bool = False  # the reader alone had it wrong
     wrong: bool = False
-    form: str = ""  # of a date: the order of its figures, where only one makes its value
+    form: str = ""  # of a date: the orders of its figures that make its value, where the reader's does not tell
     rows: int = 1  # lines that the value takes
     below: str = ""  # the first word of the line below it
 
@@ -131,7 +131,7 @@ def remember(
         confirmed: its fields as they are right, with their places where those are known.
     """
     printed = printed_pages(pages)
-    places = _places_of(printed, confirmed, find_items(pages, printed.mark))
+    places = _places_of(printed, read, confirmed, find_items(pages, printed.mark))
     spots: list[Spot] = []
     for name in TAUGHT:
         right, was, place = confirmed.get(name), read.get(name), places.get(name)
@@ -168,7 +168,9 @@ def _values(table: Field | None) -> list[dict[str, str]]:
     return [] if table is None else [{cell.name: cell.value for cell in row.fields} for row in table.rows]
 
 
-def _places_of(printed: PrintedPages, confirmed: Mapping[str, Field], items: ItemLines | None) -> dict[str, Printed]:
+def _places_of(
+    printed: PrintedPages, read: Mapping[str, Field], confirmed: Mapping[str, Field], items: ItemLines | None
+) -> dict[str, Printed]:
     """Where each value stands; words that are other ones on each paper do not count as words around it then."""
 
     def is_goods(page: int, box: Box) -> bool:
@@ -181,6 +183,8 @@ def _places_of(printed: PrintedPages, confirmed: Mapping[str, Field], items: Ite
             continue
         options = _places(printed, right)
         options = [option for option in options if not is_goods(option.page.page.number, option.box)] or options
+        there = printed.read_at(read[name]) if name in read else None  # a date that was read in another order, perhaps
+        options = [option for option in options if there is not None and option.words == there.words] or options
         if name in DATES or name in SIGNED_AS_TOTAL:  # of two fields with one value each has its own
             options = [one for one in options if all(one.words != other.words for other in found.values())] or options
         if options:
@@ -208,9 +212,11 @@ def _spot(
     found = pages.around(found)
     text = " ".join(word.text for word in found.words)[:_LONGEST]
     forms = [form for form in DATE_FORMS if date_of(text, form) == field.value] if field.name in DATES else []
+    if len(forms) > 1 and any(day.words == found.words for day in pages.dates()):
+        forms = []  # the reader knows which from the other dates
     return Spot(
         field.name, field.value[:_LONGEST], text, found.before, found.above, found.after, found.place, corrected, wrong,
-        forms[0] if len(forms) == 1 else "", found.rows, found.below,
+        " ".join(forms), found.rows, found.below,
     )  # fmt: skip
 
 

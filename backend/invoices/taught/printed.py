@@ -40,6 +40,7 @@ _DATE_WORDS = 3  # "24 10 2023"
 _CENTURY, _YEARS = 2000, (1970, 2100)
 _DIGITS = re.compile(r"\d+")
 _POSTCODE = re.compile(r"\d{4}")
+_LABEL_ENDS = re.compile("[:º°]")  # "NIF:", "Nº"
 
 
 class Place(NamedTuple):
@@ -126,7 +127,7 @@ class PrintedPages:
         return self._once("amounts", self._amounts())
 
     def dates(self, form: str = "") -> list[Printed]:
-        """Every date; with a form of `DATE_FORMS` those of figures alone, in that order, whatever stands between."""
+        """Every date; with forms of `DATE_FORMS` those of figures alone, in the first that fits."""
         return self._once(f"dates {form}", self._figures(form) if form else self._dates())
 
     def tax_ids(self, words: int) -> list[Printed]:
@@ -214,13 +215,15 @@ class PrintedPages:
         for count in range(1, _DATE_WORDS + 1):
             for page, words in self._windows(count):
                 if all(any(map(str.isdecimal, word.text)) for word in words):
-                    value = date_of(" ".join(word.text for word in words), form)
+                    text = " ".join(word.text for word in words)
+                    value = next((day for one in form.split() if (day := date_of(text, one))), "")
                     if value:
                         yield self.printed(value, words, page)._replace(valid=True)
 
     def _tax_ids(self, count: int) -> Iterator[Printed]:
         for page, words in self._windows(count):
-            value = "".join(filter(str.isalnum, "".join(word.text for word in words).rpartition(":")[2])).upper()
+            text = _LABEL_ENDS.split("".join(word.text for word in words))[-1]
+            value = "".join(filter(str.isalnum, text)).upper()
             if 8 <= len(value) <= 15 and sum(map(str.isdecimal, value)) >= 6:
                 yield self.printed(value, words, page)._replace(valid=is_valid(value))
 
