@@ -179,26 +179,16 @@ def _number_of_data(document: Document) -> str | None:
 def _of_one_number_each(found: Sequence[ExtractedFields]) -> list[ExtractedFields]:
     """The documents, of which none has the number of another one of its supplier that it only names."""
     told = [{field.name: field for field in one.fields} for one in found]
-
-    def is_named(one: int, other: int) -> bool:
-        mine, theirs = told[one], told[other]
-        if one == other or any(_value(mine, name) != _value(theirs, name) for name in ("InvoiceId", "VendorTaxId")):
-            return False
-        alike = all(_value(mine, name) == _value(theirs, name) for name in ("InvoiceDate", "InvoiceTotal"))
-        return not alike and (-mine["InvoiceId"].score, one) > (-theirs["InvoiceId"].score, other)
-
-    named = [
-        "InvoiceId" in told[one] and any(is_named(one, other) for other in range(len(found)))
-        for one in range(len(found))
-    ]
-    return [
-        replace(one, fields=tuple(field for field in one.fields if field.name != "InvoiceId")) if drop else one
-        for one, drop in zip(found, named, strict=True)
-    ]
-
-
-def _value(fields: Mapping[str, Field], name: str) -> str:
-    return fields[name].value if name in fields else ""
+    kept, known = list(found), dict[tuple[str, str], tuple[str, str]]()
+    numbered = [index for index, fields in enumerate(told) if "InvoiceId" in fields]
+    for index in sorted(numbered, key=lambda index: -told[index]["InvoiceId"].score):
+        names = ("InvoiceId", "VendorTaxId", "InvoiceDate", "InvoiceTotal")
+        number, vendor, date, total = (told[index][name].value if name in told[index] else "" for name in names)
+        surest = known.setdefault((number, vendor), (date, total))
+        if any(one and other and one != other for one, other in zip(surest, (date, total), strict=True)):
+            fields = tuple(field for field in found[index].fields if field.name != "InvoiceId")
+            kept[index] = replace(found[index], fields=fields)
+    return kept
 
 
 def _begins(other: ExtractedFields) -> str:
