@@ -118,18 +118,9 @@ def _header(row: PieceRow, labels: Sequence[LabelMatch], index: int) -> Header |
     if cells < 2 or cells < _MIN_LABELLED * len(row.row.cells) or any(match.label == "NotItems" for match in labels):
         return None
     found: list[Column] = []
-    for match, before in zip(labels, (None, *labels), strict=False):
-        words = sorted((*match.words, *_remark(match)), key=lambda word: word.box.left)
-        piece = make_piece(row.page, words)
-        span = Span(piece.left, piece.right)
-        if (
-            before is not None
-            and before.cell is match.cell
-            and before.label == match.label
-            and _is_again(before, match)
-        ):
-            span = Span(found.pop().label.left, piece.right)
-        found.append(Column(match.label, (span,)))
+    for match in labels:
+        piece = make_piece(row.page, sorted((*match.words, *_remark(match)), key=lambda word: word.box.left))
+        found.append(Column(match.label, (Span(piece.left, piece.right),)))
     columns = _resolved(sorted(found, key=lambda column: column.label.left)[:_MAX_COLUMNS])
     kinds = {column.kind for column in columns}
     told = len(kinds - {"Other"})
@@ -137,12 +128,6 @@ def _header(row: PieceRow, labels: Sequence[LabelMatch], index: int) -> Header |
         return None
     height = median(word.box.height for match in labels for word in match.words)
     return Header(row.page, index, index, tuple(columns), max(height, row.page.line_height, 1e-6))
-
-
-def _is_again(before: LabelMatch, match: LabelMatch) -> bool:
-    """Whether a label only says the one before it in another language: "Precio / Price"."""
-    between = before.cell.words[before.last : match.first]
-    return bool(between) and not any(map(str.isalnum, "".join(word.text for word in between)))
 
 
 def _remark(match: LabelMatch) -> tuple[Word, ...]:
