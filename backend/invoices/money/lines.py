@@ -418,19 +418,11 @@ def _table_below(
         row = rows[below]
         if row.row.box.top - bottom > _HEADER_REACH * page.line_height or among[below] or _heads_items(row):
             break
-        if found and _has_label_below(row, columns):
-            break
         table_row = _below(page, row, columns)
         if table_row.numbers:
             found.append(table_row)
             bottom = row.row.box.bottom
     return HeaderTable(page, columns, tuple(found))
-
-
-def _has_label_below(row: _Row, columns: Sequence[Column]) -> bool:
-    """Whether a label stands below a header: what follows is the label's."""
-    boxes = [match.cell.box for match, _ in row.open_labels]
-    return any(box.left < column.box.right and column.box.left < box.right for box in boxes for column in columns)
 
 
 def _below(page: PageRows, row: _Row, columns: Sequence[Column]) -> TableRow:
