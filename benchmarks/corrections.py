@@ -25,7 +25,8 @@ from backend.invoices.records import Field, FieldRow
 from backend.invoices.structure import example_of, fields_of
 from backend.invoices.taught.examples import SupplierExample
 from benchmarks import fields_scores
-from tools.papers.paper import Facts, MadePage, MadePaper, papers_of_supplier
+from tools.papers.facts import Facts
+from tools.papers.paper import MadePage, MadePaper, papers_of_supplier
 from tools.papers.sheet import MadeWord
 
 _NEXT = 5

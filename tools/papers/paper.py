@@ -1,179 +1,51 @@
 """Papers of every kind, each with a layout of its own: what stands where is drawn at random, block by block."""
 
+from __future__ import annotations
+
 import datetime
 import hashlib
 import inspect
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
 from backend.models.fields_network import KINDS
-from tools.papers.sheet import MadeWord, Piece, Sheet, scan
-from tools.papers.values import Speaker, cents, document_id, iban, listed
+from tools.papers import parties
+from tools.papers.facts import Facts, Goods, facts_of
+from tools.papers.sheet import Line, MadeWord, Piece, Sheet, scan
+from tools.papers.values import LANGUAGES, Speaker, cents, document_id, listed
 
 _SHARES = (48, 18, 6, 5, 3, 3, 3, 3, 3, 3, 2.5, 2.5)
 HAVE_FIELDS = frozenset(KINDS[:4])
-Line = list[tuple[float, str, list[Piece]]]  # cells of a line: where (0 to 1 of the block), how aligned, what
-_SURCHARGE = {Decimal(21): Decimal("5.2"), Decimal(10): Decimal("1.4"), Decimal(4): Decimal("0.5")}
-
-
-@dataclass(slots=True)
-class Goods:
-    """One line of a table."""
-
-    description: str
-    code: str
-    quantity: Decimal
-    unit: str
-    price: Decimal
-    discount: Decimal
-    rate: Decimal
-    amount: Decimal
-    extra: str = ""
-
-
-@dataclass(slots=True)
-class Facts:
-    """What a paper says."""
-
-    kind: str
-    vendor: str = ""
-    customer: str = ""
-    vendor_address: list[str] = field(default_factory=list)
-    customer_address: list[str] = field(default_factory=list)
-    vendor_id: str = ""
-    customer_id: str = ""
-    number: str = ""
-    day: datetime.date = datetime.date(2026, 1, 1)
-    due: datetime.date | None = None
-    goods: list[Goods] = field(default_factory=list)
-    taxes: list[tuple[Decimal, Decimal, Decimal]] = field(default_factory=list)  # rate, base, amount
-    surcharges: list[tuple[Decimal, Decimal]] = field(default_factory=list)
-    igic: bool = False
-    gross: Decimal = Decimal(0)
-    discount: Decimal = Decimal(0)
-    discount_rate: Decimal = Decimal(0)
-    base: Decimal = Decimal(0)
-    tax: Decimal = Decimal(0)
-    withheld_rate: Decimal = Decimal(0)
-    withheld: Decimal = Decimal(0)
-    total: Decimal = Decimal(0)
-    paid: Decimal = Decimal(0)
-    older: Decimal = Decimal(0)
-    iban: str = ""
-
-
-def facts_of(kind: str, say: Speaker) -> Facts:
-    """Everything a paper says, its sums right but for a few."""
-    rng = say.rng
-    facts = Facts(kind)
-    person = rng.random() < 0.2
-    facts.vendor = say.person() if person else say.company()
-    buyer = rng.random() < (0.7 if kind == "utility" else 0.3)
-    facts.customer = say.person() if buyer else say.company()
-    facts.vendor_address, facts.customer_address = say.address(), say.address()
-    facts.vendor_id, facts.customer_id = say.tax_id(person), say.tax_id(buyer)
-    facts.day = datetime.date(2015, 1, 1) + datetime.timedelta(days=rng.randrange(4600))
-    facts.number = document_id(rng, facts.day.year)
-    if rng.random() < 0.55:
-        facts.due = facts.day + datetime.timedelta(days=rng.choice((0, 7, 14, 15, 20, 30, 30, 45, 60, 90)))
-    facts.iban = iban(rng, say.language)
-    facts.igic = say.language == "es" and rng.random() < 0.05
-    keys = ("igic",) if facts.igic else (say.region, say.language, "es")
-    rates = [Decimal(rate) for rate in listed("rate", *keys)]
-    if say.region == "us":
-        rates = [rng.choice(rates)]
-    chosen = rng.sample(rates, min(len(rates), rng.choices((1, 2, 3, 4), (68, 20, 9, 3))[0]))
-    count = min(
-        rng.choices((1, 2, 3, 5, 8, 12, 18, 26), (20, 18, 18, 16, 12, 8, 5, 3))[0], 8 if kind == "simplified" else 26
-    )
-    large = rng.choice((8, 60, 400, 3000))
-    if kind == "simplified" and rng.random() < 0.7:
-        large = rng.choice((2, 5, 12))
-    included = kind == "simplified" and rng.random() < 0.75
-    for _ in range(count):
-        facts.goods.append(_goods(say, rng, rng.choice(chosen), large))
-    for goods in facts.goods[: len(set(chosen))]:  # each rate is on a line
-        goods.rate = chosen[facts.goods.index(goods) % len(chosen)]
-    _sums(facts, rng, included)
-    if kind == "credit" and rng.random() < 0.5:
-        _negative(facts)
-    if rng.random() < 0.05:
-        wrong = rng.choice(("total", "tax", "base"))
-        by = rng.choice((Decimal("0.10"), Decimal(9), Decimal("-1.00"), Decimal(90)))
-        setattr(facts, wrong, getattr(facts, wrong) + by)
-    return facts
-
-
-def _goods(say: Speaker, rng: random.Random, rate: Decimal, large: int) -> Goods:
-    quantity = (
-        Decimal(rng.choice((1, 1, 1, 2, 3, 4, 5, 10, 12, 25, 100) if large > 12 else (1, 1, 1, 1, 2, 2, 3, 6)))
-        if rng.random() < 0.85
-        else Decimal(rng.randint(5, 900)) / 10
-    )
-    price = cents(Decimal(rng.lognormvariate(0, 0.9) * large)) + (Decimal(0) if rng.random() < 0.6 else Decimal("0.5"))
-    price = max(price, Decimal("0.05"))
-    discount = Decimal(rng.choice((5, 10, 15, 20, 50))) if rng.random() < 0.12 else Decimal(0)
-    description = say.say("goods")
-    if rng.random() < 0.35:
-        description += " " + say.say("extra")
-    if rng.random() < 0.15:
-        description += f" {rng.choice('ABXZ')}{rng.randint(10, 999)}"
-    code = document_id(rng, 2026).replace(" ", "")[:9]
-    extra = (
-        say.say("extra") + (" " + say.say("prose")[:40] if rng.random() < 0.4 else "") if rng.random() < 0.15 else ""
-    )
-    amount = cents(quantity * price * (100 - discount) / 100)
-    return Goods(description, code, quantity, say.say("units"), price, discount, rate, amount, extra)
-
-
-def _sums(facts: Facts, rng: random.Random, included: bool) -> None:
-    by_rate: dict[Decimal, Decimal] = {}
-    for goods in facts.goods:
-        by_rate[goods.rate] = by_rate.get(goods.rate, Decimal(0)) + goods.amount
-    facts.gross = sum(by_rate.values(), Decimal(0))
-    if rng.random() < 0.1:
-        facts.discount_rate = Decimal(rng.choice((2, 3, 5, 10, 20)))
-        by_rate = {rate: amount - cents(amount * facts.discount_rate / 100) for rate, amount in by_rate.items()}
-        facts.discount = facts.gross - sum(by_rate.values())
-    for rate, amount in by_rate.items():
-        base = cents(amount * 100 / (100 + rate)) if included else amount
-        facts.taxes.append((rate, base, amount - base if included else cents(base * rate / 100)))
-    facts.base = sum((base for _, base, _ in facts.taxes), Decimal(0))
-    facts.tax = sum((tax for _, _, tax in facts.taxes), Decimal(0))
-    if (
-        not facts.igic
-        and facts.kind == "invoice"
-        and rng.random() < 0.05
-        and all(rate in _SURCHARGE for rate, _, _ in facts.taxes)
-    ):
-        facts.surcharges = [(_SURCHARGE[rate], cents(base * _SURCHARGE[rate] / 100)) for rate, base, _ in facts.taxes]
-    if facts.kind in ("invoice", "credit", "proforma", "quote") and rng.random() < 0.16:
-        facts.withheld_rate = Decimal(rng.choice((15, 15, 7, 19, 24, 2, 1, 20)))
-        facts.withheld = cents(facts.base * facts.withheld_rate / 100)
-    facts.total = facts.base + facts.tax + sum((amount for _, amount in facts.surcharges), Decimal(0))
-    if rng.random() < 0.07:
-        facts.paid = cents(facts.total * Decimal(rng.choice((10, 20, 25, 30, 50, 100))) / 100)
-    if rng.random() < (0.15 if facts.kind == "utility" else 0.02):
-        facts.older = cents(facts.total * Decimal(rng.randint(20, 150)) / 100)
-
-
-def _negative(facts: Facts) -> None:
-    for goods in facts.goods:
-        goods.amount, goods.quantity = -goods.amount, -goods.quantity
-    facts.taxes = [(rate, -base, -tax) for rate, base, tax in facts.taxes]
-    facts.surcharges = [(rate, -amount) for rate, amount in facts.surcharges]
-    for name in ("gross", "discount", "base", "tax", "withheld", "total", "paid", "older"):
-        setattr(facts, name, -getattr(facts, name))
 
 
 def _row(*pieces: Piece) -> Line:
     """A line of one cell, from the left."""
     return [(0.0, "l", list(pieces))]
+
+
+def _brand_of(paper: Paper) -> str:
+    """A word of the supplier's name, or a brand unlike it."""
+    rng = paper.rng
+    core = paper.facts.vendor.split(",")[0].split(" S.")[0]
+    first = core.split()[0]
+    other = paper.say.company().split(",")[0].split(" S.")[0]
+    return rng.choice(
+        (
+            first,
+            core,
+            core,
+            f"{paper.say.say('trade')} {core.split()[-1]}",
+            first.lower(),
+            core.lower(),
+            other,
+            other.lower(),
+        )
+    )
 
 
 def _marked(line: Line) -> Line:
@@ -205,6 +77,9 @@ class Paper:
         self.brand = rng.random() < 0.14
         self.brand_labelled = self.brand and rng.random() < 0.25
         self.clock = rng.random() < (0.5 if kind == "simplified" else 0.03)
+        self.layout = rng.choices(parties.LAYOUTS, parties.SHARES)[0]  # of the parties
+        self.tells = rng.random() < 0.4  # the supplier's block tells that it is the supplier's: telephone, site
+        self.brand_text = _brand_of(self)
 
     def names_of(self, seller: bool) -> tuple[str, list[str], str]:
         """Name, address and tax id of the supplier or the buyer."""
@@ -242,8 +117,14 @@ class Paper:
         seller = role == "Vendor"
         name, address, number = self.names_of(seller)
         lines: list[Line] = []
-        heading = rng.random() < (0.22 if seller else 0.72) or (self.needs_heading and not seller)
+        told = self.layout != "blocks" and not seller  # by the small print, who is the supplier
+        heading = rng.random() < (0.22 if seller else 0.35 if told else 0.72) or (self.needs_heading and not seller)
         label = say.label("vendor" if seller else "customer")
+        if rng.random() < 0.06:  # in two languages
+            second = rng.choice(listed("vendor" if seller else "customer", rng.choice(LANGUAGES)))
+            label = rng.choice(
+                (f"{label.rstrip(':')} / {second}", f"{label.rstrip(':')}/{second}:", f"{label} ({second})")
+            )
         name_pieces: list[Piece] = [(name, role + "Name")]
         if say.region == "my" and seller and rng.random() < 0.45:
             register = rng.choice(
@@ -268,6 +149,8 @@ class Paper:
         if seller and self.brand_labelled:  # the name stands in the logo only
             name_lines = []
         lines += name_lines
+        if rng.random() < (0.03 if seller else 0.09):  # a person of theirs
+            lines.append(_row((say.say("contact.person"), ""), (say.person(), "")))
         if rest:
             lines.append(_row(*rest))
         id_label = say.label("taxid") if rng.random() < 0.93 else ""
@@ -288,7 +171,8 @@ class Paper:
         if name_lines and rng.random() < 0.05 and id_line in lines:
             lines.remove(id_line)
             name_lines[-1][0][2].extend([(rng.choice(("-", "·", "|", "")), ""), *id_line[0][2]])
-        if rng.random() < (0.65 if seller else 0.2):
+        tells = seller and self.tells
+        if tells or rng.random() < (0.65 if seller else 0.2):
             lines.append(
                 _row(
                     *[
@@ -298,8 +182,10 @@ class Paper:
                     ]
                 )
             )
-        if rng.random() < (0.5 if seller else 0.15):
+        if tells or rng.random() < (0.5 if seller else 0.15):
             lines.append(_row((say.web(name), "")))
+        if seller and rng.random() < 0.04:  # a branch
+            lines += self.others()
         if not seller and rng.random() < 0.15:
             lines.append(_row((say.label("otherid"), ""), (document_id(rng, 2026), "")))
         if rng.random() < 0.12:  # in one or two lines, as below a letterhead
@@ -334,29 +220,53 @@ class Paper:
         rng, name = self.rng, self.facts.vendor
         if self.brand_labelled:
             return [_row((name if rng.random() < 0.7 else name.upper(), "VendorName"))]
-        core = name.split(",")[0].split(" S.")[0]
-        text = rng.choice(
-            (core.split()[0], core, self.say.say("trade") + " " + core.split()[-1], core.split()[0].lower())
-        )
-        text = text.upper() if rng.random() < 0.6 else text
+        text = self.brand_text.upper() if rng.random() < 0.45 else self.brand_text
         label = "VendorName" if text.casefold() == name.casefold() else ""
-        lines: list[Line] = [_row((text, label))]
+        form = rng.random()
+        if form < 0.08 and len(text) < 16:
+            text, label = parties.spaced(text), ""
+        mark = rng.choice("⚡◆●▲■★◉✦") if form > 0.94 else ""
+        lines: list[Line] = [_row((mark, ""), (text, label))]
         if rng.random() < 0.3:
-            lines.append(_row((self.say.say("goods"), "")))
+            lines.append(_row((" · ".join(self.say.say("goods") for _ in range(rng.randint(1, 3))), "")))
         return lines
 
     def registry(self) -> list[Line]:
         """The line at the foot that says where the supplier is registered, perhaps with its tax id."""
         rng, facts = self.rng, self.facts
-        text = self.say.say("registry").replace("{c}", self.say.say("city").split(",")[0])
-        while "{n}" in text:
-            text = text.replace("{n}", str(rng.randint(100, 99999)), 1)
+        text = parties.registered(self.say)
         pieces: list[Piece] = [(text, "")]
         if rng.random() < 0.5:
             pieces += [(self.say.label("taxid"), ""), (facts.vendor_id, "VendorTaxId")]
         if rng.random() < 0.4:
             pieces = [(facts.vendor, "VendorName"), ("-", ""), *pieces]
         return self.flow(pieces, rng.randint(8, 20))
+
+    def imprint(self) -> list[Line]:
+        """The supplier in small print, and others behind it."""
+        rng = self.rng
+        pieces = self.told("imprint")
+        if rng.random() < 0.25:
+            pieces += self.told("others")
+        lines = self.flow(pieces, rng.randint(7, 26))
+        return self.centred(lines) if rng.random() < 0.3 else lines
+
+    def told(self, key: str) -> list[Piece]:
+        """A sentence about parties."""
+        return parties.told(key, self.say, self.facts, self.brand_text)
+
+    def others(self) -> list[Line]:
+        """Who neither sells nor buys, each on a line or in one text."""
+        rng = self.rng
+        told = [self.told("others") for _ in range(rng.choice((1, 1, 2, 3)))]
+        if rng.random() < 0.7:
+            return [line for pieces in told for line in self.flow(pieces, rng.randint(6, 12))]
+        return self.flow([piece for pieces in told for piece in pieces], rng.randint(8, 18))
+
+    @staticmethod
+    def centred(lines: list[Line]) -> list[Line]:
+        """The lines about their middle."""
+        return [[(0.5, "c", cell[2]) for cell in line] for line in lines]
 
     def foot_columns(self) -> list[Callable[[], list[Line]]]:
         """The supplier in columns at the foot, with its bank, as in German letters."""
@@ -919,8 +829,14 @@ class Paper:
                     *self.amount(cents(facts.total / 2), ""),
                 ]
             entries.append((say.label("due"), pieces))
-        if rng.random() < 0.12:
-            entries.append((say.label("remit"), [(facts.vendor, "VendorName")]))
+        masked = any("*" in text for _, pieces in entries for text, _ in pieces)
+        if self.has_buyer and rng.random() < (0.5 if self.kind == "utility" else 0.25 if masked else 0.03):
+            entries.append((say.label("holder"), [(facts.customer, "CustomerName")]))
+            if rng.random() < 0.5:
+                entries.append((say.label("taxid"), [(facts.customer_id, "CustomerTaxId")]))
+        elif rng.random() < 0.12:
+            key = "remit" if rng.random() < 0.6 or masked else "holder"
+            entries.append((say.label(key), [(facts.vendor, "VendorName")]))
         if say.language in ("es", "ca", "gl") and rng.random() < 0.05:
             entries.append(
                 (
@@ -1028,6 +944,7 @@ class Placer:
         self.leading = self.rng.choice((1.15, 1.25, 1.4, 1.6, 2.0))
         self.sheets = [self.sheet()]
         self.y = self.rng.uniform(0.02, 0.08) * height
+        self.imprint_at = ""
 
     def sheet(self) -> Sheet:
         """An empty page."""
@@ -1047,6 +964,8 @@ class Placer:
             self.y = rng.uniform(0.03, 0.1) * self.height
             for _ in range(rng.randint(2, 6)):
                 self.band([lambda: paper.prose(rng.choice(("prose", "letter")), 7)])
+        if self.imprint_at == "foot":
+            self.foot()
         for number, sheet in enumerate(self.sheets):
             if len(self.sheets) > 1 or rng.random() < 0.2:
                 text = paper.say.say("page").replace("{p}", str(number + 1)).replace("{n}", str(len(self.sheets)))
@@ -1069,6 +988,14 @@ class Placer:
                 scan(sheet, paper.noise)
         return [sheet.words for sheet in self.sheets]
 
+    def foot(self) -> None:
+        """The small print at the foot of the first page, of the last or of all."""
+        rng, lines = self.rng, self.paper.imprint()
+        size = self.paper.size * rng.choice((0.6, 0.7, 0.8, 1.0))
+        for sheet in rng.choice((self.sheets, self.sheets[:1], self.sheets[-1:])):
+            top = max([*(word.box[3] for word in sheet.words), rng.uniform(0.84, 0.95) * self.height]) + size
+            self.block(lines, self.margin, top, self.width - 2 * self.margin, size, sheet)
+
     def bands(self) -> list[list[tuple[str, Callable[[], list[Line]]]]]:
         """Which blocks stand beside each other."""
         rng, paper = self.rng, self.paper
@@ -1086,8 +1013,23 @@ class Placer:
             blocks.append(("ship", paper.shipping))
         if paper.has_buyer and rng.random() < 0.05:
             blocks.append(("sender", paper.sender))
+        if paper.layout in ("sentence", "columns") and not (paper.has_buyer and not paper.narrow):
+            paper.layout = "blocks"
+        if paper.layout == "columns":
+            blocks = [block for block in blocks if block[0] not in ("vendor", "buyer", "sender")]
+            blocks.append(("parties", lambda: parties.columns(paper.say, paper.facts)))
+        elif paper.layout == "sentence":
+            kept = rng.choice((("vendor",), (), (), ()))
+            blocks = [block for block in blocks if block[0] not in ("vendor", "buyer", "sender") or block[0] in kept]
+            blocks.append(("parties", lambda: paper.flow(paper.told("parties"), rng.randint(7, 16))))
+        elif paper.layout == "imprint":
+            blocks = [block for block in blocks if block[0] not in ("vendor", "sender")]
+            paper.brand, paper.brand_labelled = rng.random() < 0.7, False
+            self.imprint_at = rng.choices(("foot", "tail", "head"), (65, 20, 15))[0]
         if rng.random() < 0.12:
             blocks.append(("sentence", paper.sentence))
+        if rng.random() < 0.1:
+            blocks.append(("others", paper.others))
         if rng.random() < 0.15:
             blocks.append(("prose", paper.prose))
         if rng.random() < 0.35:
@@ -1095,6 +1037,7 @@ class Placer:
         else:
             rank = {"sender": 1.5, "title": rng.random() * 3, "vendor": rng.random() * 2, "meta": rng.random() * 4}
             rank |= {"buyer": 1 + rng.random() * 3, "ship": 3, "sentence": 4, "prose": 5}
+            rank |= {"others": rng.random() * 5, "parties": 1.5 + rng.random() * 2}
             blocks.sort(key=lambda block: rank[block[0]])
         if paper.narrow and rng.random() < 0.65:  # receipts begin with the shop
             blocks.sort(key=lambda block: block[0] != "vendor")
@@ -1108,16 +1051,25 @@ class Placer:
         if rng.random() < 0.2:
             tail.append(("notin", lambda: [_row((paper.say.say("notin"), "")) for _ in range(rng.randint(1, 4))]))
         if rng.random() < 0.12:  # the supplier at the foot
-            move = next(block for block in blocks if block[0] == "vendor")
-            blocks.remove(move)
-            tail.append(move)
+            for move in [block for block in blocks if block[0] == "vendor"]:
+                blocks.remove(move)
+                tail.append(move)
+        if rng.random() < 0.1:
+            tail.append(("others", paper.others))
         if rng.random() < 0.35:
             rng.shuffle(tail)
+        if self.imprint_at == "tail":
+            tail.insert(rng.randint(0, len(tail)), ("imprint", paper.imprint))
+        elif self.imprint_at == "head":
+            blocks.insert(rng.choice((0, 0, 1)), ("imprint", paper.imprint))
         if rng.random() < 0.14:
             tail.append(("registry", paper.registry))
         names = [name for name, _ in blocks]
-        if "buyer" in names and (
-            "vendor" not in names or names.index("buyer") < names.index("vendor") or rng.random() < 0.15
+        if (
+            "buyer" in names
+            and paper.layout == "blocks"
+            and not (paper.tells and rng.random() < 0.6)
+            and ("vendor" not in names or names.index("buyer") < names.index("vendor") or rng.random() < 0.15)
         ):
             paper.needs_heading = True
         table = ("table", list)
@@ -1128,7 +1080,7 @@ class Placer:
         out += self.in_bands(tail)
         if rng.random() < 0.07:
             rng.shuffle(out)
-            paper.needs_heading = True
+            paper.needs_heading = paper.needs_heading or paper.layout == "blocks"
         if (paper.brand and not paper.narrow) or (paper.brand and rng.random() < 0.6):
             out.insert(0, [("logo", self.late_logo)])
         else:
@@ -1209,9 +1161,11 @@ class Placer:
             end = max(end, self.block(lines, left, start + shift, wide, size))
         self.y = end + self.paper.size * rng.choice((0.3, 1, 1.5, 2.5, 4))
 
-    def block(self, lines: list[Line], left: float, top: float, wide: float, size: float) -> float:
-        """One block; its end."""
-        sheet, y = self.sheets[-1], top
+    def block(
+        self, lines: list[Line], left: float, top: float, wide: float, size: float, sheet: Sheet | None = None
+    ) -> float:
+        """One block, on the last page unless told which; its end."""
+        sheet, y = sheet or self.sheets[-1], top
         open_labels: set[str] = set()
         for number, line in enumerate(lines):
             opened: set[str] = set()

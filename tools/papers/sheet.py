@@ -1,5 +1,7 @@
 """A sheet on which words are put; then what scanning does to them. Coordinates are points from the top left."""
 
+from __future__ import annotations
+
 import random
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -8,6 +10,7 @@ from pathlib import Path
 _NARROW, _WIDE = set("ijltfrI.,:;'|!()[]-/ "), set("mwMW@%€")
 _ADDRESSES = frozenset({"VendorAddress", "CustomerAddress"})  # a mark between their lines ends none
 Piece = tuple[str, str]  # text and label; "" is no field
+Line = list[tuple[float, str, list[Piece]]]  # cells of a line: where (0 to 1 of the block), how aligned, what
 
 
 @dataclass(slots=True)
@@ -100,9 +103,9 @@ def scan(sheet: Sheet, rng: random.Random) -> None:
         shift = slope * x0 + rng.gauss(0, 0.03) * high
         low = 0.0 if even or not text.islower() else rng.uniform(0, 0.25)
         box = (
-            x0 + rng.gauss(0, 0.6),
+            x0 + rng.gauss(0, 0.06) * high,
             y0 + shift + low * high - loose * high * 0.5,
-            x1 + rng.gauss(0, 0.6),
+            x1 + rng.gauss(0, 0.06) * high,
             y1 + shift - (0 if even else rng.uniform(0, 0.2) * high) + loose * high * 0.5,
         )
         last = out[-1] if out else None

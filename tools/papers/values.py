@@ -6,6 +6,7 @@ import datetime
 import random
 import string
 from collections.abc import Callable
+from copy import copy
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -13,11 +14,13 @@ from pathlib import Path
 from stdnum import iban as iban_number
 from stdnum import luhn
 from stdnum.es import nif
+from stdnum.eu import vat
 from stdnum.fr import siren
 
 LANGUAGES = ("es", "en", "ca", "gl", "pt", "fr", "de", "it")
 _SHARES = (34, 27, 8, 7, 6, 7, 6, 5)
 _CENT = Decimal("0.01")
+_TRIES = 40  # until check digits are right
 _NIF_LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE"
 
 
@@ -26,7 +29,7 @@ def _lists() -> dict[tuple[str, str], list[str]]:
     """The lists of ``words.txt``."""
     found: dict[tuple[str, str], list[str]] = {}
     for line in "\n".join(
-        Path(__file__).with_name(name).read_text("utf-8") for name in ("words.txt", "names.txt")
+        Path(__file__).with_name(name).read_text("utf-8") for name in ("words.txt", "names.txt", "parties.txt")
     ).splitlines():
         if line and not line.startswith("#"):
             head, _, words = line.partition(": ")
@@ -78,6 +81,13 @@ class Speaker:
         """The same way of writing, with other words drawn."""
         self.rng = rng
         return self
+
+    def abroad(self) -> Speaker:
+        """Somebody of another country, who writes numbers and dates the same way."""
+        other = copy(self)
+        other.language = other.second = self.rng.choice(LANGUAGES)
+        other.region = "uk" if other.language == "en" else ""
+        return other
 
     def say(self, key: str) -> str:
         """One of the list's alternatives, in the paper's language."""
@@ -371,6 +381,17 @@ def tax_id(rng: random.Random, language: str, person: bool, region: str = "") ->
         return "DE" + _digits(rng, "#########")
     number = _digits(rng, "##########")
     return rng.choice(("IT", "", "IT ")) + number + luhn.calc_check_digit(number)
+
+
+def tax_id_abroad(rng: random.Random) -> str:
+    """A tax id of one of many countries, its check digits right where luck has it."""
+    form = rng.choice(listed("taxid.abroad"))
+    tried = (_digits(rng, form) for _ in range(_TRIES))
+    last = ""
+    for last in tried:
+        if vat.is_valid(last):
+            break
+    return last
 
 
 def iban(rng: random.Random, language: str) -> str:
