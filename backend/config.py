@@ -24,11 +24,7 @@ _SECRETS = frozenset(
 )  # no message repeats their values
 
 # OpenTelemetry's exporter reads them from the environment, where those of backend/.env are not.
-_FOR_THE_EXPORTER = (
-    "otel_exporter_otlp_endpoint",
-    "otel_exporter_otlp_traces_endpoint",
-    "otel_exporter_otlp_headers",
-)
+_FOR_THE_EXPORTER = ("otel_exporter_otlp_endpoint", "otel_exporter_otlp_traces_endpoint", "otel_exporter_otlp_headers")
 _NO_TRACES = {"otel_traces_exporter": "none", "otel_sdk_disabled": "true"}  # whatever else is set
 # What PROFILE=small sets where nothing else is said: 1.2 GB at most under texts, scans and invoices at once.
 _SMALL = {
@@ -52,13 +48,9 @@ class Settings(BaseSettings):
     """Every setting, with its unit, its default and how to choose. ``.env.example`` is generated from here."""
 
     model_config = SettingsConfigDict(
-        env_file=ENV_FILE,
-        frozen=True,
-        extra="ignore",
-        env_ignore_empty=True,
-        populate_by_name=True,
+        env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True, populate_by_name=True,
         hide_input_in_errors=True,
-    )
+    )  # fmt: skip
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 in a container.")
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one and logs it.")
@@ -69,10 +61,7 @@ class Settings(BaseSettings):
         description="Processes that answer clients, each with an event loop, a tokenizer and caches; over 1 one more "
         "loads the models and computes for all of them. 2 to 4 for a card that outruns one Python process; Linux only.",
     )
-    state_dir: Path = Field(
-        STATE_DIR,
-        description="Folder for what was measured on this machine; keep it on a volume.",
-    )
+    state_dir: Path = Field(STATE_DIR, description="Folder for what was measured on this machine; keep it on a volume.")
     taught_in: Literal["shared", "state"] = Field(
         "shared",
         description="Where taught classifiers and extractors are kept: shared is where all replicas know them "
@@ -203,12 +192,10 @@ class Settings(BaseSettings):
         "come along.",
     )
     tessdata_prefix: Path | None = Field(
-        None,
-        description="Folder of Tesseract's language files, in place of the service's own and of this system's.",
+        None, description="Folder of Tesseract's language files, in place of the service's own and of this system's."
     )
     reader_processes: Count | None = Field(
-        None,
-        description="Processes that parse files, apart from the service; unset: one per usable core.",
+        None, description="Processes that parse files, apart from the service; unset: one per usable core."
     )
 
     job_workers: Count = Field(
@@ -472,15 +459,9 @@ class Settings(BaseSettings):
         return {name: value for name, value in values.items() if not name.startswith("otel_") or name in read}
 
     @field_validator(
-        "model_aliases",
-        "speech_model_aliases",
-        "ocr_languages",
-        "api_keys",
-        "admin_keys",
-        "cors_origins",
-        "allowed_hosts",
-        mode="before",
-    )
+        "model_aliases", "speech_model_aliases", "ocr_languages", "api_keys", "admin_keys", "cors_origins",
+        "allowed_hosts", mode="before",
+    )  # fmt: skip
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value

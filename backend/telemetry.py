@@ -250,11 +250,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("stored_chunks", "gauge", "Chunks in all vector stores."),
     Metric("vector_stores", "gauge", "Vector stores of all callers."),
     Metric(
-        "search_duration_seconds",
-        "histogram",
-        "Time of one stage of a search in a vector store.",
-        (("stage", SEARCH_STAGES),),
-        SECONDS,
+        "search_duration_seconds", "histogram", "Time of one stage of a search in a vector store.",
+        (("stage", SEARCH_STAGES),), SECONDS,
     ),
     Metric("cache_hits_total", "counter", "Cache look-ups answered.", (("tier", CACHE_TIERS),)),
     Metric("cache_misses_total", "counter", "Cache look-ups that no tier answered."),
@@ -293,7 +290,7 @@ METRICS: tuple[Metric, ...] = (
         "Memory of the device (cgroup or machine memory on a CPU).",
         (("device", ()),),
     ),
-)
+)  # fmt: skip
 _KINDS = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 PREFIX = "financia_"
 # Gauges that add up over the processes of a service; of the others its service process's are told.

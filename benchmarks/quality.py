@@ -32,12 +32,9 @@ from benchmarks.texts import DATA
 
 RESULT = Path(__file__).parent / "results" / "quality.json"
 EVALUATIONS: tuple[Evaluation, ...] = (
-    *classification.EVALUATIONS,
-    *entities.EVALUATIONS,
-    *patterns.EVALUATIONS,
-    *text_tasks.EVALUATIONS,
+    *classification.EVALUATIONS, *entities.EVALUATIONS, *patterns.EVALUATIONS, *text_tasks.EVALUATIONS,
     *own_words.EVALUATIONS,
-)
+)  # fmt: skip
 _MODELS = ("embedding_model", "ner_model", "classifier_model", "reranker_model")
 MISSED, UNMEASURED = 1, 2
 

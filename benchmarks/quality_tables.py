@@ -17,16 +17,10 @@ from benchmarks.evaluation.records import (
 from benchmarks.tables import Result, about, table
 
 TASKS: Mapping[str, str] = {
-    CLASSES: "classes, bundled head",
-    TRAINED: "classes, head learnt at run time",
-    ZERO_SHOT: "classes, labels alone",
-    ENTITIES: "people, organisations, places",
-    PATTERNS: "pattern entities",
-    RANKING: "documents for a question",
-    SIMILARITY: "likeness of sentences",
-    LANGUAGE: "language",
-    OWN_WORDS: "in own words",
-}
+    CLASSES: "classes, bundled head", TRAINED: "classes, head learnt at run time", ZERO_SHOT: "classes, labels alone",
+    ENTITIES: "people, organisations, places", PATTERNS: "pattern entities", RANKING: "documents for a question",
+    SIMILARITY: "likeness of sentences", LANGUAGE: "language", OWN_WORDS: "in own words",
+}  # fmt: skip
 HEADS = ("document-type", "topics", "banking-intents")
 NER = "ner"
 _KINDS = ("PER", "ORG", "LOC")
@@ -79,17 +73,9 @@ def names_section(result: Result) -> str:
 def head_section(result: Result, name: str) -> str:
     """For the card of a bundled head: as served, beside a head trained at run time on the same texts."""
     head = [
-        "by",
-        "texts of",
-        "language",
-        "measure",
-        "reached",
-        "to reach",
-        "answered",
-        "likeliest label right",
-        "texts",
+        "by", "texts of", "language", "measure", "reached", "to reach", "answered", "likeliest label right", "texts",
         "by language",
-    ]
+    ]  # fmt: skip
     tasks = (CLASSES, TRAINED, ZERO_SHOT)
     rows = [row for row in result["rows"] if row["set"].partition(",")[0] == name and row["task"] in tasks]
     cells = [

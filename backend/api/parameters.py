@@ -130,12 +130,9 @@ def dots_per_inch(text: str | None) -> float:
 
 
 NUMBER_PARAMETER = {
-    "name": "number",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
+    "name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
     "example": 1,
-}
+}  # fmt: skip
 DPI_PARAMETER = {
     "name": "dpi",
     "in": "query",

@@ -121,12 +121,8 @@ def openai_error(problem: Problem) -> OpenAIError:
 
 AZURE_PATHS = ("/documentintelligence/", "/formrecognizer/")  # the service's name now, and until 2023
 _AZURE_CODES = {
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    429: "TooManyRequests",
-    503: "ServiceUnavailable",
-}
+    401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 429: "TooManyRequests", 503: "ServiceUnavailable",
+}  # fmt: skip
 _AZURE_CAUSES = {  # of Azure Document Intelligence's inner errors
     "too_large": "InvalidContentLength",
     "unreadable_file": "InvalidContent",
@@ -147,19 +143,10 @@ def azure_error(problem: Problem) -> dict[str, Any]:
 
 TEI_PATHS = frozenset(
     (
-        "/",
-        "/invocations",
-        "/embed",
-        "/embed_all",
-        "/embed_sparse",
-        "/predict",
-        "/rerank",
-        "/similarity",
-        "/tokenize",
-        "/decode",
-        "/info",
+        "/", "/invocations", "/embed", "/embed_all", "/embed_sparse", "/predict", "/rerank", "/similarity",
+        "/tokenize", "/decode", "/info",
     )
-)
+)  # fmt: skip
 
 
 _TEI_TYPES: Mapping[int, TeiErrorType] = {429: "Overloaded", 503: "Unhealthy"}

@@ -191,12 +191,9 @@ _IMAGE = {
     "description": "base64 of a file, alone or as a data URL.",
 }
 _IMAGE_OBJECT = {
-    "type": "object",
-    "properties": {"image": _IMAGE},
-    "required": ["image"],
-    "not": {"required": ["text"]},
+    "type": "object", "properties": {"image": _IMAGE}, "required": ["image"], "not": {"required": ["text"]},
     "title": "an image",
-}
+}  # fmt: skip
 _URL_SAFE = str.maketrans("-_", "+/", " \r\n\t")
 LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # pattern: not blank
 
@@ -572,15 +569,12 @@ ClassifyItems = Annotated[
     WithJsonSchema(
         {
             "oneOf": [
-                TEXT,
-                _TEXT_OBJECT,
-                _IMAGE_OBJECT,
-                many({"oneOf": [TEXT, _TEXT_OBJECT]}),
+                TEXT, _TEXT_OBJECT, _IMAGE_OBJECT, many({"oneOf": [TEXT, _TEXT_OBJECT]}),
                 {**many(_IMAGE_OBJECT), "title": "images"},
             ]
         }
     ),
-]
+]  # fmt: skip
 TextItem = Annotated[Any, PlainValidator(_check_item), WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT]})]
 TokenIdInputs = Annotated[  # texts are refused where they are used
     Any, PlainValidator(_check_inputs), WithJsonSchema({"anyOf": [_TOKEN_IDS, many(_TOKEN_IDS)]})

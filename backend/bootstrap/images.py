@@ -76,12 +76,9 @@ def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSp
     for classifier, placement in zip(classifiers, ground.placements, strict=True):
         exact = None if dtype == "fp32" else Float32Encoder(partial(load_again, spec, "fp32", placement))
         resident = UnloadableEncoder(
-            classifier,
-            partial(load_again, spec, dtype, placement),
-            name=spec.name,
-            device=placement.device,
+            classifier, partial(load_again, spec, dtype, placement), name=spec.name, device=placement.device,
             companions=() if exact is None else (exact.drop,),
-        )
+        )  # fmt: skip
         residents.append(resident)
         recompute = no_fallback if exact is None else _in_float32(exact, ground.telemetry)
         engines.append(ImageEngine(resident, choice.budget, learnt_batch_limits(placement), recompute))

@@ -32,12 +32,8 @@ from backend.telemetry import OOM_ACTIONS, log_event
 NO_MODEL = "none"  # as SPEECH_MODEL
 # OpenAI's names of models that transcribe, but the one that tells speakers apart.
 OPENAI_NAMES = (
-    "whisper-1",
-    "gpt-transcribe",
-    "gpt-4o-transcribe",
-    "gpt-4o-mini-transcribe",
-    "gpt-4o-mini-transcribe-2025-12-15",
-)
+    "whisper-1", "gpt-transcribe", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-4o-mini-transcribe-2025-12-15",
+)  # fmt: skip
 DIARIZING_NAME = "gpt-4o-transcribe-diarize"
 # The hub's names of the bundled model: of the original, and of the form in which CTranslate2's servers know it.
 HUB_NAMES = ("openai/whisper-base", "Systran/faster-whisper-base")

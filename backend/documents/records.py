@@ -69,12 +69,9 @@ class DocumentOptions:
     def summary(self) -> SummaryOptions:
         """How to make the summary, where ``features`` has it."""
         return SummaryOptions(
-            self.summary_method,
-            self.summary_sentences,
-            self.summary_tokens,
-            self.summary_min_tokens,
+            self.summary_method, self.summary_sentences, self.summary_tokens, self.summary_min_tokens,
             self.summary_beams,
-        )
+        )  # fmt: skip
 
     def key(self) -> str:
         """A digest that is equal for equal options in every process; includes only a hash of the password."""

@@ -221,21 +221,10 @@ def make_page(
         if gap == LINE_GAP:
             block_index += 1
     return Page(
-        number=number,
-        width=width,
-        height=height,
-        units_per_inch=units_per_inch,
-        rotation=rotation,
-        text="".join(pieces),
-        words=tuple(words),
-        source=source,
-        why=why,
-        engine=engine,
-        confidence=confidence,
-        language=language,
-        incomplete=incomplete,
-        rulings=tuple(rulings),
-    )
+        number=number, width=width, height=height, units_per_inch=units_per_inch, rotation=rotation,
+        text="".join(pieces), words=tuple(words), source=source, why=why, engine=engine, confidence=confidence,
+        language=language, incomplete=incomplete, rulings=tuple(rulings),
+    )  # fmt: skip
 
 
 def blocks_of(page: Page) -> list[list[list[Word]]]:

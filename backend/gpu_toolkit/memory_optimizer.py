@@ -170,12 +170,9 @@ class GPUMemoryOptimizer:
             batch, source = measured, "measured"
         used = fixed + batch
         return {
-            "memory_used_bytes": used,
-            "memory_used_gb": used / GIB,
-            "batch_bytes": batch,
-            "fits": batch <= available,
+            "memory_used_bytes": used, "memory_used_gb": used / GIB, "batch_bytes": batch, "fits": batch <= available,
             "source": source,
-        }
+        }  # fmt: skip
 
     def _predicted(self, model: nn.Module, input_shape: Sequence[int] | None) -> int | None:
         if not input_shape:

@@ -318,11 +318,8 @@ class JobService:
             owner=owner,
             file=JobFile(request.name, stored.size_bytes, stored.sha256, kind.value),
             options={
-                "document": option_fields(request.options),
-                "encoding_format": request.encoding_format,
-                "format": request.format,
-                "models": self._models(),
-                "answer": dict(request.answer),
+                "document": option_fields(request.options), "encoding_format": request.encoding_format,
+                "format": request.format, "models": self._models(), "answer": dict(request.answer),
                 "store": None if keep_as is None else asdict(keep_as),
             },
             same=owner_digest(owner, *_sameness(request, job_id)),
@@ -331,7 +328,7 @@ class JobService:
             created_s=now_s,
             needs_password=request.options.password is not None,
             trace=traceparent(),
-        )
+        )  # fmt: skip
 
     async def live(self, owner: str) -> int:
         """How many of its quota of jobs an owner uses now: those that are queued or running."""

@@ -266,12 +266,9 @@ class Selector:
     def _contest(self, spec: ModelSpec, benchmark: EncoderBenchmark, request: EncoderRequest) -> _Contest:
         place = self._placement
         return _Contest(
-            lambda each: self._load(spec, each, place),
-            benchmark,
-            request.thresholds,
-            device=place.device,
+            lambda each: self._load(spec, each, place), benchmark, request.thresholds, device=place.device,
             holds_best=self._on_cpu,
-        )
+        )  # fmt: skip
 
     def _measured(self, spec: ModelSpec, benchmark: EncoderBenchmark, request: EncoderRequest) -> _Contest:
         available = candidates(self._facts, self._placement, request.precision, request.runtime)

@@ -85,12 +85,9 @@ def extra_inputs(weights: EncoderWeights) -> frozenset[str]:
 def graph_inputs(batch: TokenBatch, words: NDArray[Any], extras: Collection[str] = ()) -> dict[str, NDArray[Any]]:
     """The graph's inputs by name; ``words`` is the word table, ``extras`` as ``extra_inputs`` gives them."""
     inputs: dict[str, NDArray[Any]] = {
-        "words": words[batch.ids].astype(np.float32, copy=False),
-        "positions": batch.positions,
-        "scatter": batch.scatter,
-        "gather": batch.gather,
-        "mask": batch.mask,
-    }
+        "words": words[batch.ids].astype(np.float32, copy=False), "positions": batch.positions,
+        "scatter": batch.scatter, "gather": batch.gather, "mask": batch.mask,
+    }  # fmt: skip
     if "relative" in extras:
         inputs["relative"] = relative_buckets(batch.scatter.shape[1])
     if "types" in extras:

@@ -59,12 +59,9 @@ _FASTEST_KNOWN: tuple[tuple[str, frozenset[str], tuple[Candidate, ...]], ...] = 
 )
 _WARM_STEP, _WARM_TOKENS = 4, 160  # lone texts up to this length are most of the traffic
 _MODULES = {
-    "torch": "torch",
-    "torch-packed": "torch",
-    "torch-compiled": "torch",
-    "onnx": "onnxruntime",
+    "torch": "torch", "torch-packed": "torch", "torch-compiled": "torch", "onnx": "onnxruntime",
     "openvino": "openvino",
-}
+}  # fmt: skip
 _MEASURED = ("fp32", "bf16", "fp16", "int8", "int7")
 _PRECISIONS = {"exact": ("fp32",), "auto": _MEASURED, "fast": _MEASURED, "int8": ("int8", "int7")}
 _INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})

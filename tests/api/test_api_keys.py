@@ -1,7 +1,5 @@
 """Keys over HTTP: roles by route, expiry, keys that change while the app serves, and whose caches a request uses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

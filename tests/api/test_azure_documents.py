@@ -1,7 +1,5 @@
 """Azure Document Intelligence's dialect: operations are jobs, results are in Azure's words, units and offsets."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 from typing import Any

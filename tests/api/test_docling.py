@@ -1,7 +1,5 @@
 """docling-serve's dialect: conversions and chunks at once, and as tasks, which are jobs."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

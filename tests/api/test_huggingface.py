@@ -1,7 +1,5 @@
 """Hugging Face's tasks, as huggingface_hub and @huggingface/inference send them."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

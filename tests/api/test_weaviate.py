@@ -1,7 +1,5 @@
 """Weaviate's inference containers, as its Go modules call them: JSON without a Content-Type."""
 
-from __future__ import annotations
-
 import httpx
 import numpy as np
 import orjson

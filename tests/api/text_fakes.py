@@ -1,7 +1,5 @@
 """Services for texts without a model, whose answers are easy to predict."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Ledger rows, duplicates, missing numbers and sums."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -56,17 +56,6 @@ async def test_the_bundled_model_answers(start):
 
 
 @pytest.mark.slow
-async def test_exact_is_sentence_transformers(start):
-    """PRECISION=exact agrees to the fifth digit."""
-    services = await start(**QUICK)
-    texts = ["la factura de marzo", "the invoice is due"]
-
-    result = await services.embeddings.embed(texts)
-
-    assert (result.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
-
-
-@pytest.mark.slow
 async def test_the_system_report_has_reasons(start, monkeypatch):
     """system() is ready for JSON: machine, placement, model, lanes, cache, limits; the container's are kept."""
     monkeypatch.setattr(host, "memory_limit_bytes", lambda *_: 5 * 2**30)

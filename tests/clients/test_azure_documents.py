@@ -1,7 +1,5 @@
 """Microsoft's SDK for Azure Document Intelligence, and what Paperless-ngx' remote parser does with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """The batcher: order, priority, deadlines, callers that leave, overload, draining."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 

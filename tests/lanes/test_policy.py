@@ -1,7 +1,5 @@
 """Scheduling and admission decisions, as tables; no thread runs here."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -181,37 +179,9 @@ def test_memory_limits_a_batch(costs, capacity, expected):
 
 # 997 tokens together: what came within a moment, as texts over HTTP are.
 SHORT = [
-    12,
-    31,
-    44,
-    9,
-    27,
-    60,
-    18,
-    22,
-    35,
-    51,
-    14,
-    8,
-    90,
-    41,
-    33,
-    26,
-    19,
-    73,
-    11,
-    38,
-    29,
-    47,
-    16,
-    24,
-    55,
-    7,
-    30,
-    66,
-    21,
+    12, 31, 44, 9, 27, 60, 18, 22, 35, 51, 14, 8, 90, 41, 33, 26, 19, 73, 11, 38, 29, 47, 16, 24, 55, 7, 30, 66, 21,
     40,
-]
+]  # fmt: skip
 
 
 def test_padding_within_a_launch_is_free():
@@ -235,12 +205,9 @@ def test_padding_costs_beyond_a_launch(launch_cost, expected):
 
 
 @given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=80),
-    st.integers(1, 2000),
-    st.sampled_from([0.1, 1.0]),
-    st.integers(0, 500),
-    st.integers(1, 4000),
-)
+    st.lists(st.integers(0, 60), min_size=1, max_size=80), st.integers(1, 2000), st.sampled_from([0.1, 1.0]),
+    st.integers(0, 500), st.integers(1, 4000),
+)  # fmt: skip
 def test_looking_no_further_changes_nothing(costs, budget, padding_cost, launch_cost, memory):
     """Ending the search at the first item refused on either side gives what trying every item gives."""
 

@@ -194,13 +194,10 @@ async def test_run_to_end_returns_what_the_work_does():
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ([], []),
-        ([1], [(0, 1)]),
-        ([4, 4, 4], [(0, 3)]),
-        ([9, 1, 20, 1], [(0, 2), (2, 3), (3, 4)]),
+        ([], []), ([1], [(0, 1)]), ([4, 4, 4], [(0, 3)]), ([9, 1, 20, 1], [(0, 2), (2, 3), (3, 4)]),
         ([0, 0], [(0, 2)]),
     ],
-)
+)  # fmt: skip
 def test_slices_of_items(sizes, expected):
     """Runs of items that end once they hold ten characters; an item is never cut."""
     assert expected == list(slices_of(sizes, 10))

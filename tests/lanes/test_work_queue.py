@@ -1,7 +1,5 @@
 """The FIFOs of the work queue; no thread runs here."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from itertools import chain

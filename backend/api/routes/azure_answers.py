@@ -229,15 +229,11 @@ class _Writer:
 
     def _cell(self, cell: TableCell) -> Wire:
         return {
-            "kind": "columnHeader" if cell.header else "content",
-            "rowIndex": cell.row,
-            "columnIndex": cell.column,
-            "rowSpan": cell.rowspan,
-            "columnSpan": cell.colspan,
-            "content": cell.text,
+            "kind": "columnHeader" if cell.header else "content", "rowIndex": cell.row, "columnIndex": cell.column,
+            "rowSpan": cell.rowspan, "columnSpan": cell.colspan, "content": cell.text,
             "boundingRegions": [self._region(cell.page, bounding_box(cell.boxes))] if cell.boxes else [],
             "spans": self._spans(cell.start, cell.end),
-        }
+        }  # fmt: skip
 
     def _document(self, extracted: ExtractedFields, names: _ModelNames, own: Sequence[Field]) -> Wire:
         numbers = extracted.pages or tuple(self._by_number)
@@ -347,14 +343,9 @@ def _as_shown(page: Page, x: float, y: float) -> tuple[float, float]:
 
 
 _OF_RECEIPT = {
-    "VendorName": "MerchantName",
-    "VendorAddress": "MerchantAddress",
-    "InvoiceDate": "TransactionDate",
-    "InvoiceTotal": "Total",
-    "SubTotal": "Subtotal",
-    "Items.UnitPrice": "Price",
-    "Items.Amount": "TotalPrice",
-}
+    "VendorName": "MerchantName", "VendorAddress": "MerchantAddress", "InvoiceDate": "TransactionDate",
+    "InvoiceTotal": "Total", "SubTotal": "Subtotal", "Items.UnitPrice": "Price", "Items.Amount": "TotalPrice",
+}  # fmt: skip
 _OF_INVOICE = {"MerchantName": "VendorName", "TransactionDate": "InvoiceDate", "Total": "InvoiceTotal"}
 _BARCODES = {"DataBarOmni": "DataBar", "DataBarExp": "DataBarExpanded"}  # Azure's names of zxing's
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

@@ -44,12 +44,9 @@ MODELS = {
     "prebuilt-receipt": ("fields", "tables"),
 }
 _STATUSES: dict[Status, str] = {
-    "queued": "notStarted",
-    "running": "running",
-    "succeeded": "succeeded",
-    "failed": "failed",
+    "queued": "notStarted", "running": "running", "succeeded": "succeeded", "failed": "failed",
     "cancelled": "canceled",
-}
+}  # fmt: skip
 # Pages are read in the resolution that their print needs, whatever is asked.
 _SERVED_FEATURES = ("barcodes", "languages", "ocrHighResolution", "queryFields")
 _POLL_S = "1"  # Microsoft's SDKs ask every 30 s where nobody tells them otherwise
@@ -228,12 +225,8 @@ def _date_time(seconds: float) -> str:
 
 
 _MODEL_PARAMETER = {
-    "name": "model",
-    "in": "path",
-    "required": True,
-    "schema": {"enum": list(MODELS)},
-    "example": "prebuilt-read",
-}
+    "name": "model", "in": "path", "required": True, "schema": {"enum": list(MODELS)}, "example": "prebuilt-read",
+}  # fmt: skip
 _PARAMETERS = (_MODEL_PARAMETER, ID_PARAMETER)
 _TAG = "Azure Document Intelligence"
 _EXAMPLE = {
@@ -285,32 +278,18 @@ def _routes() -> Iterable[PlainRoute]:
             parameters=(_MODEL_PARAMETER, *query_parameters(AnalyzeQuery)),
         )
         yield get(
-            f"{prefix}/analyzeResults/{{id}}",
-            retrieve_analysis,
-            tag=_TAG,
-            example=_EXAMPLE,
-            errors=(404,),
+            f"{prefix}/analyzeResults/{{id}}", retrieve_analysis, tag=_TAG, example=_EXAMPLE, errors=(404,),
             parameters=_PARAMETERS,
-        )
+        )  # fmt: skip
         yield get(
-            f"{prefix}/analyzeResults/{{id}}/pdf",
-            retrieve_pdf,
-            tag=_TAG,
-            example="(the bytes of a PDF)",
-            media_type="application/pdf",
-            headers=("Content-Disposition",),
-            errors=(404, 413, 415, 422, 429, 504),
+            f"{prefix}/analyzeResults/{{id}}/pdf", retrieve_pdf, tag=_TAG, example="(the bytes of a PDF)",
+            media_type="application/pdf", headers=("Content-Disposition",), errors=(404, 413, 415, 422, 429, 504),
             parameters=_PARAMETERS,
-        )
+        )  # fmt: skip
         yield delete(
-            f"{prefix}/analyzeResults/{{id}}",
-            delete_analysis,
-            tag=_TAG,
-            example=None,
-            more={204: described(None, description="It is forgotten.")},
-            errors=(404,),
-            parameters=_PARAMETERS,
-        )
+            f"{prefix}/analyzeResults/{{id}}", delete_analysis, tag=_TAG, example=None,
+            more={204: described(None, description="It is forgotten.")}, errors=(404,), parameters=_PARAMETERS,
+        )  # fmt: skip
 
 
 ROUTES = (*_routes(),)

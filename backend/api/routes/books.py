@@ -335,12 +335,9 @@ def _sums_answer(sums: Sums) -> SumsAnswer:
 
 def _missing_answer(run: MissingNumbers) -> MissingNumbersAnswer:
     return {
-        "supplier": run.supplier,
-        "tax_id": run.tax_id,
-        "first": run.first,
-        "last": run.last,
+        "supplier": run.supplier, "tax_id": run.tax_id, "first": run.first, "last": run.last,
         "missing": list(run.missing),
-    }
+    }  # fmt: skip
 
 
 def _decimal(value: Decimal | None) -> str | None:

@@ -20,12 +20,9 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 MEDIA_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".pdf": "application/pdf",
-}
+    ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml", ".pdf": "application/pdf",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

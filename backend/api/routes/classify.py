@@ -274,12 +274,9 @@ def classify_pages_answer(model: str, pages: Sequence[ClassifiedPage]) -> Classi
 def _classify_item(index: int, row: ClassifiedText) -> ClassifyItem:
     classes = classes_answer(row)
     return {
-        "object": "classification",
-        "index": index,
-        "prediction": classes["prediction"],
-        "score": classes["score"],
+        "object": "classification", "index": index, "prediction": classes["prediction"], "score": classes["score"],
         "predictions": classes["predictions"],
-    }
+    }  # fmt: skip
 
 
 def _classify_page_item(index: int, page: ClassifiedPage) -> ClassifyItem:

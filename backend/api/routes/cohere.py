@@ -322,12 +322,9 @@ _BY_TYPE_EXAMPLE = {
     "meta": {"api_version": {"version": "2"}, **_BILLED},
 }
 _FLOATS_EXAMPLE = {
-    "response_type": "embeddings_floats",
-    "id": "8f3a1c2b9d4e-17",
-    "embeddings": [[0.0123, -0.0456, 0.0789]],
-    "texts": _TEXTS[:1],
-    "meta": {"api_version": {"version": "1"}, **_BILLED},
-}
+    "response_type": "embeddings_floats", "id": "8f3a1c2b9d4e-17", "embeddings": [[0.0123, -0.0456, 0.0789]],
+    "texts": _TEXTS[:1], "meta": {"api_version": {"version": "1"}, **_BILLED},
+}  # fmt: skip
 ROUTES = (
     post(
         "/v1/embed",

@@ -592,17 +592,12 @@ def _chunks(result: _Result, asked: Asked, tokenizer: TextTokenizer) -> Iterable
         if asked.max_tokens and text_tokens + before_tokens > asked.max_tokens:  # they stand in `headings` alone
             before, before_tokens = "", 0
         yield {
-            "filename": result.name,
-            "chunk_index": index,
-            "text": before + text,
-            "raw_text": text if asked.raw_text else None,
-            "num_tokens": text_tokens + before_tokens,
-            "headings": [heading.text for heading in context.headings] or None,
-            "captions": None,
-            "doc_items": context.items,
-            "page_numbers": pages,
+            "filename": result.name, "chunk_index": index, "text": before + text,
+            "raw_text": text if asked.raw_text else None, "num_tokens": text_tokens + before_tokens,
+            "headings": [heading.text for heading in context.headings] or None, "captions": None,
+            "doc_items": context.items, "page_numbers": pages,
             "metadata": {"origin": origin, "start": start, "end": end},
-        }
+        }  # fmt: skip
 
 
 def _cut(document: Document, understood: Understood, asked: Asked) -> Iterable[tuple[int | None, Element]]:
@@ -680,14 +675,10 @@ _CHUNKED = {
 }
 _ID = "7f9c2ba4e88f827d616045507605853e"
 _TASK = {
-    "task_id": _ID,
-    "task_type": "convert",
-    "task_status": "pending",
-    "task_position": 1,
-    "task_meta": {"num_docs": 1, "num_processed": 0, "num_succeeded": 0, "num_failed": 0},
-    "error_message": None,
+    "task_id": _ID, "task_type": "convert", "task_status": "pending", "task_position": 1,
+    "task_meta": {"num_docs": 1, "num_processed": 0, "num_succeeded": 0, "num_failed": 0}, "error_message": None,
     "failure": None,
-}
+}  # fmt: skip
 _UPDATE = {"message": "update", "task": _TASK, "error": None}
 _OBJECT = {"type": "object"}
 _ZIP = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
@@ -714,55 +705,30 @@ def _routes(
     now = _answers(_CHUNKED, {}) if body is ChunkSourceRequest else _answers(_CONVERTED, _ZIP)
     for suffix, answers in (("", now), (_LATER, _answers(_TASK, {}))):
         yield upload_route(
-            f"{path}/file{suffix}",
-            of_form,
-            tag=_TAG,
-            request=form,
-            answers=answers,
-            field="files",
-            several=True,
+            f"{path}/file{suffix}", of_form, tag=_TAG, request=form, answers=answers, field="files", several=True,
             parameters=parameters,
-        )
+        )  # fmt: skip
         yield json_upload_route(
-            f"{path}/source{suffix}",
-            of_json,
-            tag=_TAG,
-            request=body,
-            examples={"a file": _SOURCES},
-            answers=answers,
+            f"{path}/source{suffix}", of_json, tag=_TAG, request=body, examples={"a file": _SOURCES}, answers=answers,
             parameters=parameters,
-        )
+        )  # fmt: skip
 
 
 ROUTES = (
     *_routes("/v1/convert", convert_files, convert_sources, ConvertForm, ConvertSourceRequest),
     *_routes("/v1/chunk/{chunker}", chunk_files, chunk_sources, ChunkForm, ChunkSourceRequest, _CHUNKER),
     get(
-        "/v1/status/poll/{id}",
-        poll,
-        tag=_TAG,
-        example=_TASK,
-        errors=(404, 422, 429, 504),
+        "/v1/status/poll/{id}", poll, tag=_TAG, example=_TASK, errors=(404, 422, 429, 504),
         parameters=(_ID_PARAMETER, _WAIT),
     ),
     get(
-        "/v1/status/ws/{id}",
-        watch,
-        tag=_TAG,
-        example=f"event: update\ndata: {orjson.dumps(_UPDATE).decode()}\n\n",
-        media_type=EVENTS,
-        errors=(404, 429),
-        parameters=(_ID_PARAMETER,),
+        "/v1/status/ws/{id}", watch, tag=_TAG, example=f"event: update\ndata: {orjson.dumps(_UPDATE).decode()}\n\n",
+        media_type=EVENTS, errors=(404, 429), parameters=(_ID_PARAMETER,),
     ),
     get(
-        "/v1/result/{id}",
-        result,
-        tag=_TAG,
-        example=_CONVERTED,
-        more=_answers(_CONVERTED, _ZIP),
-        errors=(404,),
+        "/v1/result/{id}", result, tag=_TAG, example=_CONVERTED, more=_answers(_CONVERTED, _ZIP), errors=(404,),
         parameters=(_ID_PARAMETER,),
     ),
     get(CLEARING_PATH, clear_results, tag=_TAG, example={"status": "ok"}, errors=(403, 422, 504), parameters=(_OLDER,)),
     get("/v1/clear/converters", clear_converters, tag=_TAG, example={"status": "ok"}),
-)
+)  # fmt: skip

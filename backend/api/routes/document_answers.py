@@ -258,12 +258,8 @@ FIELD_EXAMPLE: FieldValueAnswer = {
     "reasons": reasons_in('beside "Total factura"'), "valid": None, "repair": None, "ambiguous": False,
 }  # fmt: skip
 VALIDITY_EXAMPLE: ValidityAnswer = {
-    "totals": True,
-    "VendorTaxId": True,
-    "CustomerTaxId": None,
-    "IBAN": None,
-    "differences": [],
-}
+    "totals": True, "VendorTaxId": True, "CustomerTaxId": None, "IBAN": None, "differences": [],
+}  # fmt: skip
 TABLE_EXAMPLE: TableAnswer = {
     "page": 1,
     "pages": [1],
@@ -577,12 +573,9 @@ def _chunk_answer(index: int, chunk: records.Chunk, encoding: str) -> ChunkAnswe
 def _timings(answer: records.DocumentAnswer) -> dict[str, float]:
     read = answer.extraction
     seconds = {
-        "open_s": read.open_s,
-        "read_s": read.read_s,
-        "ocr_s": read.ocr_s,
-        "understand_s": answer.understand_s,
+        "open_s": read.open_s, "read_s": read.read_s, "ocr_s": read.ocr_s, "understand_s": answer.understand_s,
         "total_s": answer.total_s,
-    }
+    }  # fmt: skip
     return {name: round(value, _SECONDS_DIGITS) for name, value in seconds.items()}
 
 

@@ -533,12 +533,9 @@ DOCUMENT_EXAMPLE = {
     "valid": VALIDITY_EXAMPLE,
     "documents": [
         {
-            "pages": [1],
-            "kind": "invoice",
-            "fields": {"InvoiceTotal": FIELD_EXAMPLE},
+            "pages": [1], "kind": "invoice", "fields": {"InvoiceTotal": FIELD_EXAMPLE},
             "fields_why": "read as invoice: title invoice, id, total",
-            "fields_reasons": reasons_in("read as invoice: title invoice, id, total"),
-            "valid": VALIDITY_EXAMPLE,
+            "fields_reasons": reasons_in("read as invoice: title invoice, id, total"), "valid": VALIDITY_EXAMPLE,
             "tables": [TABLE_EXAMPLE],
         }
     ],
@@ -547,7 +544,7 @@ DOCUMENT_EXAMPLE = {
     "summary": SUMMARY_EXAMPLE,
     "model": "intfloat/multilingual-e5-small",
     "usage": {"pages": 1, "ocr_pages": 1, "prompt_tokens": 17, "total_tokens": 17},
-}
+}  # fmt: skip
 
 
 def answers_of(example: dict[str, Any], *more: type) -> dict[str, dict[str, Any]]:

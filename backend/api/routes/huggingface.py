@@ -143,14 +143,11 @@ async def token_classification(request: Request) -> Response:
 def _entity_groups(entities: Iterable[Entity]) -> list[EntityGroup]:
     return [
         {
-            "entity_group": entity.type,
-            "score": entity.score,
-            "word": entity.text,
-            "start": entity.start,
+            "entity_group": entity.type, "score": entity.score, "word": entity.text, "start": entity.start,
             "end": entity.end,
         }
         for entity in entities
-    ]
+    ]  # fmt: skip
 
 
 async def zero_shot_classification(request: Request) -> Response:
@@ -240,12 +237,8 @@ ROUTES = (
         example={"answer": "3 toneladas", "score": 0.81, "start": 17, "end": 28},
     ),
     post(
-        "/hf/summarization",
-        summarization,
-        tag=_TAG,
-        request=SummarizationRequest,
-        examples={"a text": {"inputs": _TEXT}},
-        schema={"type": "array", "items": SummaryText},
+        "/hf/summarization", summarization, tag=_TAG, request=SummarizationRequest,
+        examples={"a text": {"inputs": _TEXT}}, schema={"type": "array", "items": SummaryText},
         example=[{"summary_text": _TEXT}],
     ),
     body_route(
@@ -259,4 +252,4 @@ ROUTES = (
             200: described({"application/json": {"schema": SpokenText, "example": {"text": "La factura vence."}}})
         },
     ),
-)
+)  # fmt: skip

@@ -79,10 +79,7 @@ _GPU_EXAMPLE = {
 
 ROUTES = (
     get(
-        "/metrics",
-        metrics,
-        tag="operations",
-        media_type=_TEXT,
+        "/metrics", metrics, tag="operations", media_type=_TEXT,
         example='financia_requests_total{route="/v1/embeddings",status="200"} 42.0\n',
     ),
     get(
@@ -96,4 +93,4 @@ ROUTES = (
             )
         },
     ),
-)
+)  # fmt: skip

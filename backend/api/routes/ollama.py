@@ -143,12 +143,9 @@ async def version(_request: Request) -> Response:
 
 
 _EXAMPLE = {
-    "model": "bundled",
-    "embeddings": [[0.0123, -0.0456, 0.0789]],
-    "total_duration": 4_100_000,
-    "load_duration": 0,
+    "model": "bundled", "embeddings": [[0.0123, -0.0456, 0.0789]], "total_duration": 4_100_000, "load_duration": 0,
     "prompt_eval_count": 12,
-}
+}  # fmt: skip
 _MODELS = {"models": [{"name": "intfloat/multilingual-e5-small", "model": "intfloat/multilingual-e5-small", "size": 0}]}
 ROUTES = (
     post(

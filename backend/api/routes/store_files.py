@@ -488,13 +488,10 @@ STORE_FILE: StoreFileAnswer = {
     "language": "es", "chunks": 3, "page_count": 1, "warnings": [],
 }  # fmt: skip
 _BATCH: FileBatchAnswer = {
-    "id": BATCH_ID,
-    "object": "vector_store.files_batch",
-    "created_at": 1767225600,
-    "vector_store_id": STORE_ID,
+    "id": BATCH_ID, "object": "vector_store.files_batch", "created_at": 1767225600, "vector_store_id": STORE_ID,
     "status": "in_progress",
     "file_counts": {"in_progress": 1, "completed": 1, "cancelled": 0, "failed": 0, "total": 2},
-}
+}  # fmt: skip
 _CANCELLED = {
     **_BATCH,
     "status": "cancelled",
@@ -542,11 +539,8 @@ ROUTES = (
         **_FILE_ANSWER,
     ),
     _delete(
-        _FILE,
-        remove_file,
-        schema=DeletedAnswer,
-        example={"id": FILE_ID, "object": "vector_store.file.deleted", "deleted": True},
-        parameters=_OF_FILE,
+        _FILE, remove_file, schema=DeletedAnswer,
+        example={"id": FILE_ID, "object": "vector_store.file.deleted", "deleted": True}, parameters=_OF_FILE,
     ),
     _get(
         f"{_FILE}/content",
@@ -576,4 +570,4 @@ ROUTES = (
     _get(
         f"{_BATCH_PATH}/files", list_batch_files, parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_BATCH), **_LIST_ANSWER
     ),
-)
+)  # fmt: skip

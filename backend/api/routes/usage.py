@@ -157,11 +157,7 @@ _EXAMPLE = {
             "minute": {"start": "2026-11-23T11:45:00Z", **_COUNTS},
             "today": {"start": "2026-11-23T00:00:00Z", "requests": 812, "tokens": 90_311, "pages": 41, "refused": 2},
             "month": {
-                "start": "2026-11-01T00:00:00Z",
-                "requests": 9120,
-                "tokens": 1_410_022,
-                "pages": 870,
-                "refused": 9,
+                "start": "2026-11-01T00:00:00Z", "requests": 9120, "tokens": 1_410_022, "pages": 870, "refused": 9,
             },
             "previous_month": {"start": "2026-10-01T00:00:00Z", "requests": 0, "tokens": 0, "pages": 0, "refused": 0},
             "quotas": [{"quota": "tokens_per_minute", "limit": 200_000, "used": 311, "retry_after_s": 0.0}],
@@ -169,15 +165,12 @@ _EXAMPLE = {
     ],
     "as_of": "2026-11-23T11:45:12Z",
     "counted_by": "all replicas that share Redis",
-}
+}  # fmt: skip
 _TENANT = {
-    "name": "tenant",
-    "in": "query",
-    "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 64},
+    "name": "tenant", "in": "query", "required": False, "schema": {"type": "string", "minLength": 1, "maxLength": 64},
     "description": "Of those that this key may see this one alone, with its live jobs and stored bytes.",
     "example": "billing",
-}
+}  # fmt: skip
 ROUTES = (
     get(
         "/v1/usage", read_usage, tag="operations", schema=UsageList, example=_EXAMPLE, errors=(404,),

@@ -106,15 +106,11 @@ async def find_entities(request: Request) -> Response:
 def _ner_tokens(entities: Iterable[Entity]) -> list[NerToken]:
     return [
         {
-            "entity": entity.type,
-            "word": entity.text,
-            "certainty": entity.score,
-            "distance": 0.0,
-            "startPosition": entity.start,
-            "endPosition": entity.end,
+            "entity": entity.type, "word": entity.text, "certainty": entity.score, "distance": 0.0,
+            "startPosition": entity.start, "endPosition": entity.end,
         }
         for entity in entities
-    ]
+    ]  # fmt: skip
 
 
 async def meta(request: Request) -> Response:
@@ -147,12 +143,8 @@ ROUTES = (
     ),
     *(
         post(
-            path,
-            find_entities,
-            tag=_TAG,
-            request=NerRequest,
-            examples={"a text": {"text": "Ana García pidió acero."}},
-            schema=NerAnswer,
+            path, find_entities, tag=_TAG, request=NerRequest,
+            examples={"a text": {"text": "Ana García pidió acero."}}, schema=NerAnswer,
             example={"text": "Ana García pidió acero.", "tokens": []},
         )
         for path in ("/ner", "/ner/")
@@ -160,4 +152,4 @@ ROUTES = (
     get("/meta", meta, tag=_TAG, example={"model_name": "intfloat/multilingual-e5-small", "model_type": "embeddings"}),
     get("/.well-known/ready", ready, tag=_TAG, example=None, more=_READY),
     get("/.well-known/live", ready, tag=_TAG, example=None, more=_READY),
-)
+)  # fmt: skip

@@ -25,13 +25,10 @@ _GONE = frozenset(
 # Errors of the memory query, which every working card supports, that mean a stale or broken handle.
 _NO_CARD = frozenset(
     {
-        pynvml.NVML_ERROR_UNKNOWN,
-        pynvml.NVML_ERROR_INVALID_ARGUMENT,
-        pynvml.NVML_ERROR_NOT_FOUND,
-        pynvml.NVML_ERROR_OPERATING_SYSTEM,
-        pynvml.NVML_ERROR_IRQ_ISSUE,
+        pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_OPERATING_SYSTEM, pynvml.NVML_ERROR_IRQ_ISSUE,
     }
-)
+)  # fmt: skip
 _DRIVER_MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # NVML_DRIVER_WDDM, _WDM (what TCC is called there), _MCDM
 _CLOCKS = (
     ("graphics", pynvml.NVML_CLOCK_GRAPHICS),

@@ -412,9 +412,6 @@ def facts(name: str, *, visible: str | None = None, order: str | None = None) ->
     """What ``probe`` finds on that machine. Raises: KeyError with the names of all machines."""
     machine = simulated(name, visible=visible, order=order)
     return probe(
-        driver=machine.driver_source,
-        torch_source=machine.torch_source,
-        visible=visible,
-        order=order,
+        driver=machine.driver_source, torch_source=machine.torch_source, visible=visible, order=order,
         host=machine.profile.host,
-    )
+    )  # fmt: skip

@@ -199,20 +199,17 @@ def _on_gpu(
         1,
         2,
         (
-            selection.why,
-            f"{lanes_why}: the device runs one batch while the next is prepared",
-            dtypes.why,
+            selection.why, f"{lanes_why}: the device runs one batch while the next is prepared", dtypes.why,
             limit.why,
             f"memory for {workers} process(es) with a large model; one with its own batches is the fastest",
-            loader_why,
-            *selection.notes,
+            loader_why, *selection.notes,
         ),
         uuid=gpu.uuid,
         dtypes=dtypes.dtypes,
         memory_bytes=limit.bytes,
         workers=workers,
         loader=loader,
-    )
+    )  # fmt: skip
 
 
 def _memory(facts: MachineFacts, gpu: GPUInfo) -> tuple[int, int]:
