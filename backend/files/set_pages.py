@@ -1,12 +1,14 @@
 """Sets text and tables onto pages, for files that have none of their own. Runs in the workers only.
 
 Every letter is as wide as every other, so a word's box follows from its place in the text. A paragraph is one line of
-the word model, however often it is wrapped: no line break stands in it that its author did not make.
+the word model, however often it is wrapped: no line break stands in it that its author did not make, but for the ends
+of pages in one that is longer than a page may be.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +45,8 @@ _LONGEST_NAME = 200
 _BASELINE = 0.8  # of a letter's height, below its upper edge
 _LEAST_WORD = 4  # characters a word with its blank, in the mean of a file: a word takes 500 bytes, however short
 _MAX_DRAWN = 100_000  # words of a page; PDFium ends the process where its memory ends
+# Of a page, as long as it can be parted: a parser of its words holds Python's lock, .7 s for 800,000 of them.
+_PAGE_CHARS, _PAGE_WORDS = 100_000, 20_000
 _MAX_PLACES = 10  # in tables, for each line and cell that a file may have
 
 _NO_SPANS: Mapping[tuple[int, int], tuple[int, int]] = {}
@@ -162,16 +166,21 @@ class PageSetter:
             page.block += bool(page.texts)
             page.bottom += 0.0 if page.is_empty else 0.5 * _PITCH
         self._list = form
-        for row in rows:
-            if row:
+        for index, part in enumerate(_parts_of(rows)):
+            if index and len(self.pages) < self._limits.pages:
+                self.break_page()
+                page = self.pages[-1]
+            for row in filter(None, part):
                 page.bottom += _PITCH * size * _set_row(page, row, _MARGIN, page.bottom, columns=_COLUMNS, size=size)
                 page.line += 1
 
     def typewritten(self, lines: Sequence[str]) -> None:
         """Lines as a typewriter sets them, on a page of their own; see `set_typewritten`."""
         self._count("\n".join(lines))
-        self.pages.append(SetPage(self._part))
-        set_typewritten(self.pages[-1], lines)
+        for index, part in enumerate(_parts_of(lines)):
+            if not index or len(self.pages) < self._limits.pages:
+                self.pages.append(SetPage(self._part))
+            set_typewritten(self.pages[-1], part)
 
     def table(
         self,
@@ -259,7 +268,8 @@ class PageSetter:
             self.pages.append(SetPage(self._part))
         page = self.pages[-1]
         is_full = page.bottom + rows * _PITCH > _HEIGHT - _MARGIN and not page.is_empty
-        if is_full and not self.has_pages and page.grids is not None and len(self.pages) < self._limits.pages:
+        is_full = is_full and (not self.has_pages or len(page.texts) > _PAGE_WORDS)
+        if is_full and page.grids is not None and len(self.pages) < self._limits.pages:
             self.break_page()
         return self.pages[-1]
 
@@ -289,6 +299,22 @@ class PageSetter:
                 f"{what} of the file, at least", count, limit, setting,
                 advice="Split it.", param="file",
             )  # fmt: skip
+
+
+def _parts_of(lines: Sequence[str]) -> Iterator[list[str]]:
+    """The lines of a paragraph by the pages that they fill; one that is longer than a page is cut at blanks."""
+    part, characters = list[str](), 0
+    for line in lines:
+        for piece in _PIECES.findall(line) or [""]:
+            if part and characters + len(piece) > _PAGE_CHARS:
+                yield part
+                part, characters = [], 0
+            part.append(piece)
+            characters += len(piece)
+    yield part
+
+
+_PIECES = re.compile(rf"[\s\S]{{{_PAGE_CHARS}}}\S*|[\s\S]+")
 
 
 def set_typewritten(page: SetPage, lines: Iterable[str]) -> None:

@@ -34,6 +34,7 @@ from backend.reasons import because
 from backend.tables.numbers import Number
 from backend.text.patterns.folding import fold
 from backend.text.patterns.numbers import format_decimal
+from backend.text.patterns.pattern import matches
 
 
 class Currency(NamedTuple):
@@ -116,20 +117,20 @@ def _by_dollar(text: str, code: str) -> str:
     """Whose dollar or peso a bare dollar sign is."""
     if code != "USD":
         return code
-    named = Counter(match.lastgroup for match in _NAMED.finditer(text) if match.lastgroup not in ("EUR", "GBP"))
+    named = Counter(match.lastgroup for match in matches(_NAMED, text) if match.lastgroup not in ("EUR", "GBP"))
     if named:
         return named.most_common(1)[0][0] or code
     return _most(_DOLLARS, text) or code
 
 
 def _most(pattern: re.Pattern[str], text: str) -> str | None:
-    counts = Counter(match.lastgroup for match in pattern.finditer(text))
+    counts = Counter(match.lastgroup for match in matches(pattern, text))
     return counts.most_common(1)[0][0] if counts else None
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
     """The country that the alternatives' order prefers."""
-    found = {match.lastgroup for match in pattern.finditer(text)}
+    found = {match.lastgroup for match in matches(pattern, text)}
     return next((name for name in pattern.groupindex if name in found), None)
 
 

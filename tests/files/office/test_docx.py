@@ -70,6 +70,15 @@ def test_a_long_paragraph_is_one_line(readers: FileReaders):
     assert {0} == {word.line for word in page.words}
 
 
+@pytest.mark.parametrize("source", [docx(_p("palabra " * 60_000)), b"palabra " * 60_000])
+def test_a_paragraph_that_fills_pages(readers: FileReaders, source: bytes):
+    """It goes on on the next page: what reads or writes a page holds Python's lock until it is done."""
+    pages = pages_of(readers, source)
+
+    assert ["palabra"] * 60_000 == [word.text for page in pages for word in page.words]
+    assert 4 < len(pages) < 10
+
+
 def test_levels_of_a_list(readers: FileReaders):
     """Numbers count by level."""
     levels = (

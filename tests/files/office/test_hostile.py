@@ -339,6 +339,11 @@ def test_all_is_read_once(readers: FileReaders, source: Callable[[], bytes], tim
     assert times == sum(page.text.split().count("a") for page in pages)
 
 
+def _row(*texts: str) -> str:
+    cells = "".join(f"<w:tc><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>" for text in texts)
+    return f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"
+
+
 def _form(fields: int) -> bytes:
     """A PDF of one page with so many fields to fill in."""
     file = pikepdf.new()
@@ -357,7 +362,7 @@ def _form(fields: int) -> bytes:
     ("source", "fault"),
     [
         pytest.param(lambda: _form(50_000), "annotations and form fields: 50000", id="fields-of-a-form"),
-        pytest.param(lambda: docx(f"<w:p><w:r><w:t>{'a ' * 200_000}</w:t></w:r></w:p>"), "words", id="words-to-draw"),
+        pytest.param(lambda: docx(_row("a", "a " * 200_000) * 2), "words", id="words-to-draw"),
     ],
 )
 def test_a_page_that_is_refused(readers: FileReaders, source: Callable[[], bytes], fault: str):
