@@ -224,11 +224,11 @@ class Batcher:
                 self._changed.notify(len(items))
         return items
 
-    def promote(self, item: WorkItem, priority: Priority) -> None:
-        """Raise a queued item to the priority of a caller that has joined it."""
-        if priority < item.priority:
+    def promote(self, items: Sequence[WorkItem], priority: Priority) -> None:
+        """Raise queued items to the priority of a caller that has joined them."""
+        if later := [item for item in items if priority < item.priority]:
             with self._changed:
-                self._queue.promote(item, priority)
+                self._queue.promote(later, priority)
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuse new items, finish the accepted ones, then stop. False when some had to be failed."""

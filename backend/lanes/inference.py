@@ -60,8 +60,8 @@ class Submitter(Protocol):
         What `Batcher.submit` raises is raised here, or ends the items' futures.
         """
 
-    def promote(self, item: WorkItem, priority: Priority) -> None:
-        """Raise a queued item to the priority of a caller that has joined it."""
+    def promote(self, items: Sequence[WorkItem], priority: Priority) -> None:
+        """Raise queued items to the priority of a caller that has joined them."""
 
 
 class Timing(NamedTuple):
@@ -437,8 +437,7 @@ class Inference:
         priority, deadline_s = request.urgency
         submit = partial(self._batcher.submit, request.pipeline.engine, priority=priority, deadline_s=deadline_s)
         pending = self._in_flight.join(keys, tokens, submit)
-        for result in pending:
-            self._batcher.promote(result.item, priority)
+        self._batcher.promote([result.item for result in pending], priority)
         return pending
 
     def _store(self, request: _Request, keys: list[bytes], tokens: list[Tokens], results: Sequence[Vectors]) -> None:

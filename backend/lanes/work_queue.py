@@ -73,6 +73,17 @@ class Line:
                 del self.fifos[owner]
         return unwanted
 
+    def pop(self, leaving: set[WorkItem]) -> list[list[WorkItem]]:
+        """Remove and return these items, owner by owner."""
+        popped = []
+        for owner, fifo in list(self.fifos.items()):
+            if moved := [item for item in fifo if item in leaving]:
+                popped.append(moved)
+                self.fifos[owner] = deque([item for item in fifo if item not in leaving])
+                if not self.fifos[owner]:
+                    del self.fifos[owner]
+        return popped
+
     def remove(self, first: Sequence[WorkItem], leaving: Sequence[WorkItem]) -> None:
         """Remove ``leaving``, which are among the ``first`` items of the line."""
         fifos = self.fifos
@@ -134,18 +145,16 @@ class WorkQueue:
         own = self._owned.get((owner, Priority.INTERACTIVE), 0) + new
         return sum([min(own, tokens) for (_, each), tokens in self._owned.items() if each is Priority.INTERACTIVE])
 
-    def promote(self, item: WorkItem, priority: Priority) -> None:
-        """Move a queued item to the end of a more urgent line; an item that a lane has taken is left alone."""
-        key = (id(item.engine), item.priority)
-        line = self._lines.get(key)
-        fifo = () if line is None else line.fifos.get(item.owner, ())
-        if line is None or item not in fifo:
-            return
-        line.remove(list(islice(fifo, fifo.index(item) + 1)), [item])
-        self._end(key)
-        self._count_out([item])
-        item.priority = priority
-        self.add([item], item.cost)
+    def promote(self, items: Sequence[WorkItem], priority: Priority) -> None:
+        """Move queued items to the end of more urgent lines; those that a lane has taken are left alone."""
+        leaving = set(items)
+        for key in {(id(item.engine), item.priority) for item in items} & self._lines.keys():
+            for moved in self._lines[key].pop(leaving):
+                self._count_out(moved)
+                for item in moved:
+                    item.priority = priority
+                self.add(moved, sum([item.cost for item in moved]))
+            self._end(key)
 
     def next_turn(self, now_s: float) -> Turn | None:
         """Whose items a free lane should run now; None when none is wanted. Unwanted ones found on the way leave."""

@@ -88,9 +88,8 @@ class WorkerItems:
                 if item := self._items.get(number):
                     item.abandon()
         elif message.kind is Kind.PROMOTE:
-            number, priority = read_promote(message)
-            if item := self._items.get(number):
-                self._batcher.promote(item, priority)
+            numbers, priority = read_promote(message)
+            self._batcher.promote([item for number in numbers if (item := self._items.get(number))], priority)
 
     def abandon(self) -> None:
         """The worker is gone: nobody waits for its items."""

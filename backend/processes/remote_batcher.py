@@ -137,15 +137,15 @@ class RemoteBatcher:
         )
         return items
 
-    def promote(self, item: WorkItem, priority: Priority) -> None:
-        """Raise a queued item to the priority of a caller that has joined it."""
-        if priority >= item.priority or self._channel is None:
+    def promote(self, items: Sequence[WorkItem], priority: Priority) -> None:
+        """Raise queued items to the priority of a caller that has joined them."""
+        later = {item for item in items if priority < item.priority}
+        if not later or self._channel is None:
             return
-        item.priority = priority
-        for number, pending in self._pending.items():
-            if pending is item:
-                self._channel.send(*write_promote(number, priority))
-                return
+        for item in later:
+            item.priority = priority
+        numbers = [number for number, item in self._pending.items() if item in later]
+        self._channel.send(*write_promote(numbers, priority))
 
     def take(self, message: Message) -> None:
         """Resolve the futures of items that have ended."""

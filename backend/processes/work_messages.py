@@ -28,7 +28,6 @@ from backend.telemetry import Snapshot
 from backend.tracing.context import PACKED_BYTES, SpanContext
 
 _SUBMIT = struct.Struct("<QdIIBB")  # number of the first item, deadline, engine, items, priority, bytes of its owner
-_PROMOTE = struct.Struct("<QB")
 _INT32: Final = "i"  # of a submission's table: costs, then rows (0 for ids alone), then tokens, of all items
 _INT32_BYTES = 4
 _PRIORITIES = tuple(Priority)
@@ -197,13 +196,13 @@ def read_cancel(message: Message) -> list[int]:
     return numbers
 
 
-def write_promote(number: int, priority: Priority) -> Parts:
-    return Parts(Kind.PROMOTE, _PROMOTE.pack(number, priority))
+def write_promote(numbers: Sequence[int], priority: Priority) -> Parts:
+    return Parts(Kind.PROMOTE, bytes([priority]) + np.array(numbers, np.uint64).tobytes())
 
 
-def read_promote(message: Message) -> tuple[int, Priority]:
-    number, priority = _PROMOTE.unpack(message.meta)
-    return number, Priority(priority)
+def read_promote(message: Message) -> tuple[list[int], Priority]:
+    numbers: list[int] = np.frombuffer(message.meta, np.uint64, offset=1).tolist()
+    return numbers, Priority(message.meta[0])
 
 
 @dataclass(frozen=True, slots=True)

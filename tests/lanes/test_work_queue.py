@@ -118,6 +118,19 @@ def test_left_ones_keep_their_order(queue):
     assert order == [[items[0], items[2], items[4]], [items[1]], [items[3]]]
 
 
+def test_items_of_several_owners_are_promoted_together(queue):
+    """They go before the bulk work that stays; what a lane has taken is left alone."""
+    items = [make_item(30, priority=BULK, owner=owner) for owner in "aabbab"]
+    add(queue, *items)
+
+    assert [items[0], items[2], items[1]] == take(queue, 0.0, 0).items
+    queue.promote([items[1], items[4], items[3]], INTERACTIVE)
+    assert {items[3], items[4]} == set(take(queue, 0.0, 0).items)
+    assert [items[5]] == take(queue, 0.0, 0).items
+    assert items[1].priority is BULK
+    assert (0, 0) == (queue.items, queue.tokens)
+
+
 def test_a_long_item_is_not_starved_by_a_stream_of_short_ones(queue):
     """Once it is the oldest it goes, however many short ones keep coming."""
     add(queue, make_item(10))

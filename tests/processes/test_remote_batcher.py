@@ -170,7 +170,7 @@ async def test_a_promoted_item_goes_before_bulk_work(service):
     await block(service)
     bulk = service.remote.submit(GATED, [ids(8), ids(9)], [60, 1], priority=Priority.BULK)
     await turns_until(lambda: service.batcher.status().queued_jobs == 2)
-    service.remote.promote(bulk[1], Priority.INTERACTIVE)
+    service.remote.promote(bulk[1:], Priority.INTERACTIVE)
     await turns_until(lambda: service.batcher._queue.tokens_before("", 1) == 1)
     service.gated.gate.set()
     await asyncio.gather(*(item.future for item in bulk))
