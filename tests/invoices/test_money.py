@@ -193,18 +193,6 @@ Balance Due               £0.00
         ),
         pytest.param(
             """
-            21,00 %      10,00 %      TOTAL
-BASE        100,00       50,00        150,00
-CUOTA        21,00        5,00         26,00
-TOTAL       121,00       55,00        176,00
-""",
-            {"InvoiceTotal": "176.00", "TotalTax": "26.00", "SubTotal": "150.00"},
-            [("21", "100.00", "21.00"), ("10", "50.00", "5.00")],
-            True,
-            id="a-column-for-each-rate",
-        ),
-        pytest.param(
-            """
 Base al 7 %             3.160,33 EUR
 Base exenta (0 %)         149,80 EUR
 Total base              3.310,13 EUR
