@@ -188,6 +188,24 @@ def test_an_annex_and_a_delivery_note() -> None:
     assert [(1, 2), (4,), (3,)] == [one.pages for one in _all(extracted)]
 
 
+def test_a_statement_of_account_names_invoices() -> None:
+    """It is none of them, though it has the letterhead and the number of the one before it."""
+    statement = """
+Aceros del Norte, S.L.
+NIF A58818501
+
+Extracto de cuenta a 31/03/2026
+Fecha         Documento               Cargo      Abono      Saldo
+12/03/2026    Factura A-1            121,00                121,00
+20/03/2026    Transferencia                      121,00      0,00
+Saldo a su cargo: 0,00 €. Este extracto no es una factura.
+"""
+    first, last = (HEAD.format(number=number) + SUMS for number in ("A-1", "A-2"))
+
+    found = _all(extract_fields(_document(first, statement, last)))
+    assert [((1,), "invoice"), ((3,), "invoice"), ((2,), None)] == [(one.pages, one.kind) for one in found]
+
+
 def test_terms_and_letters() -> None:
     """Terms behind an invoice are of it; what is before it is a document without fields, and told last."""
     invoice = HEAD.format(number="A-1") + SUMS
