@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, permutations
 from typing import Literal
 
 from backend.files.visual_rows import PageRows, VisualRow
@@ -16,6 +16,7 @@ from backend.tables.numbers import Number
 TAX_TOLERANCE = Decimal("0.02")  # a row's tax is rounded, and so may its base be
 _HUNDRED = Decimal(100)
 _MAX_ROWS = 40
+_NEAR_ROWS = 3
 _MAX_NUMBERS = 12  # of a row that are tried together
 _LETTERS_OF_CODE = 3  # "SR  6  120.00  7.20": no goods in the row
 _BARE_RATES = KNOWN_RATES | SURCHARGE_RATES
@@ -74,7 +75,7 @@ def is_included_tax(gross: Decimal, rate: Decimal, amount: Decimal) -> bool:
 def tax_rows(lines: MoneyLines) -> tuple[TaxRow, ...]:
     """The rows of value-added and sales taxes, each once, as printed from top to bottom."""
     rows: list[TaxRow] = []
-    for row in chain(_of_tables(lines), _of_lines(lines), _bare(lines)):
+    for row in chain(_of_tables(lines), _of_lines(lines), _of_series(lines), _bare(lines)):
         if len(rows) < _MAX_ROWS:
             _add(rows, row)
     return tuple(sorted((row for row in rows if not _is_discount(row, rows)), key=_place))
@@ -214,6 +215,23 @@ def _line_row(label: Labelled, rate: Decimal, name: str) -> TaxRow | None:
 
 
 # ---- bases in one row, taxes in another: "BASE  100,00  50,00", "CUOTA  21,00  5,00"
+
+
+def _of_series(lines: MoneyLines) -> Iterator[TaxRow]:
+    """Columns of rates without a header that was read; which rate it is, the amounts tell."""
+    series = [label for label in lines.labelled if 1 < len(label.amounts) <= _MAX_NUMBERS][-_MAX_ROWS:]
+    for bases, taxes in permutations(series, 2):
+        near = bases.page is taxes.page and abs(bases.row - taxes.row) <= _NEAR_ROWS
+        if not near or bases.kind != "base" or taxes.kind != "tax" or len(bases.amounts) != len(taxes.amounts):
+            continue
+        pairs = list(zip(bases.amounts, taxes.amounts, strict=True))
+        if len(pairs) > 2 and sum(base.value for base, _ in pairs[:-1]) == pairs[-1][0].value:
+            pairs.pop()  # the column of sums
+        for base, tax in pairs:
+            rates = [rate for rate in KNOWN_RATES if rate and is_tax(base.value, rate, tax.value)]
+            if tax.value and rates:
+                rate = min(rates, key=lambda rate: abs(base.value * rate / _HUNDRED - tax.value))
+                yield TaxRow(rate, tax, base, bases.page, type_of(taxes.match.cell.text), "table")
 
 
 # ---- rows without labels that agree: "21 %   36,06   7,57"
