@@ -359,6 +359,18 @@ def test_a_rate_of_a_base_that_is_not_printed() -> None:
     assert ("57.00", "19") == (found["WithholdingAmount"].value, found["WithholdingRate"].value)
 
 
+def test_a_rate_of_a_base_that_is_computed() -> None:
+    """It may lack what no tax is on."""
+    rows = "Total sen IVE    % IVE      Importe\n{base}\nIRPF       {tax} €\nImporte total    {total} €\n"
+    text = _INVOICE[: _INVOICE.index("Suma 1")] + rows
+    first = {"base": "340,63 €    21,00 %    71,53 €\n30,95 €    10,00 %    3,10 €", "tax": "55,74", "total": "390,47"}
+    exempt = {"base": "1.610,00 €    10,00 %    161,00 €\n295,00 €    0,00 %    0,00 €", "tax": "285,75"}
+    example = _taught(document_of_text(text.format(**{**_FIRST, **first})), {"WithholdingRate": "15"})
+
+    found = _read(document_of_text(text.format(**{**_FIRST, **_NEXT, **exempt, "total": "1.780,25"})), example)
+    assert ("285.75", "15") == (found["WithholdingAmount"].value, found["WithholdingRate"].value)
+
+
 _SUMS = {"SubTotal": "150.00", "TotalTax": "31.50", "InvoiceTotal": "153.00"}
 
 

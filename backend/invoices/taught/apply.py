@@ -513,16 +513,16 @@ def _withholding_rate(taught: Taught, fields: Mapping[str, Field]) -> Field | No
 
 
 def _bases(fields: Mapping[str, Field]) -> list[Decimal]:
-    """The base that is printed; else what the total makes it, with and without what is withheld."""
-    if "SubTotal" in fields:
-        return [Decimal(fields["SubTotal"].value)]
-    if "InvoiceTotal" not in fields:
-        return []
+    """The base that is printed; else the computed one, and what the total makes it, withheld or not."""
+    base = fields.get("SubTotal")
+    known = [] if base is None else [Decimal(base.value)]
+    if (base is not None and base.source != "computed") or "InvoiceTotal" not in fields:
+        return known
     tax, withheld = (
         abs(Decimal(fields[name].value)) if name in fields else Decimal(0) for name in ("TotalTax", "WithholdingAmount")
     )
     total = abs(Decimal(fields["InvoiceTotal"].value))
-    return [total - tax, total - tax + withheld]
+    return [*known, total - tax, total - tax + withheld]
 
 
 def _is_same(name: str, value: str, other: str) -> bool:
