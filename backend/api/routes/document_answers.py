@@ -456,12 +456,16 @@ def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> b
         omitted |= {"fields_why", "fields_reasons", "valid", "documents"}
     if not answer.options.schema:
         omitted.add("custom")
-    fields = {name: value for name, value in _document_answer(answer, encoding).items() if name not in omitted}
+    answered = _document_answer(answer, encoding)
+    fields: dict[str, Any] = {name: value for name, value in answered.items() if name not in omitted}
     if answer.document.kind == KIND:
         fields["duration_s"] = round(max((page.width for page in answer.document.pages), default=0.0), 3)
     if answer.understood.skipped:
         skipped = answer.understood.skipped
         fields["skipped"] = [answer_of(SkippedAnswer, one, reasons=reasons_in(one.why)) for one in skipped]
+    # Page by page: a writer holds Python's lock to its end, .3 s for 800,000 words.
+    pages = (orjson.dumps(page, option=orjson.OPT_SERIALIZE_NUMPY) for page in answered["pages"])
+    fields["pages"] = list(map(orjson.Fragment, pages))
     return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
