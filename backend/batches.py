@@ -278,11 +278,16 @@ class BatchService:
             await self._answer(lines, request.endpoint, urgency, answers, tell)
             tell(Progress("understanding", len(lines), len(lines), answers.failed))
             outcome = Outcome(
-                "completed", self._files.now_s(), job.started_s,
+                "completed",
+                self._files.now_s(),
+                job.started_s,
                 await self._keep_answers(job, request, output, "output"),
-                await self._keep_answers(job, request, errors_file, "error"), total=len(lines),
-                completed=answers.completed, failed=answers.failed, tokens=answers.tokens,
-            )  # fmt: skip
+                await self._keep_answers(job, request, errors_file, "error"),
+                total=len(lines),
+                completed=answers.completed,
+                failed=answers.failed,
+                tokens=answers.tokens,
+            )
         return await self._end(job.owner, batch_id, outcome), answers.tokens
 
     async def _answer(

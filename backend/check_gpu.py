@@ -64,9 +64,13 @@ class Target:
     def probe(self, *, look_for_gpu: bool) -> MachineFacts:
         """Probe this machine through its sources."""
         return probe(
-            look_for_gpu=look_for_gpu, driver=self.driver, torch_source=self.torch, visible=self.visible,
-            order=self.order, host=self.host,
-        )  # fmt: skip
+            look_for_gpu=look_for_gpu,
+            driver=self.driver,
+            torch_source=self.torch,
+            visible=self.visible,
+            order=self.order,
+            host=self.host,
+        )
 
 
 def this_machine(settings: Settings) -> Target:
@@ -74,9 +78,13 @@ def this_machine(settings: Settings) -> Target:
     host = read_host()
     publish(settings, _allocator(settings, host.platform))
     return Target(
-        host, Nvml(), Torch(), _served_attention, visible=settings.cuda_visible_devices,
+        host,
+        Nvml(),
+        Torch(),
+        _served_attention,
+        visible=settings.cuda_visible_devices,
         order=settings.cuda_device_order,
-    )  # fmt: skip
+    )
 
 
 def simulated_machine(name: str, settings: Settings) -> Target:
@@ -105,10 +113,19 @@ def observe(
     working = [placement for placement in tested if not kernels[placement.device]]
     runs, unserved = _candidate_runs(facts, placements, settings)
     return facts, Observations(
-        request=request, placements=placements, refusal=refusal, saved=saved, kernels=kernels, samples=samples,
-        lost=lost, attention={placement.device: target.attention(facts, placement) for placement in working},
-        allocator=_allocator(settings, facts.platform), runs=runs, unserved=unserved, visible=target.visible,
-    )  # fmt: skip
+        request=request,
+        placements=placements,
+        refusal=refusal,
+        saved=saved,
+        kernels=kernels,
+        samples=samples,
+        lost=lost,
+        attention={placement.device: target.attention(facts, placement) for placement in working},
+        allocator=_allocator(settings, facts.platform),
+        runs=runs,
+        unserved=unserved,
+        visible=target.visible,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -459,9 +459,15 @@ class Settings(BaseSettings):
         return {name: value for name, value in values.items() if not name.startswith("otel_") or name in read}
 
     @field_validator(
-        "model_aliases", "speech_model_aliases", "ocr_languages", "api_keys", "admin_keys", "cors_origins",
-        "allowed_hosts", mode="before",
-    )  # fmt: skip
+        "model_aliases",
+        "speech_model_aliases",
+        "ocr_languages",
+        "api_keys",
+        "admin_keys",
+        "cors_origins",
+        "allowed_hosts",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value

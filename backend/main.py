@@ -70,9 +70,13 @@ async def _serve_alone(services: Services, settings: Settings, loss: asyncio.Tas
 async def _serve_with_workers(services: Services, settings: Settings, loss: asyncio.Task[str]) -> None:
     """Clients reach the HTTP workers; what those do not do themselves, they forward to this process."""
     workers = HttpWorkers(
-        settings, services.batcher, services.catalog, services.telemetry, services.metering,
+        settings,
+        services.batcher,
+        services.catalog,
+        services.telemetry,
+        services.metering,
         supervisor=services.supervisor,
-    )  # fmt: skip
+    )
     try:
         services = replace(services, processes=workers.report)
         workers.page.share(services.text_work, services.metering)

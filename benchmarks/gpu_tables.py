@@ -128,8 +128,12 @@ def _shape_table(measured: Result) -> str:
 
 def _queueing_table(measured: Result) -> str:
     head = [
-        "queueing", "graphs", "one text alone, p50 by tokens", "queued behind 28 ms of work", "first of two batches",
-    ]  # fmt: skip
+        "queueing",
+        "graphs",
+        "one text alone, p50 by tokens",
+        "queued behind 28 ms of work",
+        "first of two batches",
+    ]
     rows = [[*head, "alone against among others, cosine"]]
     for row in measured["rows"]:
         if "lone" in row:

@@ -81,11 +81,14 @@ def as_json(samples: Sequence[MemorySample]) -> dict[str, Any]:
     }
     raw = [[sample.pages, sample.service_bytes, sample.children_bytes] for sample in samples]
     return {
-        "pages": samples[-1].pages, "first_bytes": samples[0].bytes, "middle_bytes": second_half[0].bytes,
+        "pages": samples[-1].pages,
+        "first_bytes": samples[0].bytes,
+        "middle_bytes": second_half[0].bytes,
         "last_bytes": samples[-1].bytes,
         "bytes_a_page": {name: {"slope": value, "error": error} for name, (value, error) in slopes.items()},
-        "target": TARGET_BYTES_A_PAGE, "raw": raw,
-    }  # fmt: skip
+        "target": TARGET_BYTES_A_PAGE,
+        "raw": raw,
+    }
 
 
 def slope(pages: Sequence[int], values: Sequence[int]) -> tuple[float, float]:

@@ -126,9 +126,13 @@ def run_in_subprocess(name: str, files: Sequence[Path]) -> OcrResult:
     env = {key: value for key, value in os.environ.items() if key not in ("OMP_THREAD_LIMIT", "OMP_NUM_THREADS")}
     completed = subprocess.run(
         [sys.executable, "-m", "benchmarks.ocr_peers", name],
-        input=json.dumps([str(file.resolve()) for file in files]), cwd=ROOT, env={**env, **peer.env},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        input=json.dumps([str(file.resolve()) for file in files]),
+        cwd=ROOT,
+        env={**env, **peer.env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if completed.returncode:
         raise RuntimeError(f"{name} ended with status {completed.returncode}: {completed.stderr[-2000:]}")
     output = json.loads(completed.stdout)

@@ -125,7 +125,10 @@ def row_of(dataset: OcrDataset, pages: Sequence[Page], texts: dict[str, list[str
         for name, page_texts in texts.items()
     }
     return {
-        "set": dataset.name, "folder": dataset.folder, "pages": len(pages), "readers": readers,
+        "set": dataset.name,
+        "folder": dataset.folder,
+        "pages": len(pages),
+        "readers": readers,
         "cer_target": readers[TESSERACT_POOL]["cer"] if dataset.keeps_cer else dataset.cer_target,
         "recall_target": dataset.recall_target,
-    }  # fmt: skip
+    }

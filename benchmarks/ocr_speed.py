@@ -193,9 +193,12 @@ def as_json(results: SpeedResults, truths: Sequence[str]) -> dict[str, Any]:
     ]
     times = _ratio(rates[TESSERACT], rates[AUTO])
     return {
-        "speed": rows, "comparisons": results.timings.as_json(), "auto_over_tesseract_time": times,
-        "seconds": seconds, "unmeasured": results.unmeasured,
-    }  # fmt: skip
+        "speed": rows,
+        "comparisons": results.timings.as_json(),
+        "auto_over_tesseract_time": times,
+        "seconds": seconds,
+        "unmeasured": results.unmeasured,
+    }
 
 
 def rates_of(passes: Sequence[Pass]) -> dict[str, list[float]]:

@@ -56,10 +56,13 @@ class Timings:
             newest[key] = record
         return [
             {
-                "work": work, "reader": reader, "pages": newest[work, reader].pages, "cer": newest[work, reader].cer,
+                "work": work,
+                "reader": reader,
+                "pages": newest[work, reader].pages,
+                "cer": newest[work, reader].cer,
                 "seconds": spread(rounds.values()),
                 "ours_over": spread(seconds[work, AUTO][index] / taken_s for index, taken_s in rounds.items()),
                 "target": TARGETS.get((work, reader)),
             }
             for (work, reader), rounds in seconds.items()
-        ]  # fmt: skip
+        ]

@@ -142,9 +142,12 @@ def infinity(name: str, venv: Path, home: Path) -> Peer:
     )
     server_flags = f"--host=127.0.0.1 --port={{port}} --url-prefix=/v1 --served-model-name={MODEL} --log-level=error"
     argv = (
-        str(venv / "bin" / "infinity_emb"), "v2", f"--model-id={model_folder()}", *engine_flags.split(),
+        str(venv / "bin" / "infinity_emb"),
+        "v2",
+        f"--model-id={model_folder()}",
+        *engine_flags.split(),
         *server_flags.split(),
-    )  # fmt: skip
+    )
     env = {"DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "INFINITY_HOME": str(home)}
     return Peer(name, argv, env, "/health")
 

@@ -73,9 +73,17 @@ def names_section(result: Result) -> str:
 def head_section(result: Result, name: str) -> str:
     """For the card of a bundled head: as served, beside a head trained at run time on the same texts."""
     head = [
-        "by", "texts of", "language", "measure", "reached", "to reach", "answered", "likeliest label right", "texts",
+        "by",
+        "texts of",
+        "language",
+        "measure",
+        "reached",
+        "to reach",
+        "answered",
+        "likeliest label right",
+        "texts",
         "by language",
-    ]  # fmt: skip
+    ]
     tasks = (CLASSES, TRAINED, ZERO_SHOT)
     rows = [row for row in result["rows"] if row["set"].partition(",")[0] == name and row["task"] in tasks]
     cells = [

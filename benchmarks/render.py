@@ -177,9 +177,14 @@ def _ratios(result: Result) -> list[str]:
     own_p50_s = median(OURS, "one_client", "p50_s")  # 0 where nothing was answered within the window, as other numbers
     p50 = min(median(peer, "one_client", "p50_s") for peer in others) / own_p50_s if own_p50_s else 0.0
     return [
-        f"against the best of the others (Spearman at least {_MIN_SPEARMAN})", *rates,
-        f"1/{p50:.1f}" if p50 else _EMPTY, "", "", "", "",
-    ]  # fmt: skip
+        f"against the best of the others (Spearman at least {_MIN_SPEARMAN})",
+        *rates,
+        f"1/{p50:.1f}" if p50 else _EMPTY,
+        "",
+        "",
+        "",
+        "",
+    ]
 
 
 def _is_faithful(result: Result, peer: str) -> bool:

@@ -95,11 +95,15 @@ def ask(open_store: Open, corpus: Corpus) -> dict[str, Any]:
     found = [store.vector(vector, None, DEPTH) for vector in vectors]
     filtered = [store.vector(vector, FILTERS["hundredth"], DEPTH) for vector in vectors]
     result = {
-        "chunks": chunks, "open_s": opened_s, "first_answer_s": first_answer_s, "searches": times, "memory": memory,
+        "chunks": chunks,
+        "open_s": opened_s,
+        "first_answer_s": first_answer_s,
+        "searches": times,
+        "memory": memory,
         "recall": recall(found, corpus.exact()),
         "recall_filtered": recall(filtered, corpus.exact(FILTERS["hundredth"])),
         "under_filter": under_filter(store, corpus),
-    }  # fmt: skip
+    }
     store.close()
     return result
 

@@ -100,9 +100,15 @@ def _service(services: Services, storage: SqliteStorage) -> SearchService:
         storage, services.catalog, SearchLimits(), on_added=lambda: None, on_reembed=lambda: None, now=lambda: 0.0
     )
     return SearchService(
-        stores, storage, services.catalog, services.embeddings, neutral=NeutralVectors(services.embeddings),
-        reranking=services.reranking, telemetry=services.telemetry, now=lambda: 0.0,
-    )  # fmt: skip
+        stores,
+        storage,
+        services.catalog,
+        services.embeddings,
+        neutral=NeutralVectors(services.embeddings),
+        reranking=services.reranking,
+        telemetry=services.telemetry,
+        now=lambda: 0.0,
+    )
 
 
 async def _scores_of(

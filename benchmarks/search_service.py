@@ -83,10 +83,15 @@ async def _added(services: Services, contents: Sequence[str], name: str) -> dict
         await services.files.delete(OWNER, file.id)
     index_s = indexed_s - uploaded_s
     return {
-        "upload_s": uploaded_s - started_s, "index_s": index_s, "embed_s": embed_s, "entities_s": entities_s,
-        "chunks": len(texts), "chunks_per_s": len(texts) / index_s, "share": embed_s / index_s,
+        "upload_s": uploaded_s - started_s,
+        "index_s": index_s,
+        "embed_s": embed_s,
+        "entities_s": entities_s,
+        "chunks": len(texts),
+        "chunks_per_s": len(texts) / index_s,
+        "share": embed_s / index_s,
         "models_share": (embed_s + entities_s) / index_s,
-    }  # fmt: skip
+    }
 
 
 async def _indexed(services: Services, store_id: str) -> VectorStore:

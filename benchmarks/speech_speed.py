@@ -152,6 +152,10 @@ def measure_memory(data: Path, work: Path, peer: Peer, clip_count: int, rest_s: 
         time.sleep(rest_s)
         rest_bytes = resident_bytes(server.pid)
     return {
-        "clips": clip_count, "idle_bytes": idle_bytes, "samples": samples,
-        "peak_bytes": max(told for _, told in samples), "rest_s": rest_s, "rest_bytes": rest_bytes,
-    }  # fmt: skip
+        "clips": clip_count,
+        "idle_bytes": idle_bytes,
+        "samples": samples,
+        "peak_bytes": max(told for _, told in samples),
+        "rest_s": rest_s,
+        "rest_bytes": rest_bytes,
+    }

@@ -80,17 +80,24 @@ def _set_rows(result: Result) -> list[list[str]]:
 
 def _rest_rows(result: Result) -> list[list[str]]:
     head = [
-        "", "language found", "silence and noise left empty", "CPU seconds a second of sound", "of silence and noise",
-    ]  # fmt: skip
+        "",
+        "language found",
+        "silence and noise left empty",
+        "CPU seconds a second of sound",
+        "of silence and noise",
+    ]
     rows = [head]
     for name in _in_order(result["languages"]):
         language, empty, cost = (result[key][name] for key in ("languages", "no_speech", "cost"))
         rows.append(
             [
-                READERS[name], f"{language['right']} of {language['of']}", f"{empty['empty']} of {empty['of']}",
-                f"{cost['cpu_s'] / cost['audio_s']:.3f}", f"{empty['cpu_s']:.1f}",
+                READERS[name],
+                f"{language['right']} of {language['of']}",
+                f"{empty['empty']} of {empty['of']}",
+                f"{cost['cpu_s'] / cost['audio_s']:.3f}",
+                f"{empty['cpu_s']:.1f}",
             ]
-        )  # fmt: skip
+        )
     return rows
 
 

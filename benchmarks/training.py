@@ -75,9 +75,15 @@ class Option:
         size = workload.batch_size
         changes = {**self.changes, "micro_batch": size // self.changes.get("micro_batch", 1)}
         plain = TrainingConfig(
-            use_amp=False, batch_size=size, max_steps=workload.steps, epochs=50, learning_rate=3e-4, num_workers=0,
-            group_by_length=False, device=device,
-        )  # fmt: skip
+            use_amp=False,
+            batch_size=size,
+            max_steps=workload.steps,
+            epochs=50,
+            learning_rate=3e-4,
+            num_workers=0,
+            group_by_length=False,
+            device=device,
+        )
         return replace(plain, **changes)
 
 

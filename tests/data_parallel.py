@@ -93,15 +93,23 @@ def main(folder: Path) -> None:
             task = scenario.task()
         with use_precisions(scenario):
             result = train(
-                task, scenario.config, output=output, resume=scenario.resumes, observers=[notes],
+                task,
+                scenario.config,
+                output=output,
+                resume=scenario.resumes,
+                observers=[notes],
                 faults=scenario.faults(rank),
-            )  # fmt: skip
+            )
         facts = {
-            "loss": result.loss, "steps": result.steps, "metrics": dict(result.metrics),
-            "micro_batch": result.micro_batch, "skipped": list(result.skipped),
-            "events": [event.kind for event in result.events], "precisions": dict(result.steps_by_precision),
+            "loss": result.loss,
+            "steps": result.steps,
+            "metrics": dict(result.metrics),
+            "micro_batch": result.micro_batch,
+            "skipped": list(result.skipped),
+            "events": [event.kind for event in result.events],
+            "precisions": dict(result.steps_by_precision),
             "observed": len(notes.events),
-        }  # fmt: skip
+        }
         (folder / f"{name}-{rank}.json").write_text(json.dumps(facts))
         torch.save(weights_of(task.model), folder / f"{name}-{rank}.pt")
     _guide(folder, rank)

@@ -38,9 +38,15 @@ def run(*arguments: str, cwd: Path = ROOT, start: tuple[str, ...] = ("-m", "back
     """Run the command in a process with only these settings."""
     inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
     return subprocess.run(
-        [sys.executable, *start, *arguments], cwd=cwd, env={**inherited, **settings}, capture_output=True, text=True,
-        check=False, stdin=subprocess.DEVNULL, timeout=60,
-    )  # fmt: skip
+        [sys.executable, *start, *arguments],
+        cwd=cwd,
+        env={**inherited, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
 
 
 @pytest.fixture

@@ -134,8 +134,13 @@ def test_pip_installs_what_was_locked_and_nothing_else(index: Index, lock: Calla
     index.wheels = wheels_of("cpu")
     lock("cpu")
     words = [
-        "--require-hashes", "--no-deps", "--index-url", index.url, "--requirement", str(tmp_path / "torch-cpu.txt"),
-    ]  # fmt: skip
+        "--require-hashes",
+        "--no-deps",
+        "--index-url",
+        index.url,
+        "--requirement",
+        str(tmp_path / "torch-cpu.txt"),
+    ]
     other = ["--target", str(tmp_path / "there"), *lock_image.for_machine("aarch64")[1:]]
     environment = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1"}
     environment.pop("PIP_FIND_LINKS", None)

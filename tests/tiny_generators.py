@@ -40,10 +40,13 @@ class TinyGenerators:
         fast = PreTrainedTokenizerFast(tokenizer_object=_unigram(), model_max_length=MAX_TOKENS, **marks)
         fast.save_pretrained(folder)
         sizes: dict[str, Any] = {
-            "vocab_size": len(fast), "d_model": 32, "pad_token_id": fast.pad_token_id,
-            "eos_token_id": fast.eos_token_id, "bos_token_id": fast.bos_token_id,
+            "vocab_size": len(fast),
+            "d_model": 32,
+            "pad_token_id": fast.pad_token_id,
+            "eos_token_id": fast.eos_token_id,
+            "bos_token_id": fast.bos_token_id,
             "decoder_start_token_id": fast.pad_token_id,
-        }  # fmt: skip
+        }
         if family in ("t5", "mt5"):
             sizes |= {"d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
         else:

@@ -40,11 +40,23 @@ class TinyWhispers:
         """A model as transformers writes it."""
         folder = Path(tempfile.mkdtemp(dir=self._root, prefix="whisper-"))
         config = transformers.WhisperConfig(
-            vocab_size=TOKENS, num_mel_bins=mels, d_model=32, encoder_layers=2, decoder_layers=2,
-            encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64,
-            init_std=0.3, pad_token_id=50257, bos_token_id=50257, eos_token_id=50257, decoder_start_token_id=50258,
-            suppress_tokens=[1, 2, 7, 50258, 50358, 50359, 50360, 50361, 50362], begin_suppress_tokens=[220, 50257],
-        )  # fmt: skip
+            vocab_size=TOKENS,
+            num_mel_bins=mels,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            init_std=0.3,
+            pad_token_id=50257,
+            bos_token_id=50257,
+            eos_token_id=50257,
+            decoder_start_token_id=50258,
+            suppress_tokens=[1, 2, 7, 50258, 50358, 50359, 50360, 50361, 50362],
+            begin_suppress_tokens=[220, 50257],
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(20260101)
             model = transformers.WhisperForConditionalGeneration(config)

@@ -16,9 +16,14 @@ from backend.training.records import Batch, LossPart, Observer, StepEvent, Task,
 def plain_config(**settings: Any) -> TrainingConfig:
     """Float32 on the CPU, where results can be compared digit by digit."""
     known: dict[str, Any] = {
-        "device": "cpu", "use_amp": False, "num_workers": 0, "batch_size": 8, "epochs": 2, "learning_rate": 1e-2,
+        "device": "cpu",
+        "use_amp": False,
+        "num_workers": 0,
+        "batch_size": 8,
+        "epochs": 2,
+        "learning_rate": 1e-2,
         "snapshot_every": 3,
-    }  # fmt: skip
+    }
     return TrainingConfig(**{**known, **settings})
 
 

@@ -209,8 +209,11 @@ def _values(kind: Kind, say: Speaker) -> list[str]:
         "email": lambda: f"{say.family().partition(' ')[0].lower()}@correo.es",
         "web": lambda: say.web(say.family()),
         "address": lambda: say.address()[0],
-        "phone": say.phone, "person": say.person, "company": say.company, "city": say.city,
-    }  # fmt: skip
+        "phone": say.phone,
+        "person": say.person,
+        "company": say.company,
+        "city": say.city,
+    }
     return [makers[what]()]
 
 
@@ -420,9 +423,14 @@ async def teach(pages: Sequence[tuple[int, int]], output: Path) -> None:
     network = fit(asked)
     (hidden, out), (hidden_bias, out_bias) = network.network.coefs_, network.network.intercepts_
     weights = {
-        "mean": network.mean, "scale": network.scale, "hidden": hidden, "hidden_bias": hidden_bias, "out": out[:, 0],
-        "out_bias": out_bias, "calibration": np.array(curve),
-    }  # fmt: skip
+        "mean": network.mean,
+        "scale": network.scale,
+        "hidden": hidden,
+        "hidden_bias": hidden_bias,
+        "out": out[:, 0],
+        "out_bias": out_bias,
+        "calibration": np.array(curve),
+    }
     stored: dict[str, Any] = {name: np.asarray(value, np.float32) for name, value in weights.items()}
     np.savez(output, **stored)
 

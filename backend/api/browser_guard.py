@@ -129,6 +129,9 @@ def with_cors(app: ASGIApp, *, origins: tuple[str, ...]) -> ASGIApp:
     if not origins:
         return app
     return CORSMiddleware(
-        app, allow_origins=origins, allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"], allow_headers=["*"],
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["*"],
         expose_headers=_EXPOSED,
-    )  # fmt: skip
+    )

@@ -266,13 +266,17 @@ class _FormReader:
             return MultipartParser(
                 boundary,
                 {
-                    "on_part_begin": self._begin_part, "on_header_field": self._more_name,
-                    "on_header_value": self._more_value, "on_header_end": self._end_header,
-                    "on_headers_finished": self._begin_data, "on_part_data": self._more_data,
-                    "on_part_end": self._end_part, "on_end": self._end,
+                    "on_part_begin": self._begin_part,
+                    "on_header_field": self._more_name,
+                    "on_header_value": self._more_value,
+                    "on_header_end": self._end_header,
+                    "on_headers_finished": self._begin_data,
+                    "on_part_data": self._more_data,
+                    "on_part_end": self._end_part,
+                    "on_end": self._end,
                 },
                 max_header_size=2 * _MAX_HEADER_BYTES,  # never met: `_grow` says more
-            )  # fmt: skip
+            )
         except FormParserError as error:
             raise BadInput(f"Content-Type: {error}", param=_FILE) from error
 

@@ -133,14 +133,22 @@ def build_documents(
     settings, context, lanes = shared.settings, shared.context, shared.page_lanes
     _register_metrics(shared.readers, context.telemetry)
     extractor = DocumentExtractor(
-        shared.readers, _ocr(shared), BlobCache(shared.cache), languages=settings.ocr_languages,
-        pages_at_once=context.facts.cores + _PREFETCH, version=__version__,
-    )  # fmt: skip
+        shared.readers,
+        _ocr(shared),
+        BlobCache(shared.cache),
+        languages=settings.ocr_languages,
+        pages_at_once=context.facts.cores + _PREFETCH,
+        version=__version__,
+    )
     speech, images = build_speech(shared, speech_model), build_images(shared, image_model)
     documents = DocumentService(
-        extractor, texts, context.telemetry, shared.idle_trim, recordings=RecordingExtractor(speech.service),
+        extractor,
+        texts,
+        context.telemetry,
+        shared.idle_trim,
+        recordings=RecordingExtractor(speech.service),
         images=images.service,
-    )  # fmt: skip
+    )
     jobs = JobService(
         _job_store(settings, shared.readers.limits),
         context.telemetry,

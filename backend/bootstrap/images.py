@@ -76,9 +76,12 @@ def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSp
     for classifier, placement in zip(classifiers, ground.placements, strict=True):
         exact = None if dtype == "fp32" else Float32Encoder(partial(load_again, spec, "fp32", placement))
         resident = UnloadableEncoder(
-            classifier, partial(load_again, spec, dtype, placement), name=spec.name, device=placement.device,
+            classifier,
+            partial(load_again, spec, dtype, placement),
+            name=spec.name,
+            device=placement.device,
             companions=() if exact is None else (exact.drop,),
-        )  # fmt: skip
+        )
         residents.append(resident)
         recompute = no_fallback if exact is None else _in_float32(exact, ground.telemetry)
         engines.append(ImageEngine(resident, choice.budget, learnt_batch_limits(placement), recompute))
@@ -97,9 +100,15 @@ def build_images(shared: Shared, found: Found[LoadedImageModel]) -> ImageDomain:
     repository = source.partition("@")[0]
     pending = found.pending(TASK, source, tuple(dict.fromkeys((source, repository, repository.rpartition("/")[2]))))
     service = ImageClassificationService(
-        shared.readers, None, shared.cache, telemetry, why_none=found.why_none, pending=pending,
-        threads=shared.context.facts.cores + 2, idle_trim=shared.idle_trim,
-    )  # fmt: skip
+        shared.readers,
+        None,
+        shared.cache,
+        telemetry,
+        why_none=found.why_none,
+        pending=pending,
+        threads=shared.context.facts.cores + 2,
+        idle_trim=shared.idle_trim,
+    )
     _open_series(telemetry)
     telemetry.model_pending.labels(TASK).set_function(lambda: float(pending.of(TASK) is not None))
 
@@ -113,10 +122,15 @@ def build_images(shared: Shared, found: Found[LoadedImageModel]) -> ImageDomain:
     if found.model is not None:
         serve(found.model)
     return OwnModelDomain(
-        service, found, pending, resolve=resolve_image_model,
-        load=partial(load_image_model, shared.settings, shared.context), serve=serve, models=partial(_rows, service),
+        service,
+        found,
+        pending,
+        resolve=resolve_image_model,
+        load=partial(load_image_model, shared.settings, shared.context),
+        serve=serve,
+        models=partial(_rows, service),
         supervisor=shared.supervisor,
-    )  # fmt: skip
+    )
 
 
 def _rows(service: ImageClassificationService) -> list[dict[str, object]]:

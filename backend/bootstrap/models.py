@@ -101,10 +101,14 @@ def model_requests(settings: Settings) -> dict[str, ModelRequest]:
     """The model to load for each task; one that is not configured has an empty source."""
     encoder_request = EncoderRequest(settings.precision, settings.runtime, settings.batch_tokens)
     sources = {
-        EMBEDDINGS: settings.embedding_model, NER: settings.ner_model,
-        CLASSIFIER: "" if _head_folder(settings) else settings.classifier_model, RERANKER: settings.reranker_model,
-        ANSWERS: settings.answer_model, LABEL_TASK: settings.label_model, SUMMARIES: settings.summary_model,
-    }  # fmt: skip
+        EMBEDDINGS: settings.embedding_model,
+        NER: settings.ner_model,
+        CLASSIFIER: "" if _head_folder(settings) else settings.classifier_model,
+        RERANKER: settings.reranker_model,
+        ANSWERS: settings.answer_model,
+        LABEL_TASK: settings.label_model,
+        SUMMARIES: settings.summary_model,
+    }
     profile = PROFILES[settings.model_profile]
     return {
         task: ModelRequest(

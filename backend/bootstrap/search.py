@@ -122,9 +122,14 @@ def build_search(
     storage = search_storage(settings, shared.context.placements[0], shared.supervisor)
     indexer = _indexer(shared, texts, documents, classification, storage)
     reembedder = Reembedder(
-        storage, texts.embeddings, catalog, telemetry=telemetry, supervisor=shared.supervisor,
-        meter_of=shared.metering.meters.of, enter=entry(settings.cache_scope),
-    )  # fmt: skip
+        storage,
+        texts.embeddings,
+        catalog,
+        telemetry=telemetry,
+        supervisor=shared.supervisor,
+        meter_of=shared.metering.meters.of,
+        enter=entry(settings.cache_scope),
+    )
     warm_up = WarmUp(storage, neutral, catalog, shared.supervisor)
 
     def on_added() -> None:
@@ -144,15 +149,21 @@ def build_search(
         stored_documents=stored_documents,
         vector_stores=vector_stores,
         search=SearchService(
-            vector_stores, storage, catalog, texts.embeddings, neutral=neutral, reranking=reranking,
-            telemetry=telemetry, now=_now_s,
+            vector_stores,
+            storage,
+            catalog,
+            texts.embeddings,
+            neutral=neutral,
+            reranking=reranking,
+            telemetry=telemetry,
+            now=_now_s,
         ),
         indexer=indexer,
         reembedder=reembedder,
         expiry=ExpiryTask(storage, telemetry, shared.supervisor, now=_now_s),
         warm_up=warm_up,
         limits=limits,
-    )  # fmt: skip
+    )
 
 
 async def keep_document(service: StoredDocuments, job: Job, content: StoredFile, answer: DocumentAnswer) -> None:

@@ -334,9 +334,14 @@ def _health(
     measuring: Callable[[], Sequence[str]],
 ) -> HealthService:
     return HealthService(
-        found.catalog, shared.model_lanes, shared.cache, monitor.report,
-        degraded=partial(_degraded, found.supervisor, parts), measuring=measuring, others=documents.models,
-    )  # fmt: skip
+        found.catalog,
+        shared.model_lanes,
+        shared.cache,
+        monitor.report,
+        degraded=partial(_degraded, found.supervisor, parts),
+        measuring=measuring,
+        others=documents.models,
+    )
 
 
 def _shared(
@@ -344,10 +349,17 @@ def _shared(
 ) -> Shared:
     unloader = IdleUnloader(settings.model_keep_alive_s, found.telemetry, found.supervisor)
     return Shared(
-        settings, found.context, cache, batcher, start_page_lanes(settings, found.context),
+        settings,
+        found.context,
+        cache,
+        batcher,
+        start_page_lanes(settings, found.context),
         FileReaders(settings.reader_processes or found.context.facts.cores, file_limits(settings)),
-        inference.text_work.idle_trim, unloader, found.metering, found.supervisor,
-    )  # fmt: skip
+        inference.text_work.idle_trim,
+        unloader,
+        found.metering,
+        found.supervisor,
+    )
 
 
 async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | None, ask: AskForGpu | None) -> Services:
@@ -426,9 +438,13 @@ def api_options(settings: Settings, keys: LiveKeys, require_memory: Callable[[],
     largest_bytes = max(settings.limit_file_bytes, settings.limit_body_bytes)
     traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes, require_memory=require_memory)
     return ApiOptions(
-        keys=keys, cache_scope=settings.cache_scope, cors_origins=settings.cors_origins,
-        allowed_hosts=settings.allowed_hosts, traffic=traffic, version=__version__,
-    )  # fmt: skip
+        keys=keys,
+        cache_scope=settings.cache_scope,
+        cors_origins=settings.cors_origins,
+        allowed_hosts=settings.allowed_hosts,
+        traffic=traffic,
+        version=__version__,
+    )
 
 
 def _model_swapper(

@@ -82,9 +82,15 @@ def build_speech(shared: Shared, found: Found[SpeechModelFiles]) -> SpeechDomain
     telemetry.open_series("batch_duration_seconds", SPEECH_TASKS)
     telemetry.open_series("oom_recoveries_total", SPEECH_TASKS, OOM_ACTIONS)
     return OwnModelDomain(
-        service, found, found.pending("speech", shared.settings.speech_model), resolve=resolve_speech_model,
-        load=load, serve=service.serve, models=partial(_rows, service), supervisor=shared.supervisor,
-    )  # fmt: skip
+        service,
+        found,
+        found.pending("speech", shared.settings.speech_model),
+        resolve=resolve_speech_model,
+        load=load,
+        serve=service.serve,
+        models=partial(_rows, service),
+        supervisor=shared.supervisor,
+    )
 
 
 def _rows(service: TranscriptionService) -> list[dict[str, object]]:

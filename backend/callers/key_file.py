@@ -292,9 +292,12 @@ class KeyWatch:
         ring, now_s = self._keys.ring, self._now_s()
         expired = sum(one.expires_s is not None and one.expires_s <= now_s for one in ring.digests.values())
         return {
-            "tenants": len(ring.callers), "keys": len(ring), "expired_keys": expired,
-            "loaded_at": _time(self._loaded_s), "faults": len(self._faults),
-        }  # fmt: skip
+            "tenants": len(ring.callers),
+            "keys": len(ring),
+            "expired_keys": expired,
+            "loaded_at": _time(self._loaded_s),
+            "faults": len(self._faults),
+        }
 
     async def _watch(self) -> None:
         while not self._stopping.is_set():
@@ -340,9 +343,12 @@ class KeyWatch:
         self._told_faults.set(len(faults))
         self._reads["refused"].inc()
         log_event(
-            _log, logging.ERROR, "the keys file has a fault, the keys read before hold",
-            loaded_at=_time(self._loaded_s), faults="; ".join(faults),
-        )  # fmt: skip
+            _log,
+            logging.ERROR,
+            "the keys file has a fault, the keys read before hold",
+            loaded_at=_time(self._loaded_s),
+            faults="; ".join(faults),
+        )
 
 
 def _gone(before: Sequence[Caller], now: Sequence[Caller]) -> str:

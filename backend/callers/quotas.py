@@ -303,9 +303,12 @@ class Meters:
                 meter.change(caller.quotas)
                 continue
             self._meters[caller.owner] = CallerMeter(
-                caller, self._telemetry, label=label, open_bucket=partial(self._open_bucket, caller.owner),
+                caller,
+                self._telemetry,
+                label=label,
+                open_bucket=partial(self._open_bucket, caller.owner),
                 uses=self._uses,
-            )  # fmt: skip
+            )
 
     def replace(self, callers: Sequence[Caller]) -> None:
         """Meter these callers only. The series of those that left go, and their places are others' to take."""

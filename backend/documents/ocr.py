@@ -286,11 +286,19 @@ def page_of(raster: Raster, result: OcrResult, number: int, kind: str, chosen: C
     missing = (result.incomplete, raster.incomplete)
     why = "; ".join(reason for reason in (chosen.why, result.why, raster.why, *missing) if reason)
     return make_page(
-        blocks, number=number, width=width, height=height, units_per_inch=_units_per_inch(raster, kind),
-        rotation=result.rotation, source="ocr", why=why, engine=result.engine, confidence=result.confidence,
+        blocks,
+        number=number,
+        width=width,
+        height=height,
+        units_per_inch=_units_per_inch(raster, kind),
+        rotation=result.rotation,
+        source="ocr",
+        why=why,
+        engine=result.engine,
+        confidence=result.confidence,
         incomplete=any(missing),
         rulings=[Ruling(x0 / scale_x, y0 / scale_y, x1 / scale_x, y1 / scale_y) for x0, y0, x1, y1 in result.rulings],
-    )  # fmt: skip
+    )
 
 
 def with_pictures(page: Page, pictures: Sequence[tuple[PlacedPicture, Page]]) -> Page:

@@ -69,18 +69,36 @@ class DocumentOptions:
     def summary(self) -> SummaryOptions:
         """How to make the summary, where ``features`` has it."""
         return SummaryOptions(
-            self.summary_method, self.summary_sentences, self.summary_tokens, self.summary_min_tokens,
+            self.summary_method,
+            self.summary_sentences,
+            self.summary_tokens,
+            self.summary_min_tokens,
             self.summary_beams,
-        )  # fmt: skip
+        )
 
     def key(self) -> str:
         """A digest that is equal for equal options in every process; includes only a hash of the password."""
         secret = "" if self.password is None else blake2b(self.password.encode(), digest_size=16).hexdigest()
         fields = [
-            sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
-            self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary), self.schema,
-            self.split, self.lessons, self.chunk_tokens, self.entity_labels, self.barcodes,
-        ]  # fmt: skip
+            sorted(self.features),
+            self.pages,
+            self.source,
+            self.engine,
+            self.languages,
+            secret,
+            self.labels,
+            self.classifier,
+            self.xml,
+            self.top_phrases,
+            self.top_sentences,
+            astuple(self.summary),
+            self.schema,
+            self.split,
+            self.lessons,
+            self.chunk_tokens,
+            self.entity_labels,
+            self.barcodes,
+        ]
         return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 
 

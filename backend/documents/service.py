@@ -98,9 +98,12 @@ class DocumentService:
                 understanding.examples = await self.examples.of(owner, extraction.document)
             with span("understand"):
                 understood = await self._understand(
-                    understanding, options, extraction.document, text,
+                    understanding,
+                    options,
+                    extraction.document,
+                    text,
                     lambda found: on_event(DocumentEvent("understanding", done, done, fields=found)),
-                )  # fmt: skip
+                )
         finally:
             await understanding.stop()
             for feature in understanding.faults:

@@ -111,9 +111,14 @@ class Understanding:
         entities = await self._services.text_work.run_long(partial(_placed, document, by_page), len(text))
         custom, own_tokens = await self._custom(document)
         understood = Understood(
-            entities=entities, coverage=_coverage(document, by_page), chunks=chunks, fields=fields, tables=tables,
-            skipped=skipped, custom=custom,
-        )  # fmt: skip
+            entities=entities,
+            coverage=_coverage(document, by_page),
+            chunks=chunks,
+            fields=fields,
+            tables=tables,
+            skipped=skipped,
+            custom=custom,
+        )
         if seen is not None:
             classes, parts = combine(analysis.classes if analysis else None, seen, self._options.labels)
             understood = replace(understood, classes=classes, class_parts=parts)
@@ -178,10 +183,16 @@ class Understanding:
         if not text or not (features or length):
             return None
         return await self._services.analysis.analyze(
-            text, features=features or {"language"}, summary=length, top_phrases=options.top_phrases,
-            top_sentences=options.top_sentences, labels=options.labels, classifier=options.classifier,
-            priority=priority, deadline_s=deadline_s,
-        )  # fmt: skip
+            text,
+            features=features or {"language"},
+            summary=length,
+            top_phrases=options.top_phrases,
+            top_sentences=options.top_sentences,
+            labels=options.labels,
+            classifier=options.classifier,
+            priority=priority,
+            deadline_s=deadline_s,
+        )
 
     async def _look(self, document: Document) -> ImagePart | None:
         return None if self._images is None else await self._images.look(document, self._options, self._urgency)

@@ -428,9 +428,13 @@ def open_container(data: mmap.mmap, demuxer: str) -> InputContainer:
     options = {**_OPTIONS, "format_whitelist": demuxer}
     try:
         return av.open(
-            MappedFile(data), mode="r", format=demuxer, container_options=options, metadata_errors="replace",
+            MappedFile(data),
+            mode="r",
+            format=demuxer,
+            container_options=options,
+            metadata_errors="replace",
             io_open=_refuse,
-        )  # fmt: skip
+        )
     except (av.FFmpegError, ValueError) as error:
         _check_memory(error)
         raise UnreadableFile(f"file: it begins like a recording ({demuxer}) but is broken: {_reason(error)}") from error

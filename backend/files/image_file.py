@@ -143,9 +143,14 @@ class ImageFile:
         if degrees % 180:
             size, scale = size[::-1], scale[::-1]
         return {
-            "pixels": pixels, "width": size[0], "height": size[1], "scale_x": scale[0], "scale_y": scale[1],
-            "dpi": max(dpi) * min(scale) if dpi else None, "incomplete": incomplete,
-        }  # fmt: skip
+            "pixels": pixels,
+            "width": size[0],
+            "height": size[1],
+            "scale_x": scale[0],
+            "scale_y": scale[1],
+            "dpi": max(dpi) * min(scale) if dpi else None,
+            "incomplete": incomplete,
+        }
 
     def upright(self, number: int, turn: int) -> tuple[Image.Image, str]:
         """A page (from 1) in gray or RGB with its own pixels, turned as by `render`; and what is missing of it."""

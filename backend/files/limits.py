@@ -39,6 +39,10 @@ def check_pixels(width: int, height: int, limits: FileLimits, number: int) -> No
     """Raises: TooLarge for an image whose header says that it is over the limit; nothing is decoded before."""
     if width * height > limits.page_pixels:
         raise TooLarge(
-            f"page {number}: pixels ({width} x {height})", width * height, limits.page_pixels, "LIMIT_PAGE_PIXELS",
-            advice=SMALLER_IMAGE_ADVICE, param="file",
-        )  # fmt: skip
+            f"page {number}: pixels ({width} x {height})",
+            width * height,
+            limits.page_pixels,
+            "LIMIT_PAGE_PIXELS",
+            advice=SMALLER_IMAGE_ADVICE,
+            param="file",
+        )

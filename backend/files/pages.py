@@ -221,10 +221,21 @@ def make_page(
         if gap == LINE_GAP:
             block_index += 1
     return Page(
-        number=number, width=width, height=height, units_per_inch=units_per_inch, rotation=rotation,
-        text="".join(pieces), words=tuple(words), source=source, why=why, engine=engine, confidence=confidence,
-        language=language, incomplete=incomplete, rulings=tuple(rulings),
-    )  # fmt: skip
+        number=number,
+        width=width,
+        height=height,
+        units_per_inch=units_per_inch,
+        rotation=rotation,
+        text="".join(pieces),
+        words=tuple(words),
+        source=source,
+        why=why,
+        engine=engine,
+        confidence=confidence,
+        language=language,
+        incomplete=incomplete,
+        rulings=tuple(rulings),
+    )
 
 
 def blocks_of(page: Page) -> list[list[list[Word]]]:

@@ -107,9 +107,16 @@ class TextLayer:
     def page(self, number: int, why: str) -> Page:
         """The layer as a `Page`."""
         page = make_page(
-            self.blocks, number=number, width=self.width, height=self.height, source="text_layer", why=why,
-            engine=SET if self.stats.is_set else "pdfium", rotation=self.turn, rulings=self.rulings,
-        )  # fmt: skip
+            self.blocks,
+            number=number,
+            width=self.width,
+            height=self.height,
+            source="text_layer",
+            why=why,
+            engine=SET if self.stats.is_set else "pdfium",
+            rotation=self.turn,
+            rulings=self.rulings,
+        )
         return replace(page, grids=self.grids)
 
     @property

@@ -175,11 +175,16 @@ def _tables() -> dict[bytes, bytes]:
     glyph = struct.pack(">h4hHH2B4hxx", 1, 0, DESCENT, width, ASCENT, 1, 0, 1, 1, 0, width, DESCENT, units)
     blank = struct.pack(">HHIII3I", 12, 0, 28, 0, 1, 0x20, 0x20, 1)  # space -> glyph 1; format 12
     return {
-        b"cmap": struct.pack(">HHHHI", 0, 1, 3, 10, 12) + blank, b"glyf": glyph, b"head": head, b"hhea": lines,
-        b"hmtx": struct.pack(">Hhh", width, 0, 0), b"loca": struct.pack(">3H", 0, 0, len(glyph) // 2),
-        b"maxp": record, b"name": _name_table(),
+        b"cmap": struct.pack(">HHHHI", 0, 1, 3, 10, 12) + blank,
+        b"glyf": glyph,
+        b"head": head,
+        b"hhea": lines,
+        b"hmtx": struct.pack(">Hhh", width, 0, 0),
+        b"loca": struct.pack(">3H", 0, 0, len(glyph) // 2),
+        b"maxp": record,
+        b"name": _name_table(),
         b"post": struct.pack(">IIhh5I", 0x00030000, 0, -100, 50, 1, 0, 0, 0, 0),
-    }  # fmt: skip
+    }
 
 
 def _name_table() -> bytes:
@@ -318,9 +323,13 @@ def _load_font(pdf: pdfium.PdfDocument, codes: Mapping[str, int]) -> Any:
     """Embed the font; PDFium copies it and its maps."""
     font, glyphs = glyphless_font(), code_to_glyph(codes)
     loaded = raw.FPDFText_LoadCidType2Font(
-        pdf.raw, (ctypes.c_uint8 * len(font)).from_buffer_copy(font), len(font), to_unicode(codes),
-        (ctypes.c_uint8 * len(glyphs)).from_buffer_copy(glyphs), len(glyphs),
-    )  # fmt: skip
+        pdf.raw,
+        (ctypes.c_uint8 * len(font)).from_buffer_copy(font),
+        len(font),
+        to_unicode(codes),
+        (ctypes.c_uint8 * len(glyphs)).from_buffer_copy(glyphs),
+        len(glyphs),
+    )
     if not loaded:
         raise pdfium.PdfiumError("PDFium refused the font of the text layer")
     return loaded

@@ -88,11 +88,18 @@ class Worker:
         self._files: dict[int, ReadableFile] = {}
         self._sources: dict[int, tuple[mmap.mmap, str | None]] = {}  # each file's bytes and its password
         self._calls: dict[str, Callable[[dict[str, Any], tuple[int, ...]], Answer]] = {
-            "set_limits": self._set_limits, "open": self._open, "einvoice": self._einvoice,
-            "text_layer": self._text_layer, "barcodes": self._barcodes, "render": self._render,
-            "render_png": self._render_png, "model_page": self._model_page, "searchable_pdf": self._searchable_pdf,
-            "audio": self._audio, "close": self._close,
-        }  # fmt: skip
+            "set_limits": self._set_limits,
+            "open": self._open,
+            "einvoice": self._einvoice,
+            "text_layer": self._text_layer,
+            "barcodes": self._barcodes,
+            "render": self._render,
+            "render_png": self._render_png,
+            "model_page": self._model_page,
+            "searchable_pdf": self._searchable_pdf,
+            "audio": self._audio,
+            "close": self._close,
+        }
 
     def answer(self, frame: frames.Frame) -> Answer:
         """The result of a call, or a header with ``error`` that says what is wrong with the file."""
@@ -134,11 +141,15 @@ class Worker:
         indexes = np.concatenate([words.lines, words.blocks])
         payload = words.boxes.tobytes() + indexes.tobytes() + rulings.tobytes()
         answer = {
-            "texts": words.texts, "turn": words.turn, "rulings": len(rulings), "stats": asdict(stats),
-            "width": size.width, "height": size.height,
+            "texts": words.texts,
+            "turn": words.turn,
+            "rulings": len(rulings),
+            "stats": asdict(stats),
+            "width": size.width,
+            "height": size.height,
             "grids": grid_fields(file.grids(page)) if isinstance(file, SetFile) else None,
             "pictures": [[one.first, *one.box] for one in file.pictures(page)] if isinstance(file, SetFile) else [],
-        }  # fmt: skip
+        }
         return answer, payload
 
     def _render(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:

@@ -148,25 +148,39 @@ def platform_dict(platform: Platform) -> dict[str, Any]:
     elif platform.system == "Windows":
         advice = "under WSL2 there is more: growing allocator segments, GPU containers and most prebuilt kernels"
     return {
-        "system": platform.system, "label": platform.label, "is_wsl": platform.wsl,
-        "is_windows": platform.system == "Windows", "is_linux": platform.system == "Linux",
-        "is_macos": platform.system == "Darwin", "is_container": bool(platform.container),
-        "container": platform.container, "machine": platform.machine, "python": standard.python_version(),
-        "shm_bytes": platform.shm_bytes, "advice": advice,
-    }  # fmt: skip
+        "system": platform.system,
+        "label": platform.label,
+        "is_wsl": platform.wsl,
+        "is_windows": platform.system == "Windows",
+        "is_linux": platform.system == "Linux",
+        "is_macos": platform.system == "Darwin",
+        "is_container": bool(platform.container),
+        "container": platform.container,
+        "machine": platform.machine,
+        "python": standard.python_version(),
+        "shm_bytes": platform.shm_bytes,
+        "advice": advice,
+    }
 
 
 def card_dict(facts: MachineFacts, gpu: GPUInfo) -> dict[str, Any]:
     """One card: identity, generation, memory, how many processes fit on it, and why it is unusable or ""."""
     generation = architecture(gpu.capability) if gpu.capability != (0, 0) else None
     return {
-        "id": gpu.index, "name": gpu.name, "uuid": gpu.uuid,
+        "id": gpu.index,
+        "name": gpu.name,
+        "uuid": gpu.uuid,
         "architecture": f"{generation.name} ({generation.sm})" if generation else "Apple",
         "compute_capability": ".".join(map(str, gpu.capability)) if generation else "",
-        "total_memory": gpu.total_bytes, "memory_gb": gpu.total_bytes / GIB, "free_memory": gpu.free_bytes,
-        "suggested_workers": 0 if gpu.fault else workers_for(memory_limit(facts, gpu)), "bf16": gpu.bf16,
-        "unified_memory": gpu.unified, "mig_profile": gpu.mig, "fault": gpu.fault,
-    }  # fmt: skip
+        "total_memory": gpu.total_bytes,
+        "memory_gb": gpu.total_bytes / GIB,
+        "free_memory": gpu.free_bytes,
+        "suggested_workers": 0 if gpu.fault else workers_for(memory_limit(facts, gpu)),
+        "bf16": gpu.bf16,
+        "unified_memory": gpu.unified,
+        "mig_profile": gpu.mig,
+        "fault": gpu.fault,
+    }
 
 
 def device_dict(facts: MachineFacts, placement: Placement) -> dict[str, Any]:
@@ -196,10 +210,14 @@ def memory_dict(stats: AllocatorStats, free_bytes: int, total_bytes: int) -> dic
     """
     used_bytes = total_bytes - free_bytes
     amounts = {
-        "allocated": stats.allocated_bytes, "reserved": stats.reserved_bytes,
-        "cached": stats.reserved_bytes - stats.allocated_bytes, "peak_allocated": stats.peak_allocated_bytes,
-        "used": used_bytes, "free": free_bytes, "total": total_bytes,
-    }  # fmt: skip
+        "allocated": stats.allocated_bytes,
+        "reserved": stats.reserved_bytes,
+        "cached": stats.reserved_bytes - stats.allocated_bytes,
+        "peak_allocated": stats.peak_allocated_bytes,
+        "used": used_bytes,
+        "free": free_bytes,
+        "total": total_bytes,
+    }
     return {
         **{f"{name}_bytes": amount for name, amount in amounts.items()},
         **{f"{name}_gb": amount / GIB for name, amount in amounts.items()},
@@ -209,8 +227,17 @@ def memory_dict(stats: AllocatorStats, free_bytes: int, total_bytes: int) -> dic
 
 def _cpu_dict(facts: MachineFacts, placement: Placement) -> dict[str, Any]:
     return {
-        "id": None, "name": facts.cpu_name, "uuid": "", "architecture": facts.platform.machine,
-        "compute_capability": "", "total_memory": facts.memory_bytes, "memory_gb": facts.memory_bytes / GIB,
-        "free_memory": facts.free_memory_bytes, "suggested_workers": placement.workers,
-        "bf16": "bf16" in placement.dtypes, "unified_memory": False, "mig_profile": "", "fault": "",
-    }  # fmt: skip
+        "id": None,
+        "name": facts.cpu_name,
+        "uuid": "",
+        "architecture": facts.platform.machine,
+        "compute_capability": "",
+        "total_memory": facts.memory_bytes,
+        "memory_gb": facts.memory_bytes / GIB,
+        "free_memory": facts.free_memory_bytes,
+        "suggested_workers": placement.workers,
+        "bf16": "bf16" in placement.dtypes,
+        "unified_memory": False,
+        "mig_profile": "",
+        "fault": "",
+    }

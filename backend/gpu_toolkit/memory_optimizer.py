@@ -141,9 +141,15 @@ class GPUMemoryOptimizer:
     ) -> int:
         """The largest batch for training with this memory. Raises: as ``get_optimal_batch_size``."""
         return get_optimal_batch_size(
-            model, _sample(input_shape), self._device, mode="training", target_memory_gb=target_memory_gb,
-            max_batch_size=self._max, optimizer_states=self._states, read_usage=self._read_usage,
-        )  # fmt: skip
+            model,
+            _sample(input_shape),
+            self._device,
+            mode="training",
+            target_memory_gb=target_memory_gb,
+            max_batch_size=self._max,
+            optimizer_states=self._states,
+            read_usage=self._read_usage,
+        )
 
     def profile_memory_usage(
         self, model: nn.Module, input_shape: Sequence[int], batch_sizes: Sequence[int] | None = None
@@ -170,9 +176,12 @@ class GPUMemoryOptimizer:
             batch, source = measured, "measured"
         used = fixed + batch
         return {
-            "memory_used_bytes": used, "memory_used_gb": used / GIB, "batch_bytes": batch, "fits": batch <= available,
+            "memory_used_bytes": used,
+            "memory_used_gb": used / GIB,
+            "batch_bytes": batch,
+            "fits": batch <= available,
             "source": source,
-        }  # fmt: skip
+        }
 
     def _predicted(self, model: nn.Module, input_shape: Sequence[int] | None) -> int | None:
         if not input_shape:

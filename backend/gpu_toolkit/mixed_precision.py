@@ -144,10 +144,13 @@ class MixedPrecisionTrainer:
     def state_dict(self) -> dict[str, Any]:
         """Ready for JSON, between two steps: precision, scaler and counts, for a checkpoint of one's own."""
         return {
-            "steps": self.steps, "skipped": self.skipped, "events": list(self.events),
-            "steps_by_precision": dict(self.steps_by_precision), "fallback": self._fallback.state_dict(),
+            "steps": self.steps,
+            "skipped": self.skipped,
+            "events": list(self.events),
+            "steps_by_precision": dict(self.steps_by_precision),
+            "fallback": self._fallback.state_dict(),
             "precision": self._precision.state_dict(),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it, with the same config; a precision that this device does not have becomes its best one."""

@@ -84,9 +84,12 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     ordered = sorted(seconds)
     rank = -(-95 * len(ordered) // 100)  # rounded up
     return {
-        "mean": statistics.fmean(ordered), "p50": statistics.median(ordered), "p95": ordered[rank - 1],
-        "min": ordered[0], "max": ordered[-1],
-    }  # fmt: skip
+        "mean": statistics.fmean(ordered),
+        "p50": statistics.median(ordered),
+        "p95": ordered[rank - 1],
+        "min": ordered[0],
+        "max": ordered[-1],
+    }
 
 
 def _timed(

@@ -251,9 +251,13 @@ class ImageClassificationService:
         started_s = time.perf_counter()
         framing = request.engines.model.spec.preprocessing.framing
         frame = partial(
-            self._readers.model_page, file, number, framing, turn=request.choice.turn,
+            self._readers.model_page,
+            file,
+            number,
+            framing,
+            turn=request.choice.turn,
             deadline_s=request.urgency.worker_deadline_s,
-        )  # fmt: skip
+        )
         page = await retry_bulk(request.urgency, partial(self._threads.run, frame))
         framed_s = time.perf_counter()
         engine, cost = request.engines.model.engine, request.engines.model.page_cost

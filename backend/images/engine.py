@@ -220,12 +220,22 @@ class LoadedImageModel:
         """Every choice made for it, with its reasons."""
         spec = self.spec
         return {
-            "model": self.name, "names": self.names, "architecture": spec.architecture, "source": spec.source,
-            "revision": spec.revision, "sha256": spec.sha256, "fingerprint": spec.fingerprint, "labels": spec.labels,
-            "multi_label": spec.multi_label, "preprocessing": asdict(spec.preprocessing),
-            "device": self.placement.device, "lanes": lanes, "page_cost": self.page_cost, "is_loaded": self.is_loaded,
+            "model": self.name,
+            "names": self.names,
+            "architecture": spec.architecture,
+            "source": spec.source,
+            "revision": spec.revision,
+            "sha256": spec.sha256,
+            "fingerprint": spec.fingerprint,
+            "labels": spec.labels,
+            "multi_label": spec.multi_label,
+            "preprocessing": asdict(spec.preprocessing),
+            "device": self.placement.device,
+            "lanes": lanes,
+            "page_cost": self.page_cost,
+            "is_loaded": self.is_loaded,
             "choice": asdict(self.choice),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

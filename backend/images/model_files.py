@@ -248,10 +248,19 @@ def read_image_model(folder: Path, *, name: str, source: str, revision: str = ""
     preprocessing = read_preprocessing(folder, name)
     digest = sha256_of(folder / WEIGHTS)
     return ImageModelSpec(
-        name=name, source=source, revision=revision or digest[:12], sha256=digest, folder=folder,
-        architecture=architecture, family=str(config.get("model_type", "")), labels=labels, multi_label=multi_label,
-        preprocessing=preprocessing, stored_dtype=config.get("dtype") or config.get("torch_dtype"), config=config,
-    )  # fmt: skip
+        name=name,
+        source=source,
+        revision=revision or digest[:12],
+        sha256=digest,
+        folder=folder,
+        architecture=architecture,
+        family=str(config.get("model_type", "")),
+        labels=labels,
+        multi_label=multi_label,
+        preprocessing=preprocessing,
+        stored_dtype=config.get("dtype") or config.get("torch_dtype"),
+        config=config,
+    )
 
 
 def check_unchanged(spec: ImageModelSpec) -> None:

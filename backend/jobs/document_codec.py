@@ -61,10 +61,17 @@ def options_of(values: Mapping[str, Any], password: str | None) -> DocumentOptio
 def page_record(page: Page) -> PageRecord:
     """A page as a job's store keeps it, and the data of its "page" event."""
     event = {
-        "number": page.number, "source": page.source, "why": page.why, "engine": page.engine,
-        "confidence": page.confidence, "words": len(page.words), "text": page.text, "rotation": page.rotation,
-        "width": page.width, "height": page.height,
-    }  # fmt: skip
+        "number": page.number,
+        "source": page.source,
+        "why": page.why,
+        "engine": page.engine,
+        "confidence": page.confidence,
+        "words": len(page.words),
+        "text": page.text,
+        "rotation": page.rotation,
+        "width": page.width,
+        "height": page.height,
+    }
     return PageRecord(page.number, pack_page(page), orjson.dumps(event))
 
 

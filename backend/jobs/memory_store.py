@@ -237,9 +237,12 @@ class MemoryJobStore:
         return {
             "store": "memory",
             "why": "REDIS_URL is not set: jobs are known to this process alone and are lost when it ends",
-            "jobs": len(self._jobs), "live": len(self._live), "limit_jobs": self._limit_jobs,
-            "bytes": self._size_bytes, "limit_bytes": self._limit_bytes,
-        }  # fmt: skip
+            "jobs": len(self._jobs),
+            "live": len(self._live),
+            "limit_jobs": self._limit_jobs,
+            "bytes": self._size_bytes,
+            "limit_bytes": self._limit_bytes,
+        }
 
     def _enqueue(self, job_id: str) -> None:
         self._queue[job_id] = None

@@ -254,9 +254,13 @@ class JobRunner:
             run.stop("closing")
         started_s = time.monotonic()
         writer = ProgressWriter(
-            job, self._store, self._retry, self._telemetry, supervisor=self._supervisor,
+            job,
+            self._store,
+            self._retry,
+            self._telemetry,
+            supervisor=self._supervisor,
             meter=self._meter_of(job.owner),
-        )  # fmt: skip
+        )
         try:
             with self._span(job) as traced:
                 outcome = await self._outcome(run, writer)

@@ -110,9 +110,17 @@ class JobService:
         self._watchers = Watchers()
         self._meter_of, self._models, self._check_kind = meter_of, models, check_kind
         self._runner = JobRunner(
-            store, telemetry, policy, process=process, works=self._works, passwords=self._passwords,
-            meter_of=meter_of, now=now, supervisor=supervisor or Supervisor(telemetry), enter=enter,
-        )  # fmt: skip
+            store,
+            telemetry,
+            policy,
+            process=process,
+            works=self._works,
+            passwords=self._passwords,
+            meter_of=meter_of,
+            now=now,
+            supervisor=supervisor or Supervisor(telemetry),
+            enter=enter,
+        )
         telemetry.document_jobs_live.labels("running").set_function(lambda: self._runner.running)
         telemetry.document_jobs_live.labels("queued").set_function(store.waiting)
 
@@ -318,8 +326,11 @@ class JobService:
             owner=owner,
             file=JobFile(request.name, stored.size_bytes, stored.sha256, kind.value),
             options={
-                "document": option_fields(request.options), "encoding_format": request.encoding_format,
-                "format": request.format, "models": self._models(), "answer": dict(request.answer),
+                "document": option_fields(request.options),
+                "encoding_format": request.encoding_format,
+                "format": request.format,
+                "models": self._models(),
+                "answer": dict(request.answer),
                 "store": None if keep_as is None else asdict(keep_as),
             },
             same=owner_digest(owner, *_sameness(request, job_id)),
@@ -328,7 +339,7 @@ class JobService:
             created_s=now_s,
             needs_password=request.options.password is not None,
             trace=traceparent(),
-        )  # fmt: skip
+        )
 
     async def live(self, owner: str) -> int:
         """How many of its quota of jobs an owner uses now: those that are queued or running."""

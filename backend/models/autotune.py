@@ -191,11 +191,15 @@ class Selector:
         safe = "serves until this processor is measured"
         return [
             Choice(
-                each.runtime, each.dtype, budget, 0.0, (f"{each}: {known if each in order else safe}",),
+                each.runtime,
+                each.dtype,
+                budget,
+                0.0,
+                (f"{each}: {known if each in order else safe}",),
                 is_provisional=True,
             )
             for each in ranked
-        ]  # fmt: skip
+        ]
 
     def _key(self, model: str, request: EncoderRequest) -> str:
         facts = self._facts
@@ -242,9 +246,14 @@ class Selector:
         place = self._placement
         batches = 0 if self._on_cpu else _GPU_BATCHES
         return EncoderBenchmark(
-            ids, lanes=place.lanes, budget=budget, depth=place.depth, budgets_at_least=batches, quiet=self._quiet,
+            ids,
+            lanes=place.lanes,
+            budget=budget,
+            depth=place.depth,
+            budgets_at_least=batches,
+            quiet=self._quiet,
             clock=(lambda: time.process_time() / place.lanes) if self._on_cpu else time.perf_counter,
-        )  # fmt: skip
+        )
 
     def _measure_all(
         self, spec: ModelSpec, tokenizer: TextTokenizer, request: EncoderRequest
@@ -266,9 +275,12 @@ class Selector:
     def _contest(self, spec: ModelSpec, benchmark: EncoderBenchmark, request: EncoderRequest) -> _Contest:
         place = self._placement
         return _Contest(
-            lambda each: self._load(spec, each, place), benchmark, request.thresholds, device=place.device,
+            lambda each: self._load(spec, each, place),
+            benchmark,
+            request.thresholds,
+            device=place.device,
             holds_best=self._on_cpu,
-        )  # fmt: skip
+        )
 
     def _measured(self, spec: ModelSpec, benchmark: EncoderBenchmark, request: EncoderRequest) -> _Contest:
         available = candidates(self._facts, self._placement, request.precision, request.runtime)

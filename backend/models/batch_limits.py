@@ -119,10 +119,13 @@ def learnt_batch_limits(placement: Placement) -> AdaptiveBatchLimits:
 def _key(spec: ModelSpec, choice: Choice, placement: Placement) -> str:
     return fingerprint(
         {
-            "memory of": spec.sha256, "arithmetic": (choice.runtime, choice.dtype), "card": placement.uuid,
-            "ceiling": placement.memory_bytes, "versions": versions(),
+            "memory of": spec.sha256,
+            "arithmetic": (choice.runtime, choice.dtype),
+            "card": placement.uuid,
+            "ceiling": placement.memory_bytes,
+            "versions": versions(),
         }
-    )  # fmt: skip
+    )
 
 
 def _save_caps(kept: TuningCache, key: str, table: MemoryTable, free_bytes: int, caps: Mapping[int, int]) -> None:

@@ -168,11 +168,18 @@ def wide_weights(fitted: FittedHead) -> WideWeights | None:
 
 def _config(head: ClassifierHead) -> dict[str, Any]:
     return {
-        "task": "text-classifier", "name": head.name, "version": head.version, "labels": list(head.labels),
-        "multiple": head.multiple, "background": head.has_background, "threshold": head.threshold,
-        "encoder": head.encoder, "encoder_sha256": head.encoder_sha256,
-        "encoder_fingerprint": head.encoder_fingerprint, "info": dict(head.info),
-    }  # fmt: skip
+        "task": "text-classifier",
+        "name": head.name,
+        "version": head.version,
+        "labels": list(head.labels),
+        "multiple": head.multiple,
+        "background": head.has_background,
+        "threshold": head.threshold,
+        "encoder": head.encoder,
+        "encoder_sha256": head.encoder_sha256,
+        "encoder_fingerprint": head.encoder_fingerprint,
+        "info": dict(head.info),
+    }
 
 
 def _head_of(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], folder: Path) -> ClassifierHead:

@@ -105,9 +105,14 @@ def _text(text: str) -> _Text:
         rate = cents / 100
     lower = text.lower()
     return _Text(
-        _hash(shape_of(text), SHAPES), _hash(lower[:3], ENDS), _hash("$" + lower[-3:], ENDS), facts,
-        cents if printed and not percent else None, cents, rate,
-    )  # fmt: skip
+        _hash(shape_of(text), SHAPES),
+        _hash(lower[:3], ENDS),
+        _hash("$" + lower[-3:], ENDS),
+        facts,
+        cents if printed and not percent else None,
+        cents,
+        rate,
+    )
 
 
 TEXT_FACTS = 30
@@ -138,9 +143,13 @@ def page_arrays(texts: Sequence[str], boxes: NDArray[np.floating]) -> PageArrays
     waves = np.concatenate([fn(np.pi * scale * at) for scale in (0.5, 1.5, 4) for fn in (np.sin, np.cos)], 1)
     facts[:, TEXT_FACTS + PAGE_FACTS : TEXT_FACTS + PAGE_FACTS + 18] = waves
     rest = [
-        places[:, 3], np.log1p(places[:, 1] - places[:, 0]), np.full(count, wide / 60), np.full(count, tall / 60),
-        np.full(count, np.log1p(count) / 5), at[:, 2],
-    ]  # fmt: skip
+        places[:, 3],
+        np.log1p(places[:, 1] - places[:, 0]),
+        np.full(count, wide / 60),
+        np.full(count, tall / 60),
+        np.full(count, np.log1p(count) / 5),
+        at[:, 2],
+    ]
     facts[:, TEXT_FACTS + PAGE_FACTS + 18 :] = np.stack(rest, 1)
     return PageArrays(
         list(texts), np.array([t.shape for t in found], np.int32), np.array([t.start for t in found], np.int32),

@@ -179,9 +179,14 @@ def _adapted(folder: Path, name: str, source: str, models_dir: Path | None) -> M
     digest = _adapted_digest(base.sha256, adapter_digest)
     name = f"{base.name}-{name}" if source == BUNDLED else name
     return read_spec(
-        base.folder, name=name, source=source, revision=adapter_digest[:12], sha256=digest, adapter=folder,
+        base.folder,
+        name=name,
+        source=source,
+        revision=adapter_digest[:12],
+        sha256=digest,
+        adapter=folder,
         is_immutable=base.is_immutable,
-    )  # fmt: skip
+    )
 
 
 def _folder(folder: Path, models_dir: Path | None) -> ModelSpec:

@@ -85,9 +85,12 @@ def extra_inputs(weights: EncoderWeights) -> frozenset[str]:
 def graph_inputs(batch: TokenBatch, words: NDArray[Any], extras: Collection[str] = ()) -> dict[str, NDArray[Any]]:
     """The graph's inputs by name; ``words`` is the word table, ``extras`` as ``extra_inputs`` gives them."""
     inputs: dict[str, NDArray[Any]] = {
-        "words": words[batch.ids].astype(np.float32, copy=False), "positions": batch.positions,
-        "scatter": batch.scatter, "gather": batch.gather, "mask": batch.mask,
-    }  # fmt: skip
+        "words": words[batch.ids].astype(np.float32, copy=False),
+        "positions": batch.positions,
+        "scatter": batch.scatter,
+        "gather": batch.gather,
+        "mask": batch.mask,
+    }
     if "relative" in extras:
         inputs["relative"] = relative_buckets(batch.scatter.shape[1])
     if "types" in extras:
@@ -194,11 +197,15 @@ class _Graph:
         product = self.operator(
             "MatMulIntegerToFloat",
             [
-                rows, self.constant(quantized.T, np.int8), self.constant(1.0), self.constant(scale),
-                self.constant(_ZERO_POINT, np.uint8), self.constant(np.zeros(len(scale)), np.int8),
+                rows,
+                self.constant(quantized.T, np.int8),
+                self.constant(1.0),
+                self.constant(scale),
+                self.constant(_ZERO_POINT, np.uint8),
+                self.constant(np.zeros(len(scale)), np.int8),
             ],
             domain=_MICROSOFT,
-        )  # fmt: skip
+        )
         return self.operator("Mul", [product, row_scale])
 
     def _quantize_rows(self, hidden: str) -> tuple[str, str]:

@@ -98,9 +98,12 @@ class PairTokenizer:
     def _joined(self, first: _Ids, second: _Ids, *, truncated: bool) -> Tokens:
         template = self._template
         segments = [
-            template.before, np.stack([first, np.full_like(first, template.first_type)]), template.between,
-            np.stack([second, np.full_like(second, template.second_type)]), template.after,
-        ]  # fmt: skip
+            template.before,
+            np.stack([first, np.full_like(first, template.first_type)]),
+            template.between,
+            np.stack([second, np.full_like(second, template.second_type)]),
+            template.after,
+        ]
         joined = np.concatenate(segments, axis=1)
         if not joined.shape[1]:  # two empty texts and no special tokens: a text must have a row in its batch
             joined = np.zeros((2, 1), np.int64)

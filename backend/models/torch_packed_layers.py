@@ -225,9 +225,13 @@ def fault_of(kernels: Kernels, device: torch.device, dtype: torch.dtype) -> str:
     width, rows = _PROBE_WIDTH, _PROBE_BOUNDS[-1]
     norm = random(width), random(width)
     layer = TorchLayer(
-        qkv=linear(width, 3 * width), attended=linear(width, width), attended_norm=norm, up=linear(width, 4 * width),
-        down=linear(4 * width, width), down_norm=norm,
-    )  # fmt: skip
+        qkv=linear(width, 3 * width),
+        attended=linear(width, width),
+        attended_norm=norm,
+        up=linear(width, 4 * width),
+        down=linear(4 * width, width),
+        down_norm=norm,
+    )
     attended, hidden = random(rows, width), random(rows, width)
     exact = TorchLayer(
         *((weight.float(), bias.float()) for weight, bias in (getattr(layer, name) for name in TorchLayer.__slots__))

@@ -287,9 +287,13 @@ def _warped(gray: Gray, scale: float, skew: float) -> tuple[Gray, Affine]:
     size = np.maximum(np.ceil(np.ptp(corners, axis=1)).astype(int), _MIN_SIDE_PX)
     flags = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_LINEAR
     warped = cv2.warpAffine(
-        gray, _for_pixel_centres(forward), (int(size[0]), int(size[1])), flags=flags, borderMode=cv2.BORDER_CONSTANT,
+        gray,
+        _for_pixel_centres(forward),
+        (int(size[0]), int(size[1])),
+        flags=flags,
+        borderMode=cv2.BORDER_CONSTANT,
         borderValue=paper,
-    )  # fmt: skip
+    )
     return np.asarray(warped, np.uint8), forward
 
 

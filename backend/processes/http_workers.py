@@ -223,9 +223,12 @@ class HttpWorkers:
         pause_s, most_s = _BACKOFF_S
         while not self._stop.is_set():
             worker = WorkerProcess(
-                self._batcher, self._table.engines, self._changed.set, on_usage=self._metering.ledger.merge,
+                self._batcher,
+                self._table.engines,
+                self._changed.set,
+                on_usage=self._metering.ledger.merge,
                 tracer=self._telemetry.tracer,
-            )  # fmt: skip
+            )
             try:
                 code = await self._run(index, worker)
             except BaseException:

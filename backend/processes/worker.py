@@ -276,11 +276,16 @@ async def build_worker_services(
     metering = worker_metering(settings, telemetry, ring)
     metering.start(supervisor)
     return WorkerServices(
-        catalog=catalog, inference=inference, embeddings=embeddings,
+        catalog=catalog,
+        inference=inference,
+        embeddings=embeddings,
         entities=EntityService(catalog, inference, telemetry),
-        similarity=SimilarityService(embeddings, NeutralVectors(embeddings)), telemetry=telemetry, metering=metering,
-        cache=cache, limits=limits_of(settings),
-    )  # fmt: skip
+        similarity=SimilarityService(embeddings, NeutralVectors(embeddings)),
+        telemetry=telemetry,
+        metering=metering,
+        cache=cache,
+        limits=limits_of(settings),
+    )
 
 
 def share_cache(settings: Settings) -> Settings:

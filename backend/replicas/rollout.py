@@ -465,12 +465,15 @@ class ModelRollout:
             ],
             "wishes": [
                 {
-                    "task": task, "source": target.source, "status": self._status(target),
-                    "reason": self._attempts[task].reason or None, "tries": self._attempts[task].tries,
+                    "task": task,
+                    "source": target.source,
+                    "status": self._status(target),
+                    "reason": self._attempts[task].reason or None,
+                    "tries": self._attempts[task].tries,
                 }
                 for task, target in self._targets.items()
             ],
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,13 @@ def _field(name: str, value: Any, change: DocumentChange, read: Mapping[str, Any
     if name in LIST_COLUMNS:
         rows = [{column: _value(column, cell, why, None) for column, cell in row.items()} for row in value]
         return {
-            "value": rows, "score": 1.0, "source": "person", "why": why, "reasons": reasons_in(why),
+            "value": rows,
+            "score": 1.0,
+            "source": "person",
+            "why": why,
+            "reasons": reasons_in(why),
             "corrected": _corrected_by(change, None),
-        }  # fmt: skip
+        }
     before = None if read is None else read["value"]
     return {**_value(name, value, why, read), "corrected": _corrected_by(change, before)}
 
@@ -74,11 +78,20 @@ def _value(name: str, value: Mapping[str, Any], why: str, read: Mapping[str, Any
     """A corrected value; without a place of its own it stands where the one stood that was read."""
     place = value if value.get("boxes") else (read or {})
     return {
-        "value": value["value"], "text": "" if read is None else read["text"], "score": 1.0,
-        "page": place.get("page"), "boxes": place.get("boxes", []), "start": place.get("start"),
-        "end": place.get("end"), "source": "person", "why": why, "reasons": reasons_in(why),
-        "valid": check_digits(name, value["value"]), "repair": None, "ambiguous": False,
-    }  # fmt: skip
+        "value": value["value"],
+        "text": "" if read is None else read["text"],
+        "score": 1.0,
+        "page": place.get("page"),
+        "boxes": place.get("boxes", []),
+        "start": place.get("start"),
+        "end": place.get("end"),
+        "source": "person",
+        "why": why,
+        "reasons": reasons_in(why),
+        "valid": check_digits(name, value["value"]),
+        "repair": None,
+        "ambiguous": False,
+    }
 
 
 def _corrected_by(change: DocumentChange, before: str | None) -> dict[str, Any]:

@@ -139,9 +139,15 @@ class FileService:
         checked_text(purpose, "purpose", NAME_CHARS, "purpose")
         now_s = self._now()
         return FileRecord(
-            id=file_id or new_file_id(), owner=owner, name=name, size_bytes=content.size_bytes, sha256=content.sha256,
-            purpose=purpose, created_s=now_s, expires_s=None if expires_after_s is None else now_s + expires_after_s,
-        )  # fmt: skip
+            id=file_id or new_file_id(),
+            owner=owner,
+            name=name,
+            size_bytes=content.size_bytes,
+            sha256=content.sha256,
+            purpose=purpose,
+            created_s=now_s,
+            expires_s=None if expires_after_s is None else now_s + expires_after_s,
+        )
 
     def limits_of(self, owner: str) -> SearchLimits:
         """What this owner may keep."""

@@ -315,9 +315,13 @@ class Indexer:
         meter.charge("tokens", sum(embedded.tokens) + facts.tokens)
         run.is_paid = True
         return IndexedFile(
-            chunks=chunks, vectors=embedded.vectors, encoder=identity_of(model), found=facts.found,
-            pages=page_sizes(file.document) if file.document else (), language=facts.language,
-        )  # fmt: skip
+            chunks=chunks,
+            vectors=embedded.vectors,
+            encoder=identity_of(model),
+            found=facts.found,
+            pages=page_sizes(file.document) if file.document else (),
+            language=facts.language,
+        )
 
     async def _cut(self, file: FileText, claim: IndexClaim, model: LoadedModel) -> list[NewChunk]:
         if not file.text.strip():

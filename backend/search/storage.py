@@ -340,9 +340,13 @@ class SearchStorage(ABC):
         self, store_id: str, part: ListRange, *, status: FileStatus | None = None, batch_id: str | None = None
     ) -> list[StoreFile]:
         rows = await self._listed(
-            self._sql.store_files, self._sql.of_store, store_id, part=part, keys=("sf.created_s", self._sql.file_id),
+            self._sql.store_files,
+            self._sql.of_store,
+            store_id,
+            part=part,
+            keys=("sf.created_s", self._sql.file_id),
             equal={"sf.status": status, "sf.batch_id": batch_id},
-        )  # fmt: skip
+        )
         return [store_file(row, self._sql.work_of) for row in rows]
 
     async def set_attributes(

@@ -98,11 +98,20 @@ def vector_store(row: Row) -> VectorStore:
     by_status = orjson.loads(row[15] or "[]")  # status, files, bytes and chunks of each
     chunks = sum(one[3] for one in by_status)
     return VectorStore(
-        store_id, owner, name, created_s, last_active_s, description, orjson.loads(metadata), expires_after_days,
+        store_id,
+        owner,
+        name,
+        created_s,
+        last_active_s,
+        description,
+        orjson.loads(metadata),
+        expires_after_days,
         None if row[8] is None else EncoderIdentity(*row[8:11]),
         None if row[11] is None else Reembedding(EncoderIdentity(*row[11:14]), row[14], chunks),
-        {one[0]: one[1] for one in by_status}, sum(one[2] for one in by_status), chunks,
-    )  # fmt: skip
+        {one[0]: one[1] for one in by_status},
+        sum(one[2] for one in by_status),
+        chunks,
+    )
 
 
 FileWork = tuple[Chunking, Progress, IndexFailure | None]
@@ -114,7 +123,19 @@ def store_file(row: Row, work_of: Callable[[Row], FileWork]) -> StoreFile:
     batch_id, usage_bytes, chunks, pages, language = row[7:12]
     chunking, progress, failure = work_of(row[12:])
     return StoreFile(
-        store_id, file_id, name, created_s, status, orjson.loads(attributes),
-        {key: tuple(values) for key, values in orjson.loads(found).items()}, chunking, batch_id, progress, failure,
-        usage_bytes, chunks, page_sizes(pages), language,
-    )  # fmt: skip
+        store_id,
+        file_id,
+        name,
+        created_s,
+        status,
+        orjson.loads(attributes),
+        {key: tuple(values) for key, values in orjson.loads(found).items()},
+        chunking,
+        batch_id,
+        progress,
+        failure,
+        usage_bytes,
+        chunks,
+        page_sizes(pages),
+        language,
+    )

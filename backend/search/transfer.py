@@ -303,9 +303,13 @@ async def _export_document(
 def _chunk_row(chunk: StoredChunk) -> dict[str, Any]:
     words = [[*word[:4], *word.box] for word in chunk.words]
     return {
-        "index": chunk.index, "start": chunk.start, "end": chunk.end, "text": chunk.text, "tokens": chunk.tokens,
+        "index": chunk.index,
+        "start": chunk.start,
+        "end": chunk.end,
+        "text": chunk.text,
+        "tokens": chunk.tokens,
         "words": words,
-    }  # fmt: skip
+    }
 
 
 class _Members:
@@ -428,10 +432,17 @@ def _store_of(row: dict[str, Any], owner: str) -> VectorStore:
 
 def _store_file_of(row: dict[str, Any], store_id: str) -> StoreFile:
     return StoreFile(
-        store_id=store_id, file_id=row["file_id"], name=row["name"], created_s=row["created_s"],
-        attributes=row["attributes"], found=row["found"], chunking=Chunking(**row["chunking"]),
-        batch_id=row["batch_id"], pages=tuple(PageSize(**page) for page in row["pages"]), language=row["language"],
-    )  # fmt: skip
+        store_id=store_id,
+        file_id=row["file_id"],
+        name=row["name"],
+        created_s=row["created_s"],
+        attributes=row["attributes"],
+        found=row["found"],
+        chunking=Chunking(**row["chunking"]),
+        batch_id=row["batch_id"],
+        pages=tuple(PageSize(**page) for page in row["pages"]),
+        language=row["language"],
+    )
 
 
 def _chunk_of(row: dict[str, Any]) -> NewChunk:

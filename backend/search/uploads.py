@@ -54,18 +54,26 @@ class UploadService:
         announced = orjson.dumps({"bytes": size_bytes, "expires_after_s": expires_after_s})
         with closing(StoredFile.of(announced, self._limits)) as content:
             record = await self._files.upload(
-                owner + PARTS, content, name, purpose, expires_after_s=LIFE_S,
+                owner + PARTS,
+                content,
+                name,
+                purpose,
+                expires_after_s=LIFE_S,
                 file_id=f"upload_{secrets.token_hex(12)}",
-            )  # fmt: skip
+            )
         return _upload(record, size_bytes, expires_after_s)
 
     async def add_part(self, owner: str, upload_id: str, content: StoredFile) -> FileRecord:
         """Keep a part. Raises: NotFound for an upload that is none, or no more; as `FileService.upload`."""
         await self._find(owner, upload_id)
         return await self._files.upload(
-            owner + PARTS, content, upload_id, upload_id, expires_after_s=LIFE_S,
+            owner + PARTS,
+            content,
+            upload_id,
+            upload_id,
+            expires_after_s=LIFE_S,
             file_id=f"part_{secrets.token_hex(12)}",
-        )  # fmt: skip
+        )
 
     async def complete(
         self, owner: str, upload_id: str, part_ids: Sequence[str], md5: str | None = None

@@ -84,13 +84,23 @@ class LoadedModel:
     def report(self) -> dict[str, object]:
         """Every choice made for this model, with its reasons."""
         return {
-            "name": self.name, "task": self.task, "names": self.names, "source": self.spec.source,
-            "revision": self.spec.revision, "sha256": self.spec.sha256, "fingerprint": self.spec.fingerprint,
-            "width": self.spec.width, "max_tokens": self.spec.max_tokens, "pooling": self.spec.pooling.value,
-            "normalize": self.spec.normalize, "device": self.device, "is_loaded": self.is_loaded,
-            "labels": self.labels, "choice": asdict(self.choice),
+            "name": self.name,
+            "task": self.task,
+            "names": self.names,
+            "source": self.spec.source,
+            "revision": self.spec.revision,
+            "sha256": self.spec.sha256,
+            "fingerprint": self.spec.fingerprint,
+            "width": self.spec.width,
+            "max_tokens": self.spec.max_tokens,
+            "pooling": self.spec.pooling.value,
+            "normalize": self.spec.normalize,
+            "device": self.device,
+            "is_loaded": self.is_loaded,
+            "labels": self.labels,
+            "choice": asdict(self.choice),
             "cuda_graphs": [graphs for resident in self.residents if (graphs := resident.graphs()) is not None],
-        }  # fmt: skip
+        }
 
 
 class Catalog:

@@ -97,7 +97,10 @@ class HealthService:
             "models": [
                 *(
                     {
-                        "name": loaded.name, "task": loaded.task, "runtime": loaded.runtime, "dtype": loaded.dtype,
+                        "name": loaded.name,
+                        "task": loaded.task,
+                        "runtime": loaded.runtime,
+                        "dtype": loaded.dtype,
                         "is_loaded": loaded.is_loaded,
                     }
                     for loaded in self._catalog.models()
@@ -109,7 +112,7 @@ class HealthService:
             "cache": asdict(self._cache.status()),
             "degraded": self.degraded(),
             "measuring": list(self._measuring()),
-        }  # fmt: skip
+        }
 
     def lanes(self) -> BatcherStatus:
         """What waits and what runs."""

@@ -176,10 +176,17 @@ def _load_generator(context: LoadContext, request: ModelRequest, spec: ModelSpec
         engines.append(GenerationEngine(resident, choice.budget, learnt_batch_limits(placement)))
     engine: Engine = engines[0] if len(engines) == 1 else Replicas(engines)
     return LoadedModel(
-        spec=spec, tokenizer=tokenizer, engine=engine, token_engine=engine, placement=first, choice=choice,
-        names=served_names(spec, request.aliases), created_s=datetime.now(UTC).timestamp(), task=request.task,
+        spec=spec,
+        tokenizer=tokenizer,
+        engine=engine,
+        token_engine=engine,
+        placement=first,
+        choice=choice,
+        names=served_names(spec, request.aliases),
+        created_s=datetime.now(UTC).timestamp(),
+        task=request.task,
         residents=tuple(residents),
-    )  # fmt: skip
+    )
 
 
 def _generator_again(spec: ModelSpec, load: Callable[[], Generator]) -> Generator:
@@ -251,9 +258,13 @@ def _replica(
             encoder, spec, choice, placement, kept=context.tuned, platform=context.facts.platform
         )
     resident = UnloadableEncoder(
-        encoder, partial(_load_again, spec, load, readout), name=spec.name, device=placement.device,
-        companions=(exact.drop,), padding_cost=GRAPH_PADDING_COST,
-    )  # fmt: skip
+        encoder,
+        partial(_load_again, spec, load, readout),
+        name=spec.name,
+        device=placement.device,
+        companions=(exact.drop,),
+        padding_cost=GRAPH_PADDING_COST,
+    )
     return _DeviceReplica(resident, batch_limits, None if choice.dtype == "fp32" else exact)
 
 

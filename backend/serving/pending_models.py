@@ -54,10 +54,14 @@ class PendingModel:
     def report(self, now_s: float) -> dict[str, object]:
         """For GET /v1/system."""
         return {
-            "task": self.task, "source": self.source, "serving": self.serving, "reason": self.reason,
-            "tries": self.tries, "is_under_way": self.is_under_way,
+            "task": self.task,
+            "source": self.source,
+            "serving": self.serving,
+            "reason": self.reason,
+            "tries": self.tries,
+            "is_under_way": self.is_under_way,
             "next_try_in_s": None if self.is_under_way else round(max(0.0, self.next_try_s - now_s), 1),
-        }  # fmt: skip
+        }
 
 
 class PendingModels:

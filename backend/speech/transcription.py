@@ -362,13 +362,24 @@ class TranscriptionService:
         expected = expected_s(file.declared_s, request.upload.size_bytes, self._files.limits.audio_s)
         admitted, tally = self.backlog.admit(expected, *request.urgency), LanguageTally()
         runs = PieceRuns(
-            request.engines, self._cache, self._telemetry, request.urgency, decoding,
-            likely=lambda: tally.likely if tally.is_settled else None, with_speakers=request.options.with_speakers,
-        )  # fmt: skip
+            request.engines,
+            self._cache,
+            self._telemetry,
+            request.urgency,
+            decoding,
+            likely=lambda: tally.likely if tally.is_settled else None,
+            with_speakers=request.options.with_speakers,
+        )
         return RecordingRun(
-            file.read, runs, admitted, on_event, asked=decoding.language, pieces_at_once=self._pieces_at_once,
-            expected_s=None if file.declared_s is None else expected, tally=tally,
-        )  # fmt: skip
+            file.read,
+            runs,
+            admitted,
+            on_event,
+            asked=decoding.language,
+            pieces_at_once=self._pieces_at_once,
+            expected_s=None if file.declared_s is None else expected,
+            tally=tally,
+        )
 
 
 async def _decoding(request: _Request) -> DecodingOptions:
@@ -376,9 +387,13 @@ async def _decoding(request: _Request) -> DecodingOptions:
     engines, options = request.engines, request.options
     prompt = await asyncio.to_thread(engines.encode_prompt, options.prompt) if options.prompt else ()
     return DecodingOptions(
-        task=options.task, language=options.language, prompt=prompt, beams=engines.beams,
-        temperature=options.temperature, with_words=options.with_words,
-    )  # fmt: skip
+        task=options.task,
+        language=options.language,
+        prompt=prompt,
+        beams=engines.beams,
+        temperature=options.temperature,
+        with_words=options.with_words,
+    )
 
 
 def _event_of(transcript: Transcript) -> TranscriptionEvent:

@@ -148,9 +148,14 @@ def load_whisper(files: SpeechModelFiles, place: SpeechPlacement) -> LoadedWhisp
         contents = None
     try:
         model = ctranslate2.models.Whisper(
-            str(folder or files.name), device=place.device, device_index=place.device_index,
-            compute_type=place.precision, inter_threads=place.workers, intra_threads=place.threads, files=contents,
-        )  # fmt: skip
+            str(folder or files.name),
+            device=place.device,
+            device_index=place.device_index,
+            compute_type=place.precision,
+            inter_threads=place.workers,
+            intra_threads=place.threads,
+            files=contents,
+        )
     except (RuntimeError, ValueError) as error:  # the library's own
         raise ModelUnavailable(
             f"{files.name} cannot be loaded on {place.device} in {place.precision}: {error} "

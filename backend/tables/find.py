@@ -70,9 +70,14 @@ def build_table(layout: Layout, page: LevelPage, values: CellValues, source: Tab
     spans = sorted(layout.cells, key=lambda cell: (cell.row, cell.column))
     cells = tuple(_cell(span, page, values, is_header=span.row < headers) for span in spans)
     return Table(
-        pages=(page.page.number,), boxes=(bounding_box(box for cell in cells for box in cell.boxes),),
-        rows=layout.rows, columns=layout.columns, cells=cells, source=source, score=score,
-    )  # fmt: skip
+        pages=(page.page.number,),
+        boxes=(bounding_box(box for cell in cells for box in cell.boxes),),
+        rows=layout.rows,
+        columns=layout.columns,
+        cells=cells,
+        source=source,
+        score=score,
+    )
 
 
 def _cell(span: CellSpan, page: LevelPage, values: CellValues, *, is_header: bool) -> TableCell:
@@ -83,10 +88,18 @@ def _cell(span: CellSpan, page: LevelPage, values: CellValues, *, is_header: boo
     start = page.start + min(word.start for word in words)
     end = page.start + max(word.end for word in words)
     return TableCell(
-        row=span.row, column=span.column, text=" ".join(word.text for word in words), rowspan=span.rowspan,
-        colspan=span.colspan, header=is_header, value=values.value(words, start, end), page=page.page.number,
-        boxes=tuple(_line_box(line) for line in lines), start=start, end=end,
-    )  # fmt: skip
+        row=span.row,
+        column=span.column,
+        text=" ".join(word.text for word in words),
+        rowspan=span.rowspan,
+        colspan=span.colspan,
+        header=is_header,
+        value=values.value(words, start, end),
+        page=page.page.number,
+        boxes=tuple(_line_box(line) for line in lines),
+        start=start,
+        end=end,
+    )
 
 
 def _line_box(line: list[Word]) -> Box:
@@ -336,13 +349,19 @@ def _table_of_file(grid: Grid, page: Page, start: int, values: CellValues) -> Ta
             first, past = start + words[0].start, start + words[-1].end
             cells.append(
                 TableCell(
-                    row=cell.row, column=cell.column, text=" ".join(word.text for word in words),
-                    rowspan=cell.rowspan, colspan=cell.colspan, header=cell.row < grid.header_rows,
-                    value=values.value(words, first, past), page=page.number,
-                    boxes=tuple(bounding_box(word.box for word in row) for row in printed_rows(words)), start=first,
+                    row=cell.row,
+                    column=cell.column,
+                    text=" ".join(word.text for word in words),
+                    rowspan=cell.rowspan,
+                    colspan=cell.colspan,
+                    header=cell.row < grid.header_rows,
+                    value=values.value(words, first, past),
+                    page=page.number,
+                    boxes=tuple(bounding_box(word.box for word in row) for row in printed_rows(words)),
+                    start=first,
                     end=past,
                 )
-            )  # fmt: skip
+            )
     outline = (bounding_box(box for cell in cells for box in cell.boxes),) if cells else ()
     rows = max((cell.row + cell.rowspan for cell in cells), default=0)  # fewer where the page was cut
     return Table((page.number,), outline, rows, grid.columns, tuple(cells), "file", 1.0)

@@ -271,9 +271,15 @@ def _structure_of(
         candidates = summary_candidates(_texts(text, sentences), code, pages=_pages(text, sentences))
     windows = (tokenized.windows or (_window_without_tokens(text, model),)) if tokenized else ()
     return _TextStructure(
-        text, model, language, windows, sentences if with_sentences else _NO_SPANS, phrases, candidates,
+        text,
+        model,
+        language,
+        windows,
+        sentences if with_sentences else _NO_SPANS,
+        phrases,
+        candidates,
         sentences[candidates.indexes],
-    )  # fmt: skip
+    )
 
 
 def _window_without_tokens(text: str, model: LoadedModel) -> Window:
@@ -307,9 +313,13 @@ def _selected(
     texts = _texts(structure.text, structure.sentences)
     chosen = select_key_sentences(texts, vectors[:count], text_vector, count=sentences)
     extract = select_summary(
-        _texts(structure.text, spans), structure.candidates.before, vectors[count:first_phrase], text_vector,
-        length=summary or SummaryLength(), tokens=structure.candidate_tokens(),
-    )  # fmt: skip
+        _texts(structure.text, spans),
+        structure.candidates.before,
+        vectors[count:first_phrase],
+        text_vector,
+        length=summary or SummaryLength(),
+        tokens=structure.candidate_tokens(),
+    )
     return (
         tuple(rank_phrases(structure.phrases, vectors[first_phrase:], text_vector, top=phrases)),
         _placed(structure.text, structure.sentences, chosen),

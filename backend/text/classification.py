@@ -386,6 +386,12 @@ def _pending_info(name: str, kind: Literal["bundled", "learnt"], labels: tuple[s
 def _model_info(model: LoadedModel) -> ClassifierInfo:
     multi_label = model.head is not None and model.head.activation is Activation.SIGMOID
     return ClassifierInfo(
-        model.name, "model", model.labels, multi_label, None, MULTI_LABEL_THRESHOLD if multi_label else 0.0, None,
+        model.name,
+        "model",
+        model.labels,
+        multi_label,
+        None,
+        MULTI_LABEL_THRESHOLD if multi_label else 0.0,
+        None,
         model.created_s,
-    )  # fmt: skip
+    )

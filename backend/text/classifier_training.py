@@ -209,7 +209,10 @@ def _fit_head(
         threshold=fitted.threshold,
         wide=wide_weights(fitted),
         info={
-            "examples": len(examples), "accuracy_on_folds": fitted.accuracy, "penalty": fitted.penalty,
-            "temperature": fitted.temperature.value, "created_s": round(datetime.now(UTC).timestamp()),
+            "examples": len(examples),
+            "accuracy_on_folds": fitted.accuracy,
+            "penalty": fitted.penalty,
+            "temperature": fitted.temperature.value,
+            "created_s": round(datetime.now(UTC).timestamp()),
         },
-    )  # fmt: skip
+    )

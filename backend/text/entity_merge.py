@@ -127,8 +127,13 @@ def _rank(entity: Entity) -> int:
 
 def _sort_key(entity: Entity) -> tuple[int, int, float, int, bool, str]:
     return (
-        _rank(entity), entity.start - entity.end, -entity.score, entity.start, entity.source == MODEL, entity.type,
-    )  # fmt: skip
+        _rank(entity),
+        entity.start - entity.end,
+        -entity.score,
+        entity.start,
+        entity.source == MODEL,
+        entity.type,
+    )
 
 
 def _span(entity: Entity) -> tuple[int, int]:

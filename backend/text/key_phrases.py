@@ -143,9 +143,12 @@ def rank_phrases(
     relevance = (1 - _WEIGHT_SHARE) * similarity + _WEIGHT_SHARE * min_max_scaled(weights)
     keys = [frozenset(candidate.words) for candidate in candidates]
     best = select_diverse(
-        normalized, relevance, top, diversity=diversity,
+        normalized,
+        relevance,
+        top,
+        diversity=diversity,
         redundant_with=lambda index: np.array([_is_redundant(key, keys[index]) for key in keys]),
-    )  # fmt: skip
+    )
     return [KeyPhrase(candidates[index].text, float(relevance[index]), candidates[index].places) for index in best]
 
 

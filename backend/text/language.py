@@ -83,9 +83,14 @@ def _load() -> LanguageIdentifier:
         full.nb_pc[full.nb_classes.index(code)] += bonus
     # A new object from the remaining columns, so that those of the other languages can be freed.
     return LanguageIdentifier(
-        full.nb_ptc, full.nb_pc, full.nb_classes, full.tk_nextmove, full.tk_output, norm_probs=True,
+        full.nb_ptc,
+        full.nb_pc,
+        full.nb_classes,
+        full.tk_nextmove,
+        full.tk_output,
+        norm_probs=True,
         tk_row=full.tk_row,
-    )  # fmt: skip
+    )
 
 
 _NO_WORD = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) not in "'-"}

@@ -123,9 +123,12 @@ class RerankService:
     ) -> _Scored:
         """By the cross-encoder, which reads query and document together."""
         logits = await self._scoring.logits(
-            cross, [(query, document) for document in documents], urgency,
-            cut="none" if truncate == "none" else "longest", param="documents",
-        )  # fmt: skip
+            cross,
+            [(query, document) for document in documents],
+            urgency,
+            cut="none" if truncate == "none" else "longest",
+            param="documents",
+        )
         raw = logits.values[:, 0]
         # The sigmoid as text-embeddings-inference gives it, whatever the model's own activation.
         return _Scored(raw, sigmoid(raw), logits.truncated, cross.name, sum(logits.tokens), logits.timing)

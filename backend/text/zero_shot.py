@@ -91,9 +91,13 @@ class ZeroShotClassifier:
         texts, labels = request.texts, request.labels
         if len(texts) * len(labels) > PAIRS_MAX:
             raise TooLarge(
-                "texts times labels", len(texts) * len(labels), PAIRS_MAX, "an NLI model reads each pair",
-                advice="Send fewer texts or labels.", param="labels",
-            )  # fmt: skip
+                "texts times labels",
+                len(texts) * len(labels),
+                PAIRS_MAX,
+                "an NLI model reads each pair",
+                advice="Send fewer texts or labels.",
+                param="labels",
+            )
         sentences = hypotheses(labels, request.template or TEMPLATE)
         pairs = [(text, sentence) for text in texts for sentence in sentences]
         logits = await self._scoring.logits(model, pairs, urgency, cut="first")
@@ -157,7 +161,12 @@ def _label_scores(
     timing: Timing,
 ) -> LabelScores:
     return LabelScores(
-        scores=values, labels=tuple(request.labels), model=model, multi_label=request.multi_label,
-        threshold=MULTI_LABEL_THRESHOLD if request.multi_label else 0.0, tokens=tuple(tokens),
-        truncated=tuple(truncated), timing=timing,
-    )  # fmt: skip
+        scores=values,
+        labels=tuple(request.labels),
+        model=model,
+        multi_label=request.multi_label,
+        threshold=MULTI_LABEL_THRESHOLD if request.multi_label else 0.0,
+        tokens=tuple(tokens),
+        truncated=tuple(truncated),
+        timing=timing,
+    )

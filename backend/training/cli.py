@@ -172,9 +172,13 @@ def _train(options: argparse.Namespace, command: Sequence[str], stop: threading.
         _print(format_plan(plan), f"memory: {limit}")
     with _stop_on_signals(stop):
         result = train(
-            task, plan.config, output=options.output, resume=options.resume,
-            observers=observers_for(options.output) if group.is_main else (), stop=stop,
-        )  # fmt: skip
+            task,
+            plan.config,
+            output=options.output,
+            resume=options.resume,
+            observers=observers_for(options.output) if group.is_main else (),
+            stop=stop,
+        )
     if result.reason == "interrupted":
         note = f"interrupted at step {result.steps}; the same command with --resume goes on"
         return _report(note, INTERRUPTED) if group.is_main else INTERRUPTED
@@ -443,9 +447,14 @@ def make_task(
 
 def _ner_options(options: argparse.Namespace) -> ner.NerOptions:
     return ner.NerOptions(
-        types=options.types, relabel=options.relabel, spelling=options.spelling, recased=options.recased,
-        publish_as=options.publish_as, halfway=options.halfway, encoder_dropout=options.encoder_dropout,
-    )  # fmt: skip
+        types=options.types,
+        relabel=options.relabel,
+        spelling=options.spelling,
+        recased=options.recased,
+        publish_as=options.publish_as,
+        halfway=options.halfway,
+        encoder_dropout=options.encoder_dropout,
+    )
 
 
 def _single_path(data: Sequence[Path]) -> Path:

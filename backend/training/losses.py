@@ -62,9 +62,13 @@ def classification_loss(
         weight = target_weight(targets, class_weights=class_weights)
     if not is_soft and not focal_gamma:
         total = functional.cross_entropy(
-            logits.float(), targets, class_weights, ignore_index=IGNORED, label_smoothing=label_smoothing,
+            logits.float(),
+            targets,
+            class_weights,
+            ignore_index=IGNORED,
+            label_smoothing=label_smoothing,
             reduction="sum",
-        )  # fmt: skip
+        )
         return LossPart(total, weight)
     is_counted: Tensor | None = None
     if not is_soft:

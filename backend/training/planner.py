@@ -233,9 +233,13 @@ def make_plan(
     recompute, micro_batch, memory = _memory(inputs, plans)
     workers = placement.loader.num_workers if config.num_workers is None else config.num_workers
     settled = replace(
-        config, compile=compiled.value == "on", channels_last=layout.value == "channels last",
-        gradient_checkpointing=recompute, micro_batch=micro_batch, num_workers=workers,
-    )  # fmt: skip
+        config,
+        compile=compiled.value == "on",
+        channels_last=layout.value == "channels last",
+        gradient_checkpointing=recompute,
+        micro_batch=micro_batch,
+        num_workers=workers,
+    )
     choices = (_precision(inputs), compiled, layout, *memory, _loader(inputs), *_left_to_user(config))
     return Plan(placement.device, _describe(inputs), placement.memory_bytes, settled, choices, plans)
 

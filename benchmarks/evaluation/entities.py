@@ -83,10 +83,17 @@ async def evaluate(context: EvaluationContext, dataset: EntityDataset) -> list[R
     parts = {name: report.scores[name] for name in ("precision", "recall") if name in report.scores}
     return [
         Row(
-            ENTITIES, dataset.name, dataset.language, "F1", report.scores.get("f1", 0.0), len(sentences),
-            dataset.target, model.name, {**parts, "exact": exact, **by_kind},
+            ENTITIES,
+            dataset.name,
+            dataset.language,
+            "F1",
+            report.scores.get("f1", 0.0),
+            len(sentences),
+            dataset.target,
+            model.name,
+            {**parts, "exact": exact, **by_kind},
         )
-    ]  # fmt: skip
+    ]
 
 
 def tags_of(entities: Sequence[Entity], spans: Sequence[tuple[int, int]]) -> list[str]:

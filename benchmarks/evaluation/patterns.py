@@ -29,10 +29,17 @@ async def evaluate(context: EvaluationContext) -> list[Row]:
             parts = {kind: float(getattr(scores[kind], measure)) for kind in kinds}
             rows.append(
                 Row(
-                    PATTERNS, name, "en, es", measure, getattr(total_score, measure), total_score.marked, target,
-                    "patterns", parts,
+                    PATTERNS,
+                    name,
+                    "en, es",
+                    measure,
+                    getattr(total_score, measure),
+                    total_score.marked,
+                    target,
+                    "patterns",
+                    parts,
                 )
-            )  # fmt: skip
+            )
     return rows
 
 

@@ -24,9 +24,12 @@ def measure(context: Context) -> dict[str, Any]:
         for gpu in facts.gpus
     ]
     result: dict[str, Any] = {
-        "torch": torch.__version__, "cuda": torch.version.cuda, "driver": facts.driver.version, "cards": cards,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "driver": facts.driver.version,
+        "cards": cards,
         "compiler": shutil.which("gcc") or shutil.which("cc") or "",
-    }  # fmt: skip
+    }
     if context.is_cuda:
         properties = torch.cuda.get_device_properties(context.device)
         result |= {

@@ -55,10 +55,15 @@ def _service(runner: asyncio.Runner, folder: Path, context: Context) -> tuple[An
     from backend.config import load_settings
 
     settings = load_settings(
-        embedding_model=str(folder), device=context.device, precision="bf16" if context.is_cuda else "fp32",
-        ner_model="none", speech_model="none", cache_enabled=False, limit_queue_tokens=1 << 26,
+        embedding_model=str(folder),
+        device=context.device,
+        precision="bf16" if context.is_cuda else "fp32",
+        ner_model="none",
+        speech_model="none",
+        cache_enabled=False,
+        limit_queue_tokens=1 << 26,
         state_dir=context.folder / "state",
-    )  # fmt: skip
+    )
     services = runner.run(build(settings))
 
     async def embed(texts: Sequence[str]) -> None:

@@ -103,10 +103,14 @@ def _dry_run_rows(name: str, device: str, lengths: Sequence[int]) -> Iterator[di
     measured = _measured_peaks(make_bert, device, lengths) if device != "cpu" else {}
     for length, count in product(lengths, _DRY_RUN_COUNTS):
         yield {
-            "encoder": name, "length": length, "count": count, "weights_bytes": predicted.weights_bytes,
+            "encoder": name,
+            "length": length,
+            "count": count,
+            "weights_bytes": predicted.weights_bytes,
             "foreseen_bytes": predicted.table.peak_bytes(length, count),
-            "dry_run_bytes": dry_run_bytes[length, count], "measured_bytes": measured.get((length, count)),
-        }  # fmt: skip
+            "dry_run_bytes": dry_run_bytes[length, count],
+            "measured_bytes": measured.get((length, count)),
+        }
 
 
 def _measured_peaks(make_bert: Any, device: str, lengths: Sequence[int]) -> dict[tuple[int, int], int | None]:

@@ -38,9 +38,12 @@ def _verdict(target: Target, results: Results) -> dict[str, Any]:
     verdict = NOT_MEASURED if value is None else MET if target.is_met(value) else MISSED
     sign = "at most" if target.at_most else "at least"
     return {
-        "target": target.name, "to_reach": f"{sign} {target.limit:g}{_spaced(target.unit)}", "reached": value,
-        "unit": target.unit, "verdict": verdict,
-    }  # fmt: skip
+        "target": target.name,
+        "to_reach": f"{sign} {target.limit:g}{_spaced(target.unit)}",
+        "reached": value,
+        "unit": target.unit,
+        "verdict": verdict,
+    }
 
 
 def _spaced(unit: str) -> str:

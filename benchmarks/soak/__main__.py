@@ -118,9 +118,13 @@ class Soak:
         rates = Rates(**{name: rate * self._options.load for name, rate in asdict(Rates()).items()})
         cluster = self._cluster
         return Traffic(
-            cluster.port, self._ledger, expected, seed=self._options.seed, rates=rates,
+            cluster.port,
+            self._ledger,
+            expected,
+            seed=self._options.seed,
+            rates=rates,
             replica_ports=lambda: [replica.port for replica in cluster.running],
-        )  # fmt: skip
+        )
 
     async def _run_faults(self, traffic: Traffic, alone: Alone, injector: FaultInjector) -> None:
         options = self._options

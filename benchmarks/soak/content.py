@@ -116,9 +116,12 @@ def essence(kind: str, answer: Mapping[str, Any]) -> Any:
         return answer["text"]
     pages = {page["number"]: page["text"] for page in answer["pages"]}
     return {
-        "pages": pages, "text": answer["text"], "language": answer["language"]["code"],
-        "classes": _classes(answer["classes"]), "entities": _entities(answer["entities"]),
-    }  # fmt: skip
+        "pages": pages,
+        "text": answer["text"],
+        "language": answer["language"]["code"],
+        "classes": _classes(answer["classes"]),
+        "entities": _entities(answer["entities"]),
+    }
 
 
 def judged(kind: str, body: bytes, expected: Any) -> tuple[str, Any]:
@@ -174,8 +177,15 @@ def hostile_files() -> tuple[bytes, ...]:
     loop = pdf.replace(b"/Kids[4 0 R", b"/Kids[2 0 R")
     bomb = b"%PDF-1.4\n1 0 obj\n<</Type/Catalog/Pages 2 0 R>>\nendobj\n2 0 obj\n<</Type/Pages/Count 99999999/Kids[]>>"
     return (
-        bytes(range(256)) * 64, png[: len(png) // 2], huge, pdf[: len(pdf) // 3],
-        pdf.replace(b"endstream", b"endstrexm"), loop, bomb + b"\nendobj\ntrailer\n<</Root 1 0 R>>\n%%EOF",
-        b"\xff\xd8\xff\xe0" + b"\x00" * 2000, b"II*\x00" + b"\xff" * 400, b"PK\x03\x04" + b"\x00" * 100,
+        bytes(range(256)) * 64,
+        png[: len(png) // 2],
+        huge,
+        pdf[: len(pdf) // 3],
+        pdf.replace(b"endstream", b"endstrexm"),
+        loop,
+        bomb + b"\nendobj\ntrailer\n<</Root 1 0 R>>\n%%EOF",
+        b"\xff\xd8\xff\xe0" + b"\x00" * 2000,
+        b"II*\x00" + b"\xff" * 400,
+        b"PK\x03\x04" + b"\x00" * 100,
         b"%PDF-1.7\n" + b"[" * 100_000,
-    )  # fmt: skip
+    )

@@ -274,9 +274,12 @@ def _stalled(port: int, *, reads: bool) -> socket.socket:
 
 def _head(path: str, media_type: str, length: int) -> bytes:
     lines = (
-        f"POST {path} HTTP/1.1", "Host: 127.0.0.1", AUTHORIZATION, f"Content-Type: {media_type}",
+        f"POST {path} HTTP/1.1",
+        "Host: 127.0.0.1",
+        AUTHORIZATION,
+        f"Content-Type: {media_type}",
         f"Content-Length: {length}",
-    )  # fmt: skip
+    )
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 

@@ -41,11 +41,19 @@ class Call:
         self.answering = asyncio.Event()  # set once a part of the answer's body was sent
         self.received = 0
         self._scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-            "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b"",
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in (headers or JSON).items()],
-            "server": ("test", 80), "client": ("127.0.0.1", 1),
-        }  # fmt: skip
+            "server": ("test", 80),
+            "client": ("127.0.0.1", 1),
+        }
 
     def disconnect(self) -> None:
         """Close the connection."""

@@ -130,18 +130,26 @@ class FakeHealth:
         cache = {"enabled": True, "memory_entries": 0, "memory_bytes": 0, "memory_limit_bytes": 1, "redis": None}
         device = {"device": "cpu", "lanes": 1, "reason": "no GPU was found"}
         return {
-            "models": [model], "device": device, "lanes": {**lanes, **times}, "cache": cache,
-            "degraded": self.degraded(), "measuring": [],
-        }  # fmt: skip
+            "models": [model],
+            "device": device,
+            "lanes": {**lanes, **times},
+            "cache": cache,
+            "degraded": self.degraded(),
+            "measuring": [],
+        }
 
     def lanes(self) -> Any:
         return SimpleNamespace(queued_jobs=3, busy=1)
 
     def gpu(self) -> dict[str, Any]:
         return {
-            "available": False, "type": "cpu", "device": "cpu", "reason": "no GPU was found", "gpus": [],
+            "available": False,
+            "type": "cpu",
+            "device": "cpu",
+            "reason": "no GPU was found",
+            "gpus": [],
             "memory": {"used_bytes": 5, "total_bytes": 7},
-        }  # fmt: skip
+        }
 
 
 class FakeCatalog:
@@ -260,13 +268,28 @@ class FakeTokenizer:
 def fake_model() -> Any:
     """A loaded model as the catalog holds it."""
     spec = SimpleNamespace(
-        source="bundled", revision="53aa51172d14", fingerprint="f1", width=WIDTH, max_tokens=256,
-        pooling=Pooling.MEAN, normalize=True, prompts={"query": "query: "},
-    )  # fmt: skip
+        source="bundled",
+        revision="53aa51172d14",
+        fingerprint="f1",
+        width=WIDTH,
+        max_tokens=256,
+        pooling=Pooling.MEAN,
+        normalize=True,
+        prompts={"query": "query: "},
+    )
     return SimpleNamespace(
-        name=NAMES[0], names=NAMES, task="embeddings", device="cpu", dtype="int8", runtime="onnx",
-        created_s=1767225600.5, labels=(), spec=spec, engine=SimpleNamespace(budget=512), tokenizer=FakeTokenizer(),
-    )  # fmt: skip
+        name=NAMES[0],
+        names=NAMES,
+        task="embeddings",
+        device="cpu",
+        dtype="int8",
+        runtime="onnx",
+        created_s=1767225600.5,
+        labels=(),
+        spec=spec,
+        engine=SimpleNamespace(budget=512),
+        tokenizer=FakeTokenizer(),
+    )
 
 
 def fake_services(**changes: Any) -> FakeServices:

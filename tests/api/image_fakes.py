@@ -21,9 +21,13 @@ def _loaded() -> Any:
         labels=LABELS, source="owner/page-kinds", revision="abc", preprocessing=SimpleNamespace(framing=framing)
     )
     return SimpleNamespace(
-        name=NAMES[0], names=NAMES, spec=spec, created_s=1.5, placement=SimpleNamespace(device="cpu"),
+        name=NAMES[0],
+        names=NAMES,
+        spec=spec,
+        created_s=1.5,
+        placement=SimpleNamespace(device="cpu"),
         choice=SimpleNamespace(dtype="fp32", runtime="torch"),
-    )  # fmt: skip
+    )
 
 
 @dataclass

@@ -133,7 +133,12 @@ class SearchServices:
 
 def hit(file: StoreFile) -> Hit:
     return Hit(
-        file, StoredChunk(7, file.file_id, 0, 0, 11, "Total 1.284", 4, WORDS), 0.75,
-        HitScores(vector=0.8123456789, keyword=3.5), (2,), (PageBox(2, Box(10, 20, 40.126, 30)),),
-        (Highlight(0, 5, (PageBox(2, Box(10, 20, 40, 30)),)),), ("file-copy",),
-    )  # fmt: skip
+        file,
+        StoredChunk(7, file.file_id, 0, 0, 11, "Total 1.284", 4, WORDS),
+        0.75,
+        HitScores(vector=0.8123456789, keyword=3.5),
+        (2,),
+        (PageBox(2, Box(10, 20, 40.126, 30)),),
+        (Highlight(0, 5, (PageBox(2, Box(10, 20, 40, 30)),)),),
+        ("file-copy",),
+    )

@@ -28,9 +28,16 @@ def segment(text: str, start_s: float, *, seconds: float = 1.0, language: str = 
         for index, word in enumerate(texts)
     )
     return Segment(
-        start_s, start_s + seconds, text, words, tokens=(50364, 7), language=language, avg_logprob=-0.25,
-        compression_ratio=1.5, no_speech_prob=0.125,
-    )  # fmt: skip
+        start_s,
+        start_s + seconds,
+        text,
+        words,
+        tokens=(50364, 7),
+        language=language,
+        avg_logprob=-0.25,
+        compression_ratio=1.5,
+        no_speech_prob=0.125,
+    )
 
 
 def transcript() -> Transcript:

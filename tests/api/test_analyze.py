@@ -40,7 +40,13 @@ async def test_everything(client: httpx.AsyncClient) -> None:
         },
         "entities": [
             {
-                "type": "PER", "text": "Juan", "start": 5, "end": 9, "score": 0.25, "source": "model", "value": None,
+                "type": "PER",
+                "text": "Juan",
+                "start": 5,
+                "end": 9,
+                "score": 0.25,
+                "source": "model",
+                "value": None,
                 "valid": None,
             }
         ],
@@ -48,7 +54,7 @@ async def test_everything(client: httpx.AsyncClient) -> None:
         "vector": [0.5, -0.25, 1.0],
         "model": "tiny/encoder",
         "usage": {"prompt_tokens": 12, "total_tokens": 12},
-    } == response.json()  # fmt: skip
+    } == response.json()
     require_schema(AnalyzeAnswer, response.json())
 
 

@@ -110,10 +110,15 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, dict[str, str]]]:
         yield (
             services,
             {
-                "/v1/documents": stored.id, "/documentintelligence": other, "/formrecognizer": older,
-                "/v1/status": other, "/v1/result": other, "/v1/batches": batch.id, "": job.id,
+                "/v1/documents": stored.id,
+                "/documentintelligence": other,
+                "/formrecognizer": older,
+                "/v1/status": other,
+                "/v1/result": other,
+                "/v1/batches": batch.id,
+                "": job.id,
             },
-        )  # fmt: skip
+        )
     finally:
         await desk.service.close()
 

@@ -41,8 +41,12 @@ async def test_an_analysis_is_a_job(body: dict[str, Any]) -> None:
     assert accepted.headers["operation-location"].startswith(f"http://test{MODELS}/prebuilt-layout/analyzeResults/")
     [(content, options, _)] = process.calls
     assert (PDF, "1-2", ("es",), frozenset({"text", "words", "tables"}), '["Pedido","Obra"]') == (
-        content, options.pages, options.languages, options.features, options.schema,
-    )  # fmt: skip
+        content,
+        options.pages,
+        options.languages,
+        options.features,
+        options.schema,
+    )
     assert options.barcodes
     result = operation["analyzeResult"]
     assert ("succeeded", "prebuilt-layout", "page1\n\npage2", [], []) == (

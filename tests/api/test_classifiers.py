@@ -28,9 +28,17 @@ async def test_learn(client: httpx.AsyncClient, services: FakeServices, body: An
     response = await client.put(f"{URL}/mine", json=body)
 
     assert {
-        "object": "classifier", "name": "mine", "kind": "learnt", "labels": ["a", "b"], "multi_label": False,
-        "examples": 3, "threshold": 0.4, "accuracy": None, "created": 1767225600, "status": "ready",
-    } == response.json()  # fmt: skip
+        "object": "classifier",
+        "name": "mine",
+        "kind": "learnt",
+        "labels": ["a", "b"],
+        "multi_label": False,
+        "examples": 3,
+        "threshold": 0.4,
+        "accuracy": None,
+        "created": 1767225600,
+        "status": "ready",
+    } == response.json()
     require_schema(ClassifierAnswer, response.json())
     [(inputs, options)] = services.classification.calls
     assert ("mine", BY_LABEL) == inputs

@@ -29,13 +29,16 @@ async def test_one_text(client: httpx.AsyncClient) -> None:
         "object": "list",
         "data": [
             {
-                "object": "classification", "index": 0, "prediction": "factura", "score": 0.5,
+                "object": "classification",
+                "index": 0,
+                "prediction": "factura",
+                "score": 0.5,
                 "predictions": [{"label": "factura", "score": 0.5}, {"label": "contrato", "score": 1 / 3}],
             }
         ],
         "model": "document-type",
         "usage": {"prompt_tokens": 6, "total_tokens": 6},
-    } == response.json()  # fmt: skip
+    } == response.json()
     require_schema(ClassifyAnswer, response.json())
 
 
@@ -66,9 +69,13 @@ async def test_every_form_of_input(
 async def test_options_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
     """Absent and null fields leave the choice to the service."""
     options = {
-        "labels": LABELS, "model": "document-type", "multi_label": True, "top_k": 1, "min_score": 0.25,
+        "labels": LABELS,
+        "model": "document-type",
+        "multi_label": True,
+        "top_k": 1,
+        "min_score": 0.25,
         "hypothesis_template": "This text is about {}.",
-    }  # fmt: skip
+    }
     await client.post(URL, json={"input": "a", **options})
     await client.post(URL, json={"input": "a", **dict.fromkeys(options), "classifier_id": None})
     await client.post(URL, json={"input": "a"})

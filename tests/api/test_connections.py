@@ -96,9 +96,15 @@ class Running:
         self._clients: list[Client] = []
         guard = ConnectionGuard(limits, self.refused.append, traffic)
         config = uvicorn.Config(
-            cast("Any", self.app), port=0, http=cast("Any", partial(GuardedProtocol, guard=guard)), ws="none",
-            lifespan="off", log_config=None, timeout_keep_alive=keep_alive_s, timeout_graceful_shutdown=1,
-        )  # fmt: skip
+            cast("Any", self.app),
+            port=0,
+            http=cast("Any", partial(GuardedProtocol, guard=guard)),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=keep_alive_s,
+            timeout_graceful_shutdown=1,
+        )
         self._up = threading.Event()
         self._stopping = asyncio.Event()
         self._server = uvicorn.Server(config)

@@ -30,9 +30,15 @@ async def test_a_file(client: httpx.AsyncClient) -> None:
     require_schema(FileAnswer, created.json())
     assert created.json() == asked.json()
     assert {
-        "object": "file", "bytes": 4, "created_at": 1767225600, "filename": "a.txt", "purpose": "user_data",
-        "status": "processed", "expires_at": None, "sha256": hashlib.sha256(b"text").hexdigest(),
-    }.items() <= asked.json().items()  # fmt: skip
+        "object": "file",
+        "bytes": 4,
+        "created_at": 1767225600,
+        "filename": "a.txt",
+        "purpose": "user_data",
+        "status": "processed",
+        "expires_at": None,
+        "sha256": hashlib.sha256(b"text").hexdigest(),
+    }.items() <= asked.json().items()
 
 
 async def test_a_file_alone_as_the_body(client: httpx.AsyncClient) -> None:

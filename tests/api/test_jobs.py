@@ -189,9 +189,17 @@ async def test_events(api):
     assert ("progress", 2, "end") == (names[0], names.count("page"), names[-1])
     page = next(data for _, name, data in received if name == "page")
     assert {
-        "number": 1, "source": "ocr", "why": "scan", "engine": "fake", "confidence": None, "words": 1,
-        "text": "page1", "rotation": 90, "width": 100, "height": 200,
-    } == page  # fmt: skip
+        "number": 1,
+        "source": "ocr",
+        "why": "scan",
+        "engine": "fake",
+        "confidence": None,
+        "words": 1,
+        "text": "page1",
+        "rotation": 90,
+        "width": 100,
+        "height": 200,
+    } == page
     [found] = [data for _, name, data in received if name == "fields"]
     assert ("invoice", ["InvoiceTotal"], True) == (found["kind"], list(found["fields"]), found["valid"]["totals"])
     assert ("1284.50", "beside_amount") == (
@@ -284,9 +292,13 @@ async def test_a_failure_has_the_error_of_a_request():
         result = await api.client.get(f"/v1/jobs/{job_id}/result")
 
     assert {
-        "message": "file: it is broken", "type": "invalid_request_error", "code": "unreadable_file", "param": "file",
-        "status": 422, "retryable": False,
-    } == job["error"]  # fmt: skip
+        "message": "file: it is broken",
+        "type": "invalid_request_error",
+        "code": "unreadable_file",
+        "param": "file",
+        "status": 422,
+        "retryable": False,
+    } == job["error"]
     problem(result, 404, "not_found", "failed")
 
 

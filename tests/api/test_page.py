@@ -45,10 +45,18 @@ async def test_index(client: httpx.AsyncClient) -> None:
     assert "<!doctype html>" in response.text
     policy = dict(part.split(" ", 1) for part in response.headers["content-security-policy"].split("; "))
     assert {
-        "default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' blob:",
-        "media-src": "blob:", "connect-src": "'self'", "base-uri": "'none'", "form-action": "'none'",
-        "frame-ancestors": "'none'", "require-trusted-types-for": "'script'", "trusted-types": "'none'",
-    } == policy  # fmt: skip
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' blob:",
+        "media-src": "blob:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    } == policy
     assert "camera=(), geolocation=(), microphone=(self)" == response.headers["permissions-policy"]
 
 
@@ -59,8 +67,12 @@ async def test_headers_of_every_file(client: httpx.AsyncClient, path: str) -> No
     response = await client.get(path)
 
     types = {
-        "": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "pdf": "application/pdf",
-    }  # fmt: skip
+        "": "text/html",
+        "css": "text/css",
+        "js": "text/javascript",
+        "svg": "image/svg+xml",
+        "pdf": "application/pdf",
+    }
     assert types[path.rpartition(".")[2].strip("/")] == response.headers["content-type"].split(";")[0]
     assert "nosniff" == response.headers["x-content-type-options"]
     assert "no-referrer" == response.headers["referrer-policy"]

@@ -34,9 +34,14 @@ async def test_the_span_of_a_request(services: FakeServices, kept: KeptSpans) ->
     assert 200 == answer.status_code
     assert ("POST /v1/embeddings", "server", None, "") == (span.name, span.kind, span.parent, span.error)
     assert {
-        "http.request.method": "POST", "http.response.status_code": 200, "http.route": URL, "url.path": URL,
-        "url.scheme": "http", "network.protocol.version": "1.1", "financia.request_id": "mine",
-    } == span.attributes  # fmt: skip
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "http.route": URL,
+        "url.path": URL,
+        "url.scheme": "http",
+        "network.protocol.version": "1.1",
+        "financia.request_id": "mine",
+    } == span.attributes
     assert 0 < span.started_s <= span.ended_s
 
 

@@ -50,14 +50,25 @@ async def test_hits(client: httpx.AsyncClient, path: str) -> None:
     first, second = answer["data"]
     assert first["file_id"].startswith("file-")
     assert {
-        "filename": "factura.pdf", "score": 0.75, "attributes": {"year": 2026},
-        "content": [{"type": "text", "text": "Total 1.284"}], "chunk_id": "7", "chunk_index": 0, "start": 0,
-        "end": 11, "page": 2, "pages": [2], "part": "Hoja 2", "start_s": None, "end_s": None,
+        "filename": "factura.pdf",
+        "score": 0.75,
+        "attributes": {"year": 2026},
+        "content": [{"type": "text", "text": "Total 1.284"}],
+        "chunk_id": "7",
+        "chunk_index": 0,
+        "start": 0,
+        "end": 11,
+        "page": 2,
+        "pages": [2],
+        "part": "Hoja 2",
+        "start_s": None,
+        "end_s": None,
         "boxes": [{"page": 2, "box": [10, 20, 40.13, 30]}],
         "highlights": [{"start": 0, "end": 5, "boxes": [{"page": 2, "box": [10, 20, 40, 30]}]}],
-        "scores": {"vector": 0.812346, "keyword": 3.5, "rerank": None}, "duplicates": ["file-copy"],
+        "scores": {"vector": 0.812346, "keyword": 3.5, "rerank": None},
+        "duplicates": ["file-copy"],
         "page_sizes": [{"page": 2, "width": 842.0, "height": 595.0, "rotation": 90, "part": "Hoja 2"}],
-    }.items() <= first.items()  # fmt: skip
+    }.items() <= first.items()
     assert {} == second["attributes"]
 
 

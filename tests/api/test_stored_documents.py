@@ -268,8 +268,15 @@ async def test_formats_of_a_stored_document(client: httpx.AsyncClient, services:
     path = f"/v1/documents/{await _kept_invoice(services, owner)}"
     minute = {"number": 1, "start_s": 0.0, "end_s": 2.5, "text": "hola", "source": "speech", "why": "", "engine": "w"}
     word = {
-        "text": "hola", "start_s": 0.5, "end_s": 1.0, "confidence": 0.9, "start": 0, "end": 4, "line": 0, "block": 0,
-    }  # fmt: skip
+        "text": "hola",
+        "start_s": 0.5,
+        "end_s": 1.0,
+        "confidence": 0.9,
+        "start": 0,
+        "end": 4,
+        "line": 0,
+        "block": 0,
+    }
     heard = {**wire_answer(wire_document()), "kind": "audio", "pages": [{**minute, "words": [word]}]}
     with stored(PDF) as content:
         recording = (await services.stored_documents.add(owner, content, "a.mp3", heard)).id
@@ -368,9 +375,12 @@ async def test_corrected_then_confirmed(client: httpx.AsyncClient, services: Fak
 def _paper(number: int, name: str, total: str) -> Page:
     """A page of an invoice."""
     lines = (
-        f"FACTURA {name}", "Fecha: 12/03/2026", "Base imponible 100,00 €", "IVA 21 % 21,00 €",
+        f"FACTURA {name}",
+        "Fecha: 12/03/2026",
+        "Base imponible 100,00 €",
+        "IVA 21 % 21,00 €",
         f"Total factura {total} €",
-    )  # fmt: skip
+    )
     words = [
         [
             RawWord(word, Box(60.0 + 60 * place, 60.0 + 30 * row, 110.0 + 60 * place, 72.0 + 30 * row), 1.0)

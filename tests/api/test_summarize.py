@@ -23,11 +23,18 @@ async def test_a_text(client: httpx.AsyncClient, services: FakeServices) -> None
     answer = (await client.post(URL, json={"input": TEXT})).json()
 
     assert {
-        "object": "summary", "method": "extractive", "model": "tiny/encoder", "generated": False, "text": TEXT,
+        "object": "summary",
+        "method": "extractive",
+        "model": "tiny/encoder",
+        "generated": False,
+        "text": TEXT,
         "sentences": [{"text": TEXT, "start": 0, "end": 15, "score": 0.8765}],
-        "language": {"code": "es", "score": 0.75}, "coverage": 1.0, "warnings": [], "warning_reasons": [],
+        "language": {"code": "es", "score": 0.75},
+        "coverage": 1.0,
+        "warnings": [],
+        "warning_reasons": [],
         "usage": {"prompt_tokens": 17, "total_tokens": 17},
-    } == answer  # fmt: skip
+    } == answer
     require_schema(SummaryAnswer, answer)
     assert SummaryOptions() == services.summaries.calls[0][1]
 

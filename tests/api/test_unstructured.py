@@ -58,12 +58,15 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     cells = tuple(
         TableCell(
-            row, column, word, page=1,
+            row,
+            column,
+            word,
+            page=1,
             boxes=(Box(50 + 200 * column, 200 + 20 * row, 150 + 200 * column, 212 + 20 * row),),
         )
         for row, words in enumerate(rows)
         for column, word in enumerate(words)
-    )  # fmt: skip
+    )
     found = Table((1,), (Box(50, 200, 350, 232),), 2, 2, cells, "ruled", 1.0)
     monkeypatch.setattr(document_fakes, "document", lambda: Document("pdf", (page,), 1, "ab" * 32, {}))
     monkeypatch.setattr(document_fakes, "Understood", partial(Understood, tables=(found,)))

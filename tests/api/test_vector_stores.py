@@ -48,11 +48,16 @@ async def test_a_store(client: httpx.AsyncClient) -> None:
     require_schema(VectorStoreAnswer, created.json())
     assert created.json() == asked.json()
     assert {
-        "object": "vector_store", "name": "Facturas ñ", "description": "d", "metadata": {"a": "b"},
-        "expires_after": expiry, "expires_at": 1767225600 + 365 * 86400,
-        "file_counts": {"in_progress": 0, "completed": 0, "cancelled": 0, "failed": 0, "total": 0}, "encoder": None,
+        "object": "vector_store",
+        "name": "Facturas ñ",
+        "description": "d",
+        "metadata": {"a": "b"},
+        "expires_after": expiry,
+        "expires_at": 1767225600 + 365 * 86400,
+        "file_counts": {"in_progress": 0, "completed": 0, "cancelled": 0, "failed": 0, "total": 0},
+        "encoder": None,
         "reembedding": None,
-    }.items() <= asked.json().items()  # fmt: skip
+    }.items() <= asked.json().items()
 
 
 async def test_a_store_with_files(client: httpx.AsyncClient, services: FakeServices) -> None:
@@ -375,13 +380,22 @@ async def test_stores_of_another_key(services: FakeServices) -> None:
         store = (await client.post(STORES, json={"file_ids": [file_id]}, headers=mine)).json()["id"]
         await client.post(f"{STORES}/{store}/file_batches", json={"file_ids": [file_id]}, headers=mine)
         requests: list[tuple[str, str, Any]] = [
-            ("GET", "", None), ("POST", "", {"name": "a"}), ("DELETE", "", None), ("POST", "/reembed", None),
-            ("GET", "/files", None), ("POST", "/files", {"file_id": file_id}), ("GET", f"/files/{file_id}", None),
-            ("POST", f"/files/{file_id}", {"attributes": {}}), ("DELETE", f"/files/{file_id}", None),
-            ("GET", f"/files/{file_id}/content", None), ("POST", "/file_batches", {"file_ids": [file_id]}),
-            ("GET", "/file_batches/vsfb_1", None), ("POST", "/file_batches/vsfb_1/cancel", None),
-            ("GET", "/file_batches/vsfb_1/files", None), ("POST", "/search", {"query": "a"}),
-        ]  # fmt: skip
+            ("GET", "", None),
+            ("POST", "", {"name": "a"}),
+            ("DELETE", "", None),
+            ("POST", "/reembed", None),
+            ("GET", "/files", None),
+            ("POST", "/files", {"file_id": file_id}),
+            ("GET", f"/files/{file_id}", None),
+            ("POST", f"/files/{file_id}", {"attributes": {}}),
+            ("DELETE", f"/files/{file_id}", None),
+            ("GET", f"/files/{file_id}/content", None),
+            ("POST", "/file_batches", {"file_ids": [file_id]}),
+            ("GET", "/file_batches/vsfb_1", None),
+            ("POST", "/file_batches/vsfb_1/cancel", None),
+            ("GET", "/file_batches/vsfb_1/files", None),
+            ("POST", "/search", {"query": "a"}),
+        ]
         for method, path, body in requests:
             answer = await client.request(method, f"{STORES}/{store}{path}", json=body, headers=yours)
             problem(answer, 404, "not_found")

@@ -155,10 +155,16 @@ def _classified(text: str, labels: Sequence[str]) -> ClassifiedText:
 def _info(name: str, kind: Any, labels: tuple[str, ...], examples: int | None) -> ClassifierInfo:
     learnt = kind == "learnt"
     return ClassifierInfo(
-        name, kind, labels, multi_label=False, examples=examples, threshold=ABSTAINS_BELOW,
-        accuracy=None if learnt else 0.95, created_s=1767225600.5 if learnt else None,
+        name,
+        kind,
+        labels,
+        multi_label=False,
+        examples=examples,
+        threshold=ABSTAINS_BELOW,
+        accuracy=None if learnt else 0.95,
+        created_s=1767225600.5 if learnt else None,
         tokens=(examples or 0) * 10 if learnt else 0,
-    )  # fmt: skip
+    )
 
 
 class FakeReranking(FakeService):

@@ -114,8 +114,13 @@ def test_rows_count_calm_and_each_fault():
     assert (5, 0, 0.02) == (found[CALM].requests, found[CALM].jobs, found[CALM].text_p99_s)
     paused = found["redis_paused"]
     assert (1, 2, 1, 1, 3.0, 3.5) == (
-        paused.times, paused.requests, paused.jobs, paused.failed, paused.text_p99_s, paused.recovery_s,
-    )  # fmt: skip
+        paused.times,
+        paused.requests,
+        paused.jobs,
+        paused.failed,
+        paused.text_p99_s,
+        paused.recovery_s,
+    )
 
 
 def test_an_attempt_counts_where_it_failed():

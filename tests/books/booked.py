@@ -27,9 +27,12 @@ def document(
     """A document of these fields: texts, or lists as `rows_of` makes them."""
     wire = {name: field(value) if isinstance(value, str) else value for name, value in fields.items()}
     return {
-        "pages": list(pages), "kind": kind, "fields": wire, "valid": {**UNCHECKED, "totals": totals},
+        "pages": list(pages),
+        "kind": kind,
+        "fields": wire,
+        "valid": {**UNCHECKED, "totals": totals},
         "confirmed": confirmed,
-    }  # fmt: skip
+    }
 
 
 def taxes(*rows: tuple[str, ...]) -> dict[str, Any]:

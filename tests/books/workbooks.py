@@ -27,7 +27,14 @@ def converted(book: bytes, folder: Path) -> bytes:
     ):
         profile = f"-env:UserInstallation=file://{folder}/profile"
         command = [
-            "soffice", profile, "--headless", "--convert-to", form, "--outdir", str(target), str(folder / source),
-        ]  # fmt: skip
+            "soffice",
+            profile,
+            "--headless",
+            "--convert-to",
+            form,
+            "--outdir",
+            str(target),
+            str(folder / source),
+        ]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
     return (folder / "back" / "libro.xlsx").read_bytes()

@@ -34,9 +34,12 @@ async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
     async def run(**settings: Any) -> Services:
         defaults = {
-            "state_dir": state_dir, "device": "cpu", "ner_model": "none", "answer_model": "none",
+            "state_dir": state_dir,
+            "device": "cpu",
+            "ner_model": "none",
+            "answer_model": "none",
             "label_model": "none",
-        }  # fmt: skip
+        }
         started.append(await build(load_settings(**{**defaults, **settings})))
         return started[-1]
 

@@ -11,9 +11,12 @@ from backend.telemetry import Telemetry
 async def test_usage_and_quotas_of_two_replicas(redis_server, tmp_path: Path):
     """What either admitted is in the usage that the other tells, and in the quota that both obey."""
     settings = load_settings(
-        api_keys="team=one", quota_requests_per_minute=600, redis_url=redis_server.url, cache_prefix="metering",
+        api_keys="team=one",
+        quota_requests_per_minute=600,
+        redis_url=redis_server.url,
+        cache_prefix="metering",
         state_dir=tmp_path,
-    )  # fmt: skip
+    )
     replicas = [metering_of(settings, Telemetry()) for _ in range(2)]
     [caller] = replicas[0].keys.ring.callers
     for metering in replicas:

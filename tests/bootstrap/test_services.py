@@ -63,9 +63,25 @@ async def test_the_system_report_has_reasons(start, monkeypatch):
     result = json.loads(json.dumps(services.system()))
 
     assert {
-        "version", "machine", "placements", "models", "pending_models", "lanes", "cache", "classifiers", "limits",
-        "memory", "quotas", "ocr", "speech", "images", "jobs", "search", "shared_state", "summaries",
-    } == set(result)  # fmt: skip
+        "version",
+        "machine",
+        "placements",
+        "models",
+        "pending_models",
+        "lanes",
+        "cache",
+        "classifiers",
+        "limits",
+        "memory",
+        "quotas",
+        "ocr",
+        "speech",
+        "images",
+        "jobs",
+        "search",
+        "shared_state",
+        "summaries",
+    } == set(result)
     assert 2 == result["placements"][0]["lanes"] == result["lanes"]["lanes_alive"]
     assert 7 == result["limits"]["inputs"]
     assert 4 * 2**30 == result["memory"]["limit_bytes"]
@@ -129,9 +145,13 @@ async def test_a_folder_as_the_model(start, tiny: TinyModels):
 async def test_settings_reach_their_parts(start, tiny: TinyModels):
     """Limits, cache and budgets are as they were set."""
     services = await start(
-        embedding_model=str(tiny.folder("bert")), batch_tokens=128, cache_enabled=False, limit_queue_tokens=20,
-        limit_request_s=3.0, limit_text_chars=9,
-    )  # fmt: skip
+        embedding_model=str(tiny.folder("bert")),
+        batch_tokens=128,
+        cache_enabled=False,
+        limit_queue_tokens=20,
+        limit_request_s=3.0,
+        limit_text_chars=9,
+    )
 
     assert 128 == services.catalog.embedding().engine.budget
     assert not services.cache.status().enabled
@@ -160,9 +180,15 @@ async def test_routes_get_the_services_that_they_name(start):
 def test_the_api_gets_its_options():
     """Keys, quotas, origins and the scope of caches are as they were set."""
     settings = load_settings(
-        api_keys="one, two", admin_keys="ops=three", cors_origins="https://a.example", cache_scope="key",
-        quota_requests_per_minute=1, quota_tokens_per_minute=2, quota_pages_per_minute=3, quota_jobs=4,
-    )  # fmt: skip
+        api_keys="one, two",
+        admin_keys="ops=three",
+        cors_origins="https://a.example",
+        cache_scope="key",
+        quota_requests_per_minute=1,
+        quota_tokens_per_minute=2,
+        quota_pages_per_minute=3,
+        quota_jobs=4,
+    )
     keys = metering_of(settings, Telemetry()).keys
     result = api_options(settings, keys)
 

@@ -204,9 +204,12 @@ class Tab:
     async def show(self, *, width_px: int = 1280, height_px: int = 860, scale: float = 1, dark: bool = False) -> None:
         """A window of this size in CSS pixels, and the reader's colour scheme."""
         await self.send(
-            "Emulation.setDeviceMetricsOverride", width=width_px, height=height_px, deviceScaleFactor=scale,
+            "Emulation.setDeviceMetricsOverride",
+            width=width_px,
+            height=height_px,
+            deviceScaleFactor=scale,
             mobile=False,
-        )  # fmt: skip
+        )
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         await self.send("Emulation.setEmulatedMedia", features=features)
 

@@ -121,10 +121,20 @@ def page_json(drawn: DrawnPage, number: int, start: int) -> dict[str, Any]:
     scanned = drawn.source == "ocr"
     why = "no text layer: the page is a picture" if scanned else "the text layer is sound: 2,040 characters, all mapped"
     return {
-        "number": number, "width": WIDTH, "height": HEIGHT, "units_per_inch": 72, "rotation": 0,
-        "source": drawn.source, "why": why, "engine": "tesseract 5.5.1" if scanned else "pdfium",
-        "confidence": 0.91 if scanned else None, "language": "es", "start": start, "text": drawn.text, "words": words,
-    }  # fmt: skip
+        "number": number,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "units_per_inch": 72,
+        "rotation": 0,
+        "source": drawn.source,
+        "why": why,
+        "engine": "tesseract 5.5.1" if scanned else "pdfium",
+        "confidence": 0.91 if scanned else None,
+        "language": "es",
+        "start": start,
+        "text": drawn.text,
+        "words": words,
+    }
 
 
 def document_json(drawn_pages: list[DrawnPage], failed: tuple[int, ...] = ()) -> dict[str, Any]:

@@ -122,11 +122,15 @@ class FakeJobService:
         stage = "done" if self._status == "succeeded" else "queued"
         name = self.forms[-1]["name"] if self.forms else self.earlier
         return {
-            "id": self._id(), "created_at": datetime.now(UTC).timestamp() - self.age_s, "object": "job",
-            "status": self._status, "file": {"name": name, "bytes": 1, "sha256": "0" * 64},
-            "progress": self._progress(stage), "error": self._error,
+            "id": self._id(),
+            "created_at": datetime.now(UTC).timestamp() - self.age_s,
+            "object": "job",
+            "status": self._status,
+            "file": {"name": name, "bytes": 1, "sha256": "0" * 64},
+            "progress": self._progress(stage),
+            "error": self._error,
             "result": self._answer() if with_result else None,
-        }  # fmt: skip
+        }
 
     def _answer(self) -> dict[str, Any] | None:
         if self._status == "succeeded":

@@ -327,9 +327,12 @@ def _fits(member: dict[str, Any], wanted: dict[str, Any] | None) -> bool:
         return joined(_fits(member, one) for one in wanted["filters"])
     values, value = member["found_attributes"].get(wanted["key"], []), wanted["value"]
     tests: dict[str, Callable[[Any], bool]] = {
-        "eq": lambda one: one == value, "in": lambda one: one in value, "gte": lambda one: one >= value,
-        "lte": lambda one: one <= value, "lt": lambda one: one < value,
-    }  # fmt: skip
+        "eq": lambda one: one == value,
+        "in": lambda one: one in value,
+        "gte": lambda one: one >= value,
+        "lte": lambda one: one <= value,
+        "lt": lambda one: one < value,
+    }
     return any(tests[wanted["type"]](one) for one in values)
 
 

@@ -115,9 +115,18 @@ async def test_everything_by_keyboard(tab: Tab, file: File) -> None:
         order.append(await tab.run("document.activeElement.innerText"))
         assert "3px" == await tab.run("getComputedStyle(document.activeElement).outlineWidth")
     assert [
-        "Skip to the content", "Documents", "Ledger", "API", "Español", "English", "Choose files", "Record",
-        "Try an example invoice", "Collections, and search in what documents say", "Options",
-    ] == order  # fmt: skip
+        "Skip to the content",
+        "Documents",
+        "Ledger",
+        "API",
+        "Español",
+        "English",
+        "Choose files",
+        "Record",
+        "Try an example invoice",
+        "Collections, and search in what documents say",
+        "Options",
+    ] == order
 
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)

@@ -179,8 +179,14 @@ async def test_entities_are_listed_by_type_with_their_checks(tab: Tab, file: Fil
 
     heads = await tab.run("[...document.querySelectorAll('.type-row')].map(row => row.innerText.trim())")
     expected = [
-        "Organisation (2)", "CIF (1)", "Invoice number (1)", "Amount (3)", "Place (1)", "IBAN (1)", "Person (1)",
-    ]  # fmt: skip
+        "Organisation (2)",
+        "CIF (1)",
+        "Invoice number (1)",
+        "Amount (3)",
+        "Place (1)",
+        "IBAN (1)",
+        "Person (1)",
+    ]
     assert expected == heads
     table = await tab.text(".entity-table")
     for words in ("Perhaps ES9121000418450200051332", "Not valid", "Valid", "97%"):
@@ -291,11 +297,14 @@ async def test_the_same_value_is_listed_once(tab: Tab, service: FakeJobService, 
     """With how often it stands there; each click leads to the next place."""
     service.data["entities"] = [
         {
-            "type": "ORG", "text": "Aceros", "value": None, "score": 0.9,
+            "type": "ORG",
+            "text": "Aceros",
+            "value": None,
+            "score": 0.9,
             "places": [{"page": 1, "box": [60, 60 + 40 * at, 120, 80 + 40 * at]}],
         }
         for at in range(2)
-    ]  # fmt: skip
+    ]
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     await tab.click("#tab-entities")

@@ -23,9 +23,12 @@ STATUS = "document.querySelector('#status').textContent"
 def three_documents() -> dict[str, StoredDocument]:
     """A digital invoice, a scan of two pages, and a text."""
     found: dict[str, list[str | float]] = {
-        "document_type": ["invoice"], "vendor_name": ["Suministros Ibéricos S.L."], "invoice_date": ["2026-03-12"],
-        "invoice_total": [1368.4], "person": ["Ana Núñez"],
-    }  # fmt: skip
+        "document_type": ["invoice"],
+        "vendor_name": ["Suministros Ibéricos S.L."],
+        "invoice_date": ["2026-03-12"],
+        "invoice_total": [1368.4],
+        "person": ["Ana Núñez"],
+    }
     scanned = DrawnPage([Line("Recibo de harina", 60, 80, 14), Line("Total 12,50 €", 60, 120)])
     receipt: dict[str, list[str | float]] = {
         "document_type": ["receipt"],

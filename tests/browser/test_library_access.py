@@ -85,8 +85,16 @@ async def test_by_keyboard_alone(tab: Tab, url: str, store: str) -> None:
         order.append(await tab.run("document.activeElement.id"))
         assert "3px" == await tab.run("getComputedStyle(document.activeElement).outlineWidth")
     expected = [
-        "choose", "store", "new-store", "delete-store", "query", "", "filters-button", "tab-files", "panel-files",
-    ]  # fmt: skip
+        "choose",
+        "store",
+        "new-store",
+        "delete-store",
+        "query",
+        "",
+        "filters-button",
+        "tab-files",
+        "panel-files",
+    ]
     assert expected == order
     await tab.run("document.querySelector('#tab-files').focus()")
     await tab.press("ArrowRight")

@@ -57,9 +57,12 @@ def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
     own = Path(tempfile.mkdtemp(dir=state_dir))
     environment = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "STATE_DIR": str(own), "LOG_LEVEL": "INFO"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "backend.main"], cwd=ROOT, env={**environment, "HF_HUB_OFFLINE": "1", **settings},
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "backend.main"],
+        cwd=ROOT,
+        env={**environment, "HF_HUB_OFFLINE": "1", **settings},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     lines: Queue[str | None] = Queue()
     server = LiveServer("", process)
     reader = threading.Thread(target=_read, args=(server, lines), daemon=True)

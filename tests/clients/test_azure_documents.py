@@ -64,9 +64,14 @@ def test_invoice(client: DocumentIntelligenceClient) -> None:
 def test_layout_as_markdown(client: DocumentIntelligenceClient) -> None:
     """As LangChain's loader asks for it; what is named is found beside."""
     result = client.begin_analyze_document(
-        "prebuilt-layout", body=INVOICE, pages="1", locale="es-ES", output_content_format="markdown",
-        features=["queryFields"], query_fields=["Fecha", "Obra"],
-    ).result()  # fmt: skip
+        "prebuilt-layout",
+        body=INVOICE,
+        pages="1",
+        locale="es-ES",
+        output_content_format="markdown",
+        features=["queryFields"],
+        query_fields=["Fecha", "Obra"],
+    ).result()
 
     assert ("markdown", 1, []) == (result.content_format, len(result.pages), result.figures)
     assert "Total factura" in result.content

@@ -47,9 +47,12 @@ def test_transcription(client: openai.OpenAI) -> None:
 def test_verbose_with_words(client: openai.OpenAI) -> None:
     """Words and segments have times within the recording and in order; joined they are the text."""
     answer = client.audio.transcriptions.create(
-        model="whisper-1", file=CLIP, response_format="verbose_json", language="en",
+        model="whisper-1",
+        file=CLIP,
+        response_format="verbose_json",
+        language="en",
         timestamp_granularities=["word", "segment"],
-    )  # fmt: skip
+    )
 
     assert "english" == answer.language
     assert answer.words is not None

@@ -47,9 +47,13 @@ def test_a_file_in_parts(client: openai.OpenAI) -> None:
     """The client cuts a file itself, and gets it back whole."""
     content = bytes(range(256)) * 5_000
     upload = client.uploads.upload_file_chunked(
-        file=content, filename="partes ñ.bin", bytes=len(content), mime_type="application/octet-stream",
-        purpose="user_data", part_size=500_000,
-    )  # fmt: skip
+        file=content,
+        filename="partes ñ.bin",
+        bytes=len(content),
+        mime_type="application/octet-stream",
+        purpose="user_data",
+        part_size=500_000,
+    )
     cancelled = client.uploads.create(bytes=1, filename="a", mime_type="text/plain", purpose="batch")
 
     assert upload.file is not None

@@ -435,9 +435,12 @@ def test_lists_are_written_as_pip_reads_them():
     assert {"a-b": {"1" * 64, "2" * 64}, "c": {"0" * 64}} == lock_image.checksums(text)
     assert {"a-b": "1.0", "c": "2"} == lock_image.pins(text)
     assert text.partition("aarch64.\n")[2].splitlines() == [
-        "a-b==1.0 \\", f"    --hash=sha256:{'1' * 64} \\", f"    --hash=sha256:{'2' * 64}", "c==2 \\",
+        "a-b==1.0 \\",
+        f"    --hash=sha256:{'1' * 64} \\",
+        f"    --hash=sha256:{'2' * 64}",
+        "c==2 \\",
         f"    --hash=sha256:{'0' * 64}",
-    ]  # fmt: skip
+    ]
 
 
 def check_health(host: str) -> subprocess.CompletedProcess[str]:

@@ -43,9 +43,20 @@ def test_it_covers_what_an_operator_asks():
     rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
 
     assert rows == [
-        "Now", "Traffic", "Latency", "Queue and batches", "Errors", "Callers", "Documents", "Jobs", "Search",
-        "Speech", "Cache", "GPU", "Models and machine",
-    ]  # fmt: skip
+        "Now",
+        "Traffic",
+        "Latency",
+        "Queue and batches",
+        "Errors",
+        "Callers",
+        "Documents",
+        "Jobs",
+        "Search",
+        "Speech",
+        "Cache",
+        "GPU",
+        "Models and machine",
+    ]
 
 
 def test_panels_lie_beside_each_other():

@@ -62,9 +62,14 @@ def test_the_base_is_complete():
     kinds = sorted(manifest["kind"] for manifest in ours(FOLDER / "base"))
 
     assert kinds == [
-        "ConfigMap", "Deployment", "NetworkPolicy", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget",
+        "ConfigMap",
+        "Deployment",
+        "NetworkPolicy",
+        "NetworkPolicy",
+        "PersistentVolumeClaim",
+        "PodDisruptionBudget",
         "Service",
-    ]  # fmt: skip
+    ]
 
 
 def test_whoever_selects_pods_finds_them():

@@ -31,9 +31,14 @@ def run(
     (commands / "uname").write_text(f"#!/bin/sh\necho {uname}\n")
     (commands / "uname").chmod(0o755)
     return subprocess.run(
-        [shutil.which("bash") or "bash", ROOT / "deploy-gpu.sh", *arguments], check=False, cwd=folder,
-        env={"PATH": os.fspath(commands), "HOME": os.fspath(folder)}, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [shutil.which("bash") or "bash", ROOT / "deploy-gpu.sh", *arguments],
+        check=False,
+        cwd=folder,
+        env={"PATH": os.fspath(commands), "HOME": os.fspath(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("python", ["python3", "python"])
@@ -103,9 +108,12 @@ def test_an_old_python_reads_it(file: str):
 def test_it_starts_without_any_package(tmp_path: Path):
     """No site-packages: what a fresh machine has."""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", ROOT / "deploy" / "deploy_gpu.py", "--help"], check=False, cwd=tmp_path,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-I", "-S", ROOT / "deploy" / "deploy_gpu.py", "--help"],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
 
     assert (0, deploy_gpu.USAGE) == (done.returncode, done.stdout), done.stderr
 

@@ -146,9 +146,13 @@ def snapshot(facts, placement, samples=(SAMPLE,)):
 def report(facts=TWO_CARDS, placement=ON_CARD, samples=(SAMPLE,), summary=QUIET, own_pid=17):
     """The body of GET /metrics/gpu, as a client parses it."""
     body = compose(
-        facts, snapshot(facts, placement, samples), {placement.device: summary}, collector=COLLECTOR,
-        counters={"oom_recoveries_total": 3.0}, own_pid=own_pid,
-    )  # fmt: skip
+        facts,
+        snapshot(facts, placement, samples),
+        {placement.device: summary},
+        collector=COLLECTOR,
+        counters={"oom_recoveries_total": 3.0},
+        own_pid=own_pid,
+    )
     return json.loads(json.dumps(body))
 
 

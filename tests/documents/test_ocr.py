@@ -108,9 +108,12 @@ class OcrUnderTest:
     def service(self, *, trim_after_s: float = 60.0, rest_s: float = 60.0, **changes: Any) -> OcrService:
         """``changes``: fields of OcrEngines."""
         return OcrService(
-            dataclasses.replace(self.all, **changes), self.batcher, self.batcher,
-            idle_trim=IdleTrim(after_s=trim_after_s), rest_s=rest_s,
-        )  # fmt: skip
+            dataclasses.replace(self.all, **changes),
+            self.batcher,
+            self.batcher,
+            idle_trim=IdleTrim(after_s=trim_after_s),
+            rest_s=rest_s,
+        )
 
 
 @pytest.fixture

@@ -105,9 +105,15 @@ def scanned(images: list[Image.Image]) -> bytes:
 
 def _embedded(file: pikepdf.Pdf, image: Image.Image) -> pikepdf.Object:
     return file.make_stream(
-        zlib.compress(image.tobytes(), 1), Type=pikepdf.Name.XObject, Subtype=pikepdf.Name.Image, Width=image.width,
-        Height=image.height, BitsPerComponent=8, ColorSpace=pikepdf.Name.DeviceGray, Filter=pikepdf.Name.FlateDecode,
-    )  # fmt: skip
+        zlib.compress(image.tobytes(), 1),
+        Type=pikepdf.Name.XObject,
+        Subtype=pikepdf.Name.Image,
+        Width=image.width,
+        Height=image.height,
+        BitsPerComponent=8,
+        ColorSpace=pikepdf.Name.DeviceGray,
+        Filter=pikepdf.Name.FlateDecode,
+    )
 
 
 def _shown(line: str) -> bytes:

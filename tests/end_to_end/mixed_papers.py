@@ -129,11 +129,16 @@ def _eml(invoice: Invoice) -> bytes:
 def _xml(invoice: Invoice) -> bytes:
     day, name, tax_id, base, tax, total = invoice.truth
     changes = {
-        "2026/017": invoice.number, "20260312": f"{day:%Y%m%d}", "Aceros del Norte, S.L.": name,
-        "ESA58818501": f"ES{tax_id}", "29.50": f"{base / 40:.2f}", "1180.00": f"{base:.2f}",
-        "<ram:RateApplicablePercent>10<": "<ram:RateApplicablePercent>21<", ">118.00": f">{tax:.2f}",
+        "2026/017": invoice.number,
+        "20260312": f"{day:%Y%m%d}",
+        "Aceros del Norte, S.L.": name,
+        "ESA58818501": f"ES{tax_id}",
+        "29.50": f"{base / 40:.2f}",
+        "1180.00": f"{base:.2f}",
+        "<ram:RateApplicablePercent>10<": "<ram:RateApplicablePercent>21<",
+        ">118.00": f">{tax:.2f}",
         ">1298.00": f">{total:.2f}",
-    }  # fmt: skip
+    }
     content = CII.decode()
     for old, new in changes.items():
         content = content.replace(old, new)

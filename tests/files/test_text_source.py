@@ -69,8 +69,12 @@ def test_a_layer_as_a_page():
     page = layer("Factura número 7").page(3, "because")
 
     assert (3, "Factura número 7", "text_layer", "because", "pdfium") == (
-        page.number, page.text, page.source, page.why, page.engine,
-    )  # fmt: skip
+        page.number,
+        page.text,
+        page.source,
+        page.why,
+        page.engine,
+    )
 
 
 def test_quality_of_an_empty_text():

@@ -94,9 +94,14 @@ def on_card_0(device: str, **fields: Any) -> GPUConfig:
 def test_001_set_up_and_train(device: str, model: nn.Module) -> None:
     """The system with both configs, float16 where there is a card; the batch it found, ten epochs, the clean-up."""
     gpu = on_card_0(
-        device, memory_fraction=0.9, enable_mixed_precision=True, enable_gradient_checkpointing=True,
-        enable_data_parallel=False, pin_memory=True, num_workers=0,
-    )  # fmt: skip
+        device,
+        memory_fraction=0.9,
+        enable_mixed_precision=True,
+        enable_gradient_checkpointing=True,
+        enable_data_parallel=False,
+        pin_memory=True,
+        num_workers=0,
+    )
     mixed = MixedPrecisionConfig(enabled=True, dtype="float16", loss_scaling=True, initial_scale=2**16, growth_factor=2)
     if device == "cpu":
         with pytest.raises(BadSettings, match="float16 on a CPU"):
@@ -106,9 +111,12 @@ def test_001_set_up_and_train(device: str, model: nn.Module) -> None:
     info = system.setup_training(model, (32, 784))
     loader = DataLoader(TensorDataset(*digits()), batch_size=info["optimal_batch_size"])
     stats = system.training_loop(
-        model=model, train_loader=loader, criterion=nn.CrossEntropyLoss(),
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.001), num_epochs=10,
-    )  # fmt: skip
+        model=model,
+        train_loader=loader,
+        criterion=nn.CrossEntropyLoss(),
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.001),
+        num_epochs=10,
+    )
     system.cleanup()
 
     assert 10 == len(stats["epochs"])
@@ -132,9 +140,15 @@ def test_001_memory_optimizer(device: str, model: nn.Module) -> None:
 def test_001_several_cards() -> None:
     """Settings for two cards are taken by any machine, and met by one that has them."""
     config = GPUConfig(
-        device_ids=[0, 1], memory_fraction=0.95, enable_data_parallel=True, enable_distributed=False, pin_memory=True,
-        num_workers=8, prefetch_factor=4, persistent_workers=True,
-    )  # fmt: skip
+        device_ids=[0, 1],
+        memory_fraction=0.95,
+        enable_data_parallel=True,
+        enable_distributed=False,
+        pin_memory=True,
+        num_workers=8,
+        prefetch_factor=4,
+        persistent_workers=True,
+    )
     default_device.configure(facts("ada-and-blackwell"))
     found = GPUManager(config)
 

@@ -129,9 +129,16 @@ class JobReplica:
     def __post_init__(self) -> None:
         self.supervisor = WatchedSupervisor(self.telemetry)
         self.service = JobService(
-            self.store, self.telemetry, self.policy, process=self.process, render_page=render_page,
-            supervisor=self.supervisor, now=self.now, enter=self.enter, meter_of=self.meter_of,
-        )  # fmt: skip
+            self.store,
+            self.telemetry,
+            self.policy,
+            process=self.process,
+            render_page=render_page,
+            supervisor=self.supervisor,
+            now=self.now,
+            enter=self.enter,
+            meter_of=self.meter_of,
+        )
 
     async def submit(self, content: bytes = b"%PDF-1.7 one", **fields: Any) -> Job:
         job, _ = await self.submitted(content, **fields)

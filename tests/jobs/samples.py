@@ -16,10 +16,15 @@ CONTENT = b"%PDF-1.7 " + bytes(range(256))
 def job(job_id: str = "one", **changes: Any) -> Job:
     """A job that was just accepted."""
     record = Job(
-        id=job_id, owner="owner", file=JobFile("invoice.pdf", len(CONTENT), "ab" * 32, "pdf"),
-        options={"document": {"pages": "1-3"}, "encoding_format": "float"}, same=f"same-{job_id}", limit_s=60.0,
-        ttl_s=TTL_S, created_s=NOW_S,
-    )  # fmt: skip
+        id=job_id,
+        owner="owner",
+        file=JobFile("invoice.pdf", len(CONTENT), "ab" * 32, "pdf"),
+        options={"document": {"pages": "1-3"}, "encoding_format": "float"},
+        same=f"same-{job_id}",
+        limit_s=60.0,
+        ttl_s=TTL_S,
+        created_s=NOW_S,
+    )
     return replace(record, **changes)
 
 

@@ -187,9 +187,13 @@ async def test_another_attempt_charges_new_pages_only(desk: Desk):
     await desk.process.started.get()
     again = replace(job, progress=Progress("reading", 1, 2))
     writer = ProgressWriter(
-        again, desk.replica.store, StoreRetry(), desk.telemetry, supervisor=Supervisor(desk.telemetry),
+        again,
+        desk.replica.store,
+        StoreRetry(),
+        desk.telemetry,
+        supervisor=Supervisor(desk.telemetry),
         meter=desk.replica.meter_of(TEAM.owner),
-    )  # fmt: skip
+    )
     before = desk.used("key_pages_total")
     for number in (1, 2):
         writer.on_event(DocumentEvent("reading", number, 2, page(number)))

@@ -373,9 +373,13 @@ def dump(server) -> bytes:
     for key in client.keys("*"):
         kind = client.type(key)
         read = {
-            b"hash": client.hgetall, b"stream": client.xrange, b"string": client.get, b"set": client.smembers,
-            b"zset": lambda name: client.zrange(name, 0, -1), b"list": lambda name: client.lrange(name, 0, -1),
-        }[kind]  # fmt: skip
+            b"hash": client.hgetall,
+            b"stream": client.xrange,
+            b"string": client.get,
+            b"set": client.smembers,
+            b"zset": lambda name: client.zrange(name, 0, -1),
+            b"list": lambda name: client.lrange(name, 0, -1),
+        }[kind]
         received += key + repr(read(key)).encode()
     return received
 

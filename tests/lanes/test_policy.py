@@ -205,9 +205,12 @@ def test_padding_costs_beyond_a_launch(launch_cost, expected):
 
 
 @given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=80), st.integers(1, 2000), st.sampled_from([0.1, 1.0]),
-    st.integers(0, 500), st.integers(1, 4000),
-)  # fmt: skip
+    st.lists(st.integers(0, 60), min_size=1, max_size=80),
+    st.integers(1, 2000),
+    st.sampled_from([0.1, 1.0]),
+    st.integers(0, 500),
+    st.integers(1, 4000),
+)
 def test_looking_no_further_changes_nothing(costs, budget, padding_cost, launch_cost, memory):
     """Ending the search at the first item refused on either side gives what trying every item gives."""
 

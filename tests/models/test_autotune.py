@@ -145,8 +145,12 @@ def test_the_fastest_faithful_one_wins(select):
     assert ("openvino", "int8", 30_000.0) == (choice.runtime, choice.dtype, choice.tokens_per_s)
     assert ("openvino", "int8") == (encoder.runtime, encoder.dtype)
     assert {
-        "openvino int8": "", "openvino bf16": "", "onnx int8": "", "openvino fp32": "", "onnx fp32": "",
-    } == measured(choice)  # fmt: skip
+        "openvino int8": "",
+        "openvino bf16": "",
+        "onnx int8": "",
+        "openvino fp32": "",
+        "onnx fp32": "",
+    } == measured(choice)
     assert "openvino int8: 30000 tokens/s" in choice.why[0]
     assert all(row.fidelity is not None and row.tokens_per_s > 0 for row in choice.measured)
 

@@ -21,10 +21,16 @@ def head_of(labels: int = 3, *, rows: int | None = None, multiple: bool = False)
     random = np.random.default_rng(0)
     weight, bias = random.normal(size=(rows or labels, 8)), random.normal(size=rows or labels)
     return ClassifierHead(
-        labels=tuple("abcdefgh"[:labels]), multiple=multiple, weight=weight.astype(np.float32),
-        bias=bias.astype(np.float32), encoder="bundled", encoder_sha256="0" * 64, name="papers", threshold=0.4,
+        labels=tuple("abcdefgh"[:labels]),
+        multiple=multiple,
+        weight=weight.astype(np.float32),
+        bias=bias.astype(np.float32),
+        encoder="bundled",
+        encoder_sha256="0" * 64,
+        name="papers",
+        threshold=0.4,
         info={"penalty": 3.0, "note": "año"},
-    )  # fmt: skip
+    )
 
 
 def wide_head() -> ClassifierHead:
@@ -85,9 +91,12 @@ def test_a_version_is_of_the_content():
     """Another weight, threshold or label is another version; a note is not."""
     head = wide_head()
     changed = [
-        replace(head, labels=("x", "y", "z")), replace(head, threshold=0.5), replace(head, bias=head.bias + 1),
-        replace(head, wide=None), replace(head, encoder_sha256="1" * 64),
-    ]  # fmt: skip
+        replace(head, labels=("x", "y", "z")),
+        replace(head, threshold=0.5),
+        replace(head, bias=head.bias + 1),
+        replace(head, wide=None),
+        replace(head, encoder_sha256="1" * 64),
+    ]
 
     assert len({head.version, *(other.version for other in changed)}) == 6
     assert head.version == replace(head, info={}, name="other").version

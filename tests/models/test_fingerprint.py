@@ -137,13 +137,25 @@ def test_every_field_of_a_spec_counts_or_is_known_not_to(tiny: TinyModels):
     """A field that is added to ModelSpec must be put on one side: this fails until it is."""
     spec = resolve(str(tiny.folder("bert", prompts=True)))
     changed: dict[str, Any] = {
-        "name": "other", "source": "other", "revision": "other", "sha256": "other", "folder": Path("other"),
-        "shape": replace(spec.shape, position_offset=2), "max_tokens": 9, "pooling": "cls",
-        "normalize": not spec.normalize, "prompts": {"query": "other: "}, "default_prompt": "query",
-        "stored_dtype": "other", "token_types": "spelling", "adapter": Path("other"),
-        "config": {"hidden_act": "other"}, "tokenizer_sha256": "other", "adapter_scaling": {"r": 8},
+        "name": "other",
+        "source": "other",
+        "revision": "other",
+        "sha256": "other",
+        "folder": Path("other"),
+        "shape": replace(spec.shape, position_offset=2),
+        "max_tokens": 9,
+        "pooling": "cls",
+        "normalize": not spec.normalize,
+        "prompts": {"query": "other: "},
+        "default_prompt": "query",
+        "stored_dtype": "other",
+        "token_types": "spelling",
+        "adapter": Path("other"),
+        "config": {"hidden_act": "other"},
+        "tokenizer_sha256": "other",
+        "adapter_scaling": {"r": 8},
         "is_immutable": not spec.is_immutable,
-    }  # fmt: skip
+    }
     with_prompt = replace(spec, default_prompt="query")
 
     names = {field.name for field in fields(ModelSpec)}

@@ -57,9 +57,13 @@ def test_greedy_is_that_of_transformers(generators: TinyGenerators, family: str)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     for ids in ids_of(folder):
         expected = model.generate(
-            torch.from_numpy(ids[None]), max_new_tokens=12, num_beams=1, do_sample=False, no_repeat_ngram_size=3,
+            torch.from_numpy(ids[None]),
+            max_new_tokens=12,
+            num_beams=1,
+            do_sample=False,
+            no_repeat_ngram_size=3,
             forced_eos_token_id=None,
-        )[0, 1:].tolist()  # fmt: skip
+        )[0, 1:].tolist()
         ends = expected.index(model.config.eos_token_id) if model.config.eos_token_id in expected else len(expected)
 
         assert expected[:ends] == written(folder, [Generation(ids, 12)])[0]

@@ -43,11 +43,19 @@ def test_a_plain_folder_gets_sentence_transformers_defaults(tmp_path):
     spec = spec_of(write(tmp_path, config=BERT))
 
     assert (Pooling.MEAN, False, {}, None, 128) == (
-        spec.pooling, spec.normalize, spec.prompts, spec.default_prompt, spec.max_tokens,
-    )  # fmt: skip
+        spec.pooling,
+        spec.normalize,
+        spec.prompts,
+        spec.default_prompt,
+        spec.max_tokens,
+    )
     assert ("name", "source", "revision", "sha", 32) == (
-        spec.name, spec.source, spec.revision, spec.sha256, spec.width,
-    )  # fmt: skip
+        spec.name,
+        spec.source,
+        spec.revision,
+        spec.sha256,
+        spec.width,
+    )
 
 
 def test_families_name_their_numbers_differently(tmp_path):
@@ -55,9 +63,14 @@ def test_families_name_their_numbers_differently(tmp_path):
     shape = read_shape(write(tmp_path, config=DISTILBERT))
 
     assert (2, 32, 4, 64, 0, "relu", 1e-12) == (
-        shape.layers, shape.width, shape.heads, shape.hidden_width, shape.position_offset, shape.activation,
+        shape.layers,
+        shape.width,
+        shape.heads,
+        shape.hidden_width,
+        shape.position_offset,
+        shape.activation,
         shape.epsilon,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

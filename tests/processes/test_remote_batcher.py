@@ -69,9 +69,12 @@ async def service() -> AsyncIterator[Service]:
     items = WorkerItems(batcher, {1: Floats(), 2: gated}, host)
     host._on_message, host._on_close = items.take, items.abandon
     worker = Channel(
-        sockets[1], RingWriter(there), RingReader(here), on_message=remote.take,
+        sockets[1],
+        RingWriter(there),
+        RingReader(here),
+        on_message=remote.take,
         on_close=lambda: remote.disconnect("the service process is gone"),
-    )  # fmt: skip
+    )
     loop = asyncio.get_running_loop()
     for channel in (host, worker):
         channel.start(loop)

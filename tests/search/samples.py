@@ -34,16 +34,25 @@ LEASE_S = 30.0
 
 def file_record(file_id: str, content: bytes = b"bytes", **changes: object) -> FileRecord:
     fields: dict[str, object] = {
-        "id": file_id, "owner": "ana", "name": f"{file_id}.pdf", "size_bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(), "purpose": "assistants", "created_s": 100.0,
-    }  # fmt: skip
+        "id": file_id,
+        "owner": "ana",
+        "name": f"{file_id}.pdf",
+        "size_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "purpose": "assistants",
+        "created_s": 100.0,
+    }
     return FileRecord(**(fields | changes))  # type: ignore[arg-type]
 
 
 def vector_store(store_id: str = "vs_1", **changes: object) -> VectorStore:
     fields: dict[str, object] = {
-        "id": store_id, "owner": "ana", "name": "Invoices", "created_s": 10.0, "last_active_s": 10.0,
-    }  # fmt: skip
+        "id": store_id,
+        "owner": "ana",
+        "name": "Invoices",
+        "created_s": 10.0,
+        "last_active_s": 10.0,
+    }
     return VectorStore(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -75,9 +84,12 @@ def indexed(texts: Sequence[str], vectors: Vectors | None = None, **changes: obj
     encoder = changes.get("encoder", ENCODER)
     assert isinstance(encoder, EncoderIdentity)
     fields: dict[str, object] = {
-        "chunks": chunks, "vectors": unit_vectors(len(texts), width=encoder.width) if vectors is None else vectors,
-        "encoder": encoder, "pages": (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),), "language": "en",
-    }  # fmt: skip
+        "chunks": chunks,
+        "vectors": unit_vectors(len(texts), width=encoder.width) if vectors is None else vectors,
+        "encoder": encoder,
+        "pages": (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),),
+        "language": "en",
+    }
     return IndexedFile(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -157,9 +169,13 @@ def wire_answer(*documents: Mapping[str, Any], pages: int = 2) -> dict[str, Any]
     made = list(documents) or [wire_document(**INVOICE)]
     word = {"text": "FACTURA", "box": [1.0, 2.0, 3.0, 4.0], "confidence": 1.0, "start": 0, "end": 7}
     page = {
-        "source": "text_layer", "why": "sound", "reasons": reasons_in("sound"), "engine": "pdfium", "confidence": 1.0,
+        "source": "text_layer",
+        "why": "sound",
+        "reasons": reasons_in("sound"),
+        "engine": "pdfium",
+        "confidence": 1.0,
         "language": "es",
-    }  # fmt: skip
+    }
     page |= {"width": 595.0, "height": 842.0, "units_per_inch": 72.0, "rotation": 0}
     page |= {"incomplete": False, "start": 0, "text": "FACTURA", "words": [{**word, "line": 0, "block": 0}]}
     return {

@@ -154,10 +154,14 @@ class TestFiles:
             await upload(storage, f"file-{number}", created_s=float(number))
             await storage.attach([store_file(f"file-{number}", created_s=10.0 + number)])
         positions = {
-            ("file", "ana", "file-1"): 1.0, ("store_file", "vs_1", "file-1"): 11.0,
-            ("store_file", "vs_1", "file-2"): 12.0, ("store", "ana", "vs_1"): 7.0,
-            ("store_file", "vs_2", "file-1"): None, ("file", "eva", "file-1"): None, ("store", "ana", "vs_0"): None,
-        }  # fmt: skip
+            ("file", "ana", "file-1"): 1.0,
+            ("store_file", "vs_1", "file-1"): 11.0,
+            ("store_file", "vs_1", "file-2"): 12.0,
+            ("store", "ana", "vs_1"): 7.0,
+            ("store_file", "vs_2", "file-1"): None,
+            ("file", "eva", "file-1"): None,
+            ("store", "ana", "vs_0"): None,
+        }
 
         async def known(opened: SearchStorage) -> dict[tuple[str, str, str], float | None]:
             found = {key: await opened.position(*key) for key in positions}
@@ -683,9 +687,13 @@ class TestSearch:
             attributes = {name: _value(chosen) for name in ("a", "b", "c") if chosen.random() < 0.5}
             found = {n: [_value(chosen) for _ in range(3)] for n in ("a", "b", "d") if chosen.random() < 0.5}
             await add_indexed(
-                storage, f"file-{number}", ["alpha one", "alpha two"], vectors=unit_vectors(2, seed=number),
-                attributes=attributes, found=found,
-            )  # fmt: skip
+                storage,
+                f"file-{number}",
+                ["alpha one", "alpha two"],
+                vectors=unit_vectors(2, seed=number),
+                attributes=attributes,
+                found=found,
+            )
             files[f"file-{number}"] = attributes, found
         store = await current(storage)
         for _ in range(150):

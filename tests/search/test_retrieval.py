@@ -44,13 +44,23 @@ class _World:
         neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
         self.reranking = RerankService(stack.catalog, stack.service, neutral, scoring, stack.telemetry)
         stores = VectorStoreService(
-            storage, stack.catalog, SearchLimits(), on_added=lambda: None, on_reembed=lambda: None,
+            storage,
+            stack.catalog,
+            SearchLimits(),
+            on_added=lambda: None,
+            on_reembed=lambda: None,
             now=lambda: self.now_s,
-        )  # fmt: skip
+        )
         self.service = SearchService(
-            stores, storage, stack.catalog, stack.service, neutral=neutral, reranking=self.reranking,
-            telemetry=stack.telemetry, now=lambda: self.now_s,
-        )  # fmt: skip
+            stores,
+            storage,
+            stack.catalog,
+            stack.service,
+            neutral=neutral,
+            reranking=self.reranking,
+            telemetry=stack.telemetry,
+            now=lambda: self.now_s,
+        )
 
     async def add(self, file_id: str, texts: Sequence[str], **options: Any) -> None:
         embedded = await self.stack.service.embed_with_model(self.stack.catalog.embedding(), texts, PASSAGE, Urgency())

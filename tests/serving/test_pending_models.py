@@ -65,9 +65,14 @@ def test_what_is_told(clock):
     models = PendingModels([model, pending(clock, "classifier", None)], clock=clock)
     clock.advance(4.0)
     expected = {
-        "task": "embeddings", "source": "owner/model@v1", "serving": "the-bundled-one", "reason": "no network",
-        "tries": 1, "is_under_way": False, "next_try_in_s": 11.0,
-    }  # fmt: skip
+        "task": "embeddings",
+        "source": "owner/model@v1",
+        "serving": "the-bundled-one",
+        "reason": "no network",
+        "tries": 1,
+        "is_under_way": False,
+        "next_try_in_s": 11.0,
+    }
 
     assert expected == json.loads(json.dumps(models.report()))[0]
     first, second = models.sentences()

@@ -245,10 +245,19 @@ async def open_speech(
         loop.call_soon_threadsafe(released.set)
 
     engines = SpeechEngines(
-        speech=whisper, lanes=lanes, activity=activity, activity_lanes=lanes, names=("whisper-test", "whisper-1"),
-        languages=frozenset({"es", "en", "de"}), fingerprint="scripted",
-        encode_prompt=lambda text: tuple(map(ord, text)), beams=2, release=release, report=dict, voices=voices,
-    )  # fmt: skip
+        speech=whisper,
+        lanes=lanes,
+        activity=activity,
+        activity_lanes=lanes,
+        names=("whisper-test", "whisper-1"),
+        languages=frozenset({"es", "en", "de"}),
+        fingerprint="scripted",
+        encode_prompt=lambda text: tuple(map(ord, text)),
+        beams=2,
+        release=release,
+        report=dict,
+        voices=voices,
+    )
     service = TranscriptionService(
         readers,  # type: ignore[arg-type]
         engines,

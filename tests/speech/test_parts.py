@@ -64,8 +64,13 @@ def test_times_are_within_the_piece_and_in_order() -> None:
     first, second = segments_of(decoded, 100.0, 110.0)
 
     assert (100.0, 104.0, "uno dos", "es", -0.2, 0.4) == (
-        first.start_s, first.end_s, first.text, first.language, first.avg_logprob, first.temperature,
-    )  # fmt: skip
+        first.start_s,
+        first.end_s,
+        first.text,
+        first.language,
+        first.avg_logprob,
+        first.temperature,
+    )
     assert (SpokenWord("uno", 100.0, 103.0, 0.9), SpokenWord("dos", 103.0, 104.0, 0.8)) == first.words
     assert (104.0, 110.0) == (second.start_s, second.end_s)
 

@@ -101,9 +101,12 @@ def test_every_sample_of_speech_is_in_one_piece(seed: int) -> None:
         done = min(len(spoken), done + chance.choice([5, 30, 60, 61]))
         clipped = 2 if known and begins else 0
         cut = cut_pieces(
-            decoded(spoken, kept, done, clipped), samples[kept:done], is_last=done == len(spoken), known=known,
+            decoded(spoken, kept, done, clipped),
+            samples[kept:done],
+            is_last=done == len(spoken),
+            known=known,
             limits=LIMITS,
-        )  # fmt: skip
+        )
         pieces += [AudioPiece(kept + piece.start, kept + piece.end, *piece[2:]) for piece in cut.pieces]
         assert done - (kept + cut.keep_from) <= max(LIMITS.most + LIMITS.joined_pause, LIMITS.context)
         kept, known = kept + cut.keep_from, cut.open_speech

@@ -89,9 +89,13 @@ def test_pieces_of_other_requests_share_a_call(tiny_whispers: TinyWhispers) -> N
     """Language, task, prompt and words are each piece's own: they do not part a batch, and change nobody's text."""
     source = CountingSource(tiny_whispers.source().get())
     several = [
-        QUICK, replace(QUICK, language="en"), replace(QUICK, language=None), replace(QUICK, task="translate"),
-        replace(QUICK, with_words=True), replace(QUICK, language=None, with_words=True),
-    ]  # fmt: skip
+        QUICK,
+        replace(QUICK, language="en"),
+        replace(QUICK, language=None),
+        replace(QUICK, task="translate"),
+        replace(QUICK, with_words=True),
+        replace(QUICK, language=None, with_words=True),
+    ]
     prompted = [replace(options, prompt=tuple(range(300, 310))) for options in several[:2]]
     prompted[1] = replace(prompted[1], prompt=tuple(range(500, 510)))
     pieces = [SpeechPiece(sound(1.5, seed), options) for seed, options in enumerate([*several, *prompted])]

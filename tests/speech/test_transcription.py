@@ -32,8 +32,12 @@ async def test_segments_have_the_times_of_the_file(speech: SpeechFixture) -> Non
     ]
     assert [("w100", 2.0, 3.0, 0.5, False)] == [tuple(word) for word in transcript.segments[0].words]
     assert (7.5, 1.5, ("es", 0.9), "", "whisper-test") == (
-        transcript.duration_s, transcript.speech_s, tuple(transcript.language), transcript.why, transcript.model,
-    )  # fmt: skip
+        transcript.duration_s,
+        transcript.speech_s,
+        tuple(transcript.language),
+        transcript.why,
+        transcript.model,
+    )
     assert not result.from_cache
     assert [2] == [len(file.info.sha256) // 32 for file in speech.readers.opened]
     assert all(file.is_closed and not file.is_cancelled for file in speech.readers.opened)

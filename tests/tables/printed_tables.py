@@ -28,9 +28,15 @@ def words_of(texts: Iterable[Text]) -> list[list[list[RawWord]]]:
 def page_of(texts: Iterable[Text], rulings: Iterable[Sequence[float]] = (), *, number: int = 1) -> Page:
     """A page of these texts and lines."""
     return make_page(
-        words_of(texts), number=number, width=595, height=842, source="text_layer", why="why", engine="pdfium",
+        words_of(texts),
+        number=number,
+        width=595,
+        height=842,
+        source="text_layer",
+        why="why",
+        engine="pdfium",
         rulings=[Ruling(*ruling) for ruling in rulings],
-    )  # fmt: skip
+    )
 
 
 def rows_at(

@@ -66,8 +66,12 @@ async def test_it_is_learnt_at_the_first_start(build, bundled):
     [info] = setup.service.classifiers()
 
     assert (NAME, "bundled", ("invoice", "contract", "letter"), "ready", 7) == (
-        info.name, info.kind, info.labels, info.status, info.examples,
-    )  # fmt: skip
+        info.name,
+        info.kind,
+        info.labels,
+        info.status,
+        info.examples,
+    )
     assert EXPECTED == await predictions_of(setup) == await predictions_of(setup, None)
 
 

@@ -24,9 +24,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.run(
-        [*command, "-m", "tests.data_parallel", str(folder)], cwd=ROOT, env=environment, capture_output=True,
-        text=True, timeout=110, check=False,
-    )  # fmt: skip
+        [*command, "-m", "tests.data_parallel", str(folder)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
 
     assert process.returncode == 0, process.stderr[-3000:]
     return folder

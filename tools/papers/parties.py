@@ -17,13 +17,22 @@ _OPENS, _CLOSES = re.compile(r"(?<!\S)[(«\"]+$"), re.compile(r"^[,.;:)»\"]+")
 def told(key: str, say: Speaker, facts: Facts, brand: str) -> list[Piece]:
     """A sentence of a list of ``parties.txt`` with its values; marks beside a value are of its word, as in print."""
     values: dict[str, Callable[[], Piece]] = {
-        "v": lambda: (facts.vendor, "VendorName"), "t": lambda: (facts.vendor_id, "VendorTaxId"),
-        "a": lambda: (", ".join(facts.vendor_address), "VendorAddress"), "c": lambda: (facts.customer, "CustomerName"),
-        "u": lambda: (facts.customer_id, "CustomerTaxId"), "d": lambda: (", ".join(facts.customer_address), "CustomerAddress"),
-        "i": lambda: (facts.number, "InvoiceId"), "y": lambda: (say.date(facts.day), "InvoiceDate"), "r": lambda: (registered(say), ""),
-        "p": lambda: (say.phone(), ""), "s": lambda: (say.web(facts.vendor), ""), "b": lambda: (brand, ""), "z": lambda: (", ".join(say.address()), ""),
-        "o": lambda: (say.company() if say.rng.random() < 0.8 else say.person(), ""), "x": lambda: (say.tax_id(person=False), ""),
-    }  # fmt: skip
+        "v": lambda: (facts.vendor, "VendorName"),
+        "t": lambda: (facts.vendor_id, "VendorTaxId"),
+        "a": lambda: (", ".join(facts.vendor_address), "VendorAddress"),
+        "c": lambda: (facts.customer, "CustomerName"),
+        "u": lambda: (facts.customer_id, "CustomerTaxId"),
+        "d": lambda: (", ".join(facts.customer_address), "CustomerAddress"),
+        "i": lambda: (facts.number, "InvoiceId"),
+        "y": lambda: (say.date(facts.day), "InvoiceDate"),
+        "r": lambda: (registered(say), ""),
+        "p": lambda: (say.phone(), ""),
+        "s": lambda: (say.web(facts.vendor), ""),
+        "b": lambda: (brand, ""),
+        "z": lambda: (", ".join(say.address()), ""),
+        "o": lambda: (say.company() if say.rng.random() < 0.8 else say.person(), ""),
+        "x": lambda: (say.tax_id(person=False), ""),
+    }
     pieces: list[Piece] = []
     before = ""  # what opens before a value
     for number, part in enumerate(re.split(r"\{(\w)\}", say.say(key))):

@@ -149,9 +149,13 @@ class Speaker:
         months = _lists()[("month", self.language)]
         month = months[day.month - 1]
         text = day.strftime(self.date_form).format(
-            m=month, M=month.capitalize(), s=month[:3], S=month[:3].capitalize(), U=month[:3].upper(),
+            m=month,
+            M=month.capitalize(),
+            s=month[:3],
+            S=month[:3].capitalize(),
+            U=month[:3].upper(),
             o=_ordinal(day.day),
-        )  # fmt: skip
+        )
         if self.language == "ca" and " de " in text:
             text = text.replace(" de " + month, f" d'{month}" if month[0] in "ao" else " de " + month).replace(
                 " de 20", self.rng.choice((" de 20", " del 20"))

@@ -169,11 +169,16 @@ async def analyze(request: Request) -> Response:
     analysis = await call_service_timed(
         request,
         partial(
-            _analysis_of(request).analyze, body.input, features=body.features, top_phrases=body.top_phrases,
-            top_sentences=body.top_sentences, labels=body.labels, classifier=body.classifier,
+            _analysis_of(request).analyze,
+            body.input,
+            features=body.features,
+            top_phrases=body.top_phrases,
+            top_sentences=body.top_sentences,
+            labels=body.labels,
+            classifier=body.classifier,
         ),
         characters=characters,
-    )  # fmt: skip
+    )
     answer = partial(analyze_answer, analysis, body.features or FEATURES, body.encoding_format or "float")
     return await written_json(answer, len(analysis.entities) + sum(phrase.count for phrase in analysis.key_phrases))
 

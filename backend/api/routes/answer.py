@@ -124,9 +124,12 @@ def answers_answer(result: AnswerResult, document: Document, text: str, *, is_pa
 def _found(answer: Answer, document: Document, text: str, *, is_paper: bool) -> FoundAnswer:
     places = locate(document, answer.start, answer.end) if is_paper else []
     return {
-        "text": text[answer.start : answer.end], "start": answer.start, "end": answer.end,
-        "page": places[0].page if places else None, "boxes": [(*place.box,) for place in places],
-    }  # fmt: skip
+        "text": text[answer.start : answer.end],
+        "start": answer.start,
+        "end": answer.end,
+        "page": places[0].page if places else None,
+        "boxes": [(*place.box,) for place in places],
+    }
 
 
 async def answer_questions(request: Request) -> Response:

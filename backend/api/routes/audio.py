@@ -585,9 +585,15 @@ _DEPLOYED = "/openai/deployments/{name}"  # Azure OpenAI's; its clients name the
 
 def _route(path: str, endpoint: Endpoint, request: type[TranslationForm]) -> PlainRoute:
     return upload_route(
-        path, endpoint, tag="OpenAI", request=request, answers=_answers(), file=_FILES, errors=_ERRORS,
+        path,
+        endpoint,
+        tag="OpenAI",
+        request=request,
+        answers=_answers(),
+        file=_FILES,
+        errors=_ERRORS,
         parameters=(name_parameter("whisper-1"),) if path.startswith(_DEPLOYED) else (),
-    )  # fmt: skip
+    )
 
 
 ROUTES = (

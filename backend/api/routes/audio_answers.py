@@ -159,23 +159,30 @@ def diarized_answer(transcript: Transcript) -> DiarizedTranscriptionAnswer:
         "text": transcript.text,
         "segments": [
             {
-                "type": "transcript.text.segment", "id": f"seg_{index}",
-                "start": round(segment.start_s, _TIME_DIGITS), "end": round(segment.end_s, _TIME_DIGITS),
-                "text": segment.text, "speaker": chr(ord("A") + (segment.speaker or 0)),
+                "type": "transcript.text.segment",
+                "id": f"seg_{index}",
+                "start": round(segment.start_s, _TIME_DIGITS),
+                "end": round(segment.end_s, _TIME_DIGITS),
+                "text": segment.text,
+                "speaker": chr(ord("A") + (segment.speaker or 0)),
             }
             for index, segment in enumerate(transcript.segments)
         ],
         "usage": _duration_usage(transcript),
         "why": transcript.why,
-    }  # fmt: skip
+    }
 
 
 def json_answer(transcript: Transcript, *, with_logprobs: bool) -> TranscriptionAnswer:
     answer: TranscriptionAnswer = {
-        "text": transcript.text, "languages": languages_answer(transcript), "usage": _duration_usage(transcript),
-        "model": transcript.model, "language": transcript.language.code or None, "why": transcript.why,
+        "text": transcript.text,
+        "languages": languages_answer(transcript),
+        "usage": _duration_usage(transcript),
+        "model": transcript.model,
+        "language": transcript.language.code or None,
+        "why": transcript.why,
         "reasons": reasons_in(transcript.why),
-    }  # fmt: skip
+    }
     if with_logprobs:
         answer["logprobs"] = logprobs_answer(transcript.segments)
     return answer
@@ -277,10 +284,13 @@ def done_event(transcript: Transcript, rest: VerboseTranscriptionAnswer | Transc
     output = sum(len(segment.tokens) for segment in transcript.segments)
     heard = math.ceil(transcript.duration_s * _TOKENS_PER_S)
     usage: TokenUsage = {
-        "type": "tokens", "input_tokens": heard, "output_tokens": output, "total_tokens": heard + output,
+        "type": "tokens",
+        "input_tokens": heard,
+        "output_tokens": output,
+        "total_tokens": heard + output,
         "input_token_details": {"audio_tokens": heard, "text_tokens": 0},
         "seconds": round(transcript.duration_s, _TIME_DIGITS),
-    }  # fmt: skip
+    }
     return {"type": "transcript.text.done", **rest, "usage": usage}
 
 
@@ -303,9 +313,12 @@ def _duration_usage(transcript: Transcript) -> DurationUsage:
 
 def _dropped_answer(dropped: DroppedSpeech) -> DroppedAnswer:
     return {
-        "start": round(dropped.start_s, _TIME_DIGITS), "end": round(dropped.end_s, _TIME_DIGITS),
-        "text": dropped.text, "why": dropped.why, "reasons": reasons_in(dropped.why),
-    }  # fmt: skip
+        "start": round(dropped.start_s, _TIME_DIGITS),
+        "end": round(dropped.end_s, _TIME_DIGITS),
+        "text": dropped.text,
+        "why": dropped.why,
+        "reasons": reasons_in(dropped.why),
+    }
 
 
 def _finite(score: float) -> float:

@@ -229,11 +229,15 @@ class _Writer:
 
     def _cell(self, cell: TableCell) -> Wire:
         return {
-            "kind": "columnHeader" if cell.header else "content", "rowIndex": cell.row, "columnIndex": cell.column,
-            "rowSpan": cell.rowspan, "columnSpan": cell.colspan, "content": cell.text,
+            "kind": "columnHeader" if cell.header else "content",
+            "rowIndex": cell.row,
+            "columnIndex": cell.column,
+            "rowSpan": cell.rowspan,
+            "columnSpan": cell.colspan,
+            "content": cell.text,
             "boundingRegions": [self._region(cell.page, bounding_box(cell.boxes))] if cell.boxes else [],
             "spans": self._spans(cell.start, cell.end),
-        }  # fmt: skip
+        }
 
     def _document(self, extracted: ExtractedFields, names: _ModelNames, own: Sequence[Field]) -> Wire:
         numbers = extracted.pages or tuple(self._by_number)

@@ -278,18 +278,32 @@ def _routes() -> Iterable[PlainRoute]:
             parameters=(_MODEL_PARAMETER, *query_parameters(AnalyzeQuery)),
         )
         yield get(
-            f"{prefix}/analyzeResults/{{id}}", retrieve_analysis, tag=_TAG, example=_EXAMPLE, errors=(404,),
+            f"{prefix}/analyzeResults/{{id}}",
+            retrieve_analysis,
+            tag=_TAG,
+            example=_EXAMPLE,
+            errors=(404,),
             parameters=_PARAMETERS,
-        )  # fmt: skip
+        )
         yield get(
-            f"{prefix}/analyzeResults/{{id}}/pdf", retrieve_pdf, tag=_TAG, example="(the bytes of a PDF)",
-            media_type="application/pdf", headers=("Content-Disposition",), errors=(404, 413, 415, 422, 429, 504),
+            f"{prefix}/analyzeResults/{{id}}/pdf",
+            retrieve_pdf,
+            tag=_TAG,
+            example="(the bytes of a PDF)",
+            media_type="application/pdf",
+            headers=("Content-Disposition",),
+            errors=(404, 413, 415, 422, 429, 504),
             parameters=_PARAMETERS,
-        )  # fmt: skip
+        )
         yield delete(
-            f"{prefix}/analyzeResults/{{id}}", delete_analysis, tag=_TAG, example=None,
-            more={204: described(None, description="It is forgotten.")}, errors=(404,), parameters=_PARAMETERS,
-        )  # fmt: skip
+            f"{prefix}/analyzeResults/{{id}}",
+            delete_analysis,
+            tag=_TAG,
+            example=None,
+            more={204: described(None, description="It is forgotten.")},
+            errors=(404,),
+            parameters=_PARAMETERS,
+        )
 
 
 ROUTES = (*_routes(),)

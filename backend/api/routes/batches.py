@@ -152,9 +152,12 @@ def _at(outcome: Outcome | None, status: Status) -> int | None:
 
 def _usage(tokens: int) -> BatchUsage:
     return {
-        "input_tokens": tokens, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 0,
-        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": tokens,
-    }  # fmt: skip
+        "input_tokens": tokens,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": tokens,
+    }
 
 
 async def create_batch(request: Request) -> Response:

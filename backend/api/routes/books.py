@@ -322,9 +322,13 @@ def _place_answer(place: Place) -> PlaceAnswer:
 
 def _tax_answer(line: TaxLine) -> TaxLineAnswer:
     return {
-        "type": line.type, "rate": _decimal(line.rate), "base": _decimal(line.base), "amount": _decimal(line.amount),
-        "surcharge_rate": _decimal(line.surcharge_rate), "surcharge": _decimal(line.surcharge),
-    }  # fmt: skip
+        "type": line.type,
+        "rate": _decimal(line.rate),
+        "base": _decimal(line.base),
+        "amount": _decimal(line.amount),
+        "surcharge_rate": _decimal(line.surcharge_rate),
+        "surcharge": _decimal(line.surcharge),
+    }
 
 
 def _sums_answer(sums: Sums) -> SumsAnswer:
@@ -335,9 +339,12 @@ def _sums_answer(sums: Sums) -> SumsAnswer:
 
 def _missing_answer(run: MissingNumbers) -> MissingNumbersAnswer:
     return {
-        "supplier": run.supplier, "tax_id": run.tax_id, "first": run.first, "last": run.last,
+        "supplier": run.supplier,
+        "tax_id": run.tax_id,
+        "first": run.first,
+        "last": run.last,
         "missing": list(run.missing),
-    }  # fmt: skip
+    }
 
 
 def _decimal(value: Decimal | None) -> str | None:

@@ -274,9 +274,12 @@ def classify_pages_answer(model: str, pages: Sequence[ClassifiedPage]) -> Classi
 def _classify_item(index: int, row: ClassifiedText) -> ClassifyItem:
     classes = classes_answer(row)
     return {
-        "object": "classification", "index": index, "prediction": classes["prediction"], "score": classes["score"],
+        "object": "classification",
+        "index": index,
+        "prediction": classes["prediction"],
+        "score": classes["score"],
         "predictions": classes["predictions"],
-    }  # fmt: skip
+    }
 
 
 def _classify_page_item(index: int, page: ClassifiedPage) -> ClassifyItem:
@@ -315,12 +318,17 @@ async def _of_json(request: Request) -> Response:
     classified = await call_service_timed(
         request,
         partial(
-            _classification_of(request).classify, body.input, labels=body.labels, model=body.classifier,
-            multi_label=body.multi_label, top_k=body.top_k, min_score=body.min_score,
+            _classification_of(request).classify,
+            body.input,
+            labels=body.labels,
+            model=body.classifier,
+            multi_label=body.multi_label,
+            top_k=body.top_k,
+            min_score=body.min_score,
             hypothesis_template=body.hypothesis_template,
         ),
         characters=characters,
-    )  # fmt: skip
+    )
     return await written_json(partial(classify_answer, classified), classified.prediction_count)
 
 

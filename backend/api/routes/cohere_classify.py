@@ -126,11 +126,15 @@ def _classifications(classified: ClassificationResult, texts: Sequence[str], req
 def _classification(row: ClassifiedText, text: str, text_id: str) -> CohereClassification:
     best = row.predictions[0]
     return {
-        "id": text_id, "input": text, "prediction": best.label, "predictions": [best.label], "confidence": best.score,
+        "id": text_id,
+        "input": text,
+        "prediction": best.label,
+        "predictions": [best.label],
+        "confidence": best.score,
         "confidences": [best.score],
         "labels": {prediction.label: {"confidence": prediction.score} for prediction in row.predictions},
         "classification_type": "single-label",
-    }  # fmt: skip
+    }
 
 
 CLASSIFY_EXAMPLE = {

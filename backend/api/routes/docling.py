@@ -592,12 +592,17 @@ def _chunks(result: _Result, asked: Asked, tokenizer: TextTokenizer) -> Iterable
         if asked.max_tokens and text_tokens + before_tokens > asked.max_tokens:  # they stand in `headings` alone
             before, before_tokens = "", 0
         yield {
-            "filename": result.name, "chunk_index": index, "text": before + text,
-            "raw_text": text if asked.raw_text else None, "num_tokens": text_tokens + before_tokens,
-            "headings": [heading.text for heading in context.headings] or None, "captions": None,
-            "doc_items": context.items, "page_numbers": pages,
+            "filename": result.name,
+            "chunk_index": index,
+            "text": before + text,
+            "raw_text": text if asked.raw_text else None,
+            "num_tokens": text_tokens + before_tokens,
+            "headings": [heading.text for heading in context.headings] or None,
+            "captions": None,
+            "doc_items": context.items,
+            "page_numbers": pages,
             "metadata": {"origin": origin, "start": start, "end": end},
-        }  # fmt: skip
+        }
 
 
 def _cut(document: Document, understood: Understood, asked: Asked) -> Iterable[tuple[int | None, Element]]:
@@ -705,13 +710,24 @@ def _routes(
     now = _answers(_CHUNKED, {}) if body is ChunkSourceRequest else _answers(_CONVERTED, _ZIP)
     for suffix, answers in (("", now), (_LATER, _answers(_TASK, {}))):
         yield upload_route(
-            f"{path}/file{suffix}", of_form, tag=_TAG, request=form, answers=answers, field="files", several=True,
+            f"{path}/file{suffix}",
+            of_form,
+            tag=_TAG,
+            request=form,
+            answers=answers,
+            field="files",
+            several=True,
             parameters=parameters,
-        )  # fmt: skip
+        )
         yield json_upload_route(
-            f"{path}/source{suffix}", of_json, tag=_TAG, request=body, examples={"a file": _SOURCES}, answers=answers,
+            f"{path}/source{suffix}",
+            of_json,
+            tag=_TAG,
+            request=body,
+            examples={"a file": _SOURCES},
+            answers=answers,
             parameters=parameters,
-        )  # fmt: skip
+        )
 
 
 ROUTES = (

@@ -151,9 +151,13 @@ def documents_answer(
     shared = Counter(number for one in (extracted, *extracted.others) for number in one.pages)
     for one in (extracted, *extracted.others):
         own: OneDocumentAnswer = {
-            "pages": list(one.pages or pages), "kind": one.kind, "fields": fields_answer(one), "fields_why": one.why,
-            "fields_reasons": reasons_in(one.why), "valid": validity_answer(one.validity),
-        }  # fmt: skip
+            "pages": list(one.pages or pages),
+            "kind": one.kind,
+            "fields": fields_answer(one),
+            "fields_why": one.why,
+            "fields_reasons": reasons_in(one.why),
+            "valid": validity_answer(one.validity),
+        }
         if tables is not None:
             alone = {number for number in own["pages"] if shared[number] <= 1}  # rows go across papers side by side
             own["tables"] = [table for table in tables if table["page"] in alone]
@@ -233,10 +237,18 @@ def _value_answer(field: InvoiceField) -> FieldValueAnswer:
 def _cell_answer(cell: TableCell) -> TableCellAnswer:
     """Written out: there may be tens of thousands, and `answer_of` takes four times as long."""
     return {
-        "row": cell.row, "column": cell.column, "rowspan": cell.rowspan, "colspan": cell.colspan, "text": cell.text,
-        "value": cell.value, "header": cell.header, "page": cell.page, "boxes": _boxes(cell.boxes),
-        "start": cell.start, "end": cell.end,
-    }  # fmt: skip
+        "row": cell.row,
+        "column": cell.column,
+        "rowspan": cell.rowspan,
+        "colspan": cell.colspan,
+        "text": cell.text,
+        "value": cell.value,
+        "header": cell.header,
+        "page": cell.page,
+        "boxes": _boxes(cell.boxes),
+        "start": cell.start,
+        "end": cell.end,
+    }
 
 
 def _place_of(places: Sequence[Any]) -> dict[str, Any]:
@@ -577,9 +589,12 @@ def _chunk_answer(index: int, chunk: records.Chunk, encoding: str) -> ChunkAnswe
 def _timings(answer: records.DocumentAnswer) -> dict[str, float]:
     read = answer.extraction
     seconds = {
-        "open_s": read.open_s, "read_s": read.read_s, "ocr_s": read.ocr_s, "understand_s": answer.understand_s,
+        "open_s": read.open_s,
+        "read_s": read.read_s,
+        "ocr_s": read.ocr_s,
+        "understand_s": answer.understand_s,
         "total_s": answer.total_s,
-    }  # fmt: skip
+    }
     return {name: round(value, _SECONDS_DIGITS) for name, value in seconds.items()}
 
 

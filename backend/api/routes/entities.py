@@ -120,9 +120,15 @@ class EntitiesAnswer(TypedDict):
 def entity_answer(entity: Entity) -> EntityAnswer:
     """An entity; ``start`` and ``end`` count code points of the caller's text."""
     return {
-        "type": entity.type, "text": entity.text, "start": entity.start, "end": entity.end, "score": entity.score,
-        "source": cast("Source", entity.source), "value": entity.value, "valid": entity.valid,
-    }  # fmt: skip
+        "type": entity.type,
+        "text": entity.text,
+        "start": entity.start,
+        "end": entity.end,
+        "score": entity.score,
+        "source": cast("Source", entity.source),
+        "value": entity.value,
+        "valid": entity.valid,
+    }
 
 
 def entities_answer(result: EntityResult, *, explain: bool) -> EntitiesAnswer:

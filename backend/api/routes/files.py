@@ -188,9 +188,12 @@ def file_answer(file: FileRecord) -> FileAnswer:
 def list_answer(data: Sequence[Any], *, has_more: bool) -> dict[str, Any]:
     """A list of any of these objects, with its cursors."""
     return {
-        "object": "list", "data": data, "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None, "has_more": has_more,
-    }  # fmt: skip
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": has_more,
+    }
 
 
 async def create_file(request: Request) -> Response:

@@ -130,9 +130,14 @@ async def ready(request: Request) -> Response:
     if not reasons:
         return json_response(Ready(status="ready", reasons=[], degraded=_health_of(request).degraded()))
     problem = Problem(
-        status=Unavailable.status, code=Unavailable.code, title="Not ready", detail="; ".join(reasons),
-        retryable=Unavailable.retryable, retry_after_s=1.0, extensions={"reasons": reasons},
-    )  # fmt: skip
+        status=Unavailable.status,
+        code=Unavailable.code,
+        title="Not ready",
+        detail="; ".join(reasons),
+        retryable=Unavailable.retryable,
+        retry_after_s=1.0,
+        extensions={"reasons": reasons},
+    )
     return problem_response(problem, context_of(request).request_id)
 
 

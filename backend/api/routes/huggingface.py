@@ -143,11 +143,14 @@ async def token_classification(request: Request) -> Response:
 def _entity_groups(entities: Iterable[Entity]) -> list[EntityGroup]:
     return [
         {
-            "entity_group": entity.type, "score": entity.score, "word": entity.text, "start": entity.start,
+            "entity_group": entity.type,
+            "score": entity.score,
+            "word": entity.text,
+            "start": entity.start,
             "end": entity.end,
         }
         for entity in entities
-    ]  # fmt: skip
+    ]
 
 
 async def zero_shot_classification(request: Request) -> Response:

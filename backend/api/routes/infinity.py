@@ -118,9 +118,13 @@ def infinity_fields(request_id: str) -> dict[str, Any]:
 def infinity_classes(classified: ClassificationResult, request_id: str) -> InfinityClasses:
     """The classes of each text, every label with its score, the best first."""
     return {
-        "object": "classify", "data": [tei_predictions(row.predictions) for row in classified.rows],
-        "model": classified.model, "usage": usage(classified.tokens), "id": request_id, "created": now_s(),
-    }  # fmt: skip
+        "object": "classify",
+        "data": [tei_predictions(row.predictions) for row in classified.rows],
+        "model": classified.model,
+        "usage": usage(classified.tokens),
+        "id": request_id,
+        "created": now_s(),
+    }
 
 
 def infinity_model(model: LoadedModel, stats: InfinityStats) -> InfinityModelCard:

@@ -153,12 +153,19 @@ async def job_of(request: Request) -> Job:
 
 def job_fields(job: Job) -> dict[str, Any]:
     return {
-        "id": job.id, "object": "job", "status": job.status, "created_at": job.created_s, "started_at": job.started_s,
-        "ended_at": job.ended_s, "expires_at": job.expires_s, "attempts": job.attempts,
+        "id": job.id,
+        "object": "job",
+        "status": job.status,
+        "created_at": job.created_s,
+        "started_at": job.started_s,
+        "ended_at": job.ended_s,
+        "expires_at": job.expires_s,
+        "attempts": job.attempts,
         "file": {"name": job.file.name, "bytes": job.file.size_bytes, "sha256": job.file.sha256},
-        "progress": asdict(job.progress), "error": None if job.failure is None else _error(job.failure),
+        "progress": asdict(job.progress),
+        "error": None if job.failure is None else _error(job.failure),
         "document_id": job.document_id,
-    }  # fmt: skip
+    }
 
 
 async def job_bytes(job: Job, result: JobResult | None) -> bytes:
@@ -243,9 +250,16 @@ async def create_job(request: Request) -> Response:
             require_storing(request, document_format)
             options = replace(options, features=options.features | KEPT_FEATURES)
         job_request = JobRequest(
-            upload.stored, upload.name, options, encoding_format=form.encoding_format, format=document_format.name,
-            limit_s=form.deadline_s, key=idempotency_key(request), stores=form.store, expires_after_s=form.seconds,
-        )  # fmt: skip
+            upload.stored,
+            upload.name,
+            options,
+            encoding_format=form.encoding_format,
+            format=document_format.name,
+            limit_s=form.deadline_s,
+            key=idempotency_key(request),
+            stores=form.store,
+            expires_after_s=form.seconds,
+        )
         job, replayed = await submit_job(request, job_request)
     headers = {"Location": f"/v1/jobs/{job.id}"}
     if replayed:

@@ -178,11 +178,22 @@ def _card(
 ) -> _Card:
     capabilities, model_type = _CAPABILITIES[task]
     return {
-        "id": names[0], "object": "model", "type": "base", "created": int(created_s), "owned_by": "financia",
-        "names": list(names), "name": names[0], "endpoints": capabilities, "source": source, "revision": revision,
-        "device": device, "dtype": dtype, "runtime": runtime, "capabilities": dict.fromkeys(capabilities, True),
+        "id": names[0],
+        "object": "model",
+        "type": "base",
+        "created": int(created_s),
+        "owned_by": "financia",
+        "names": list(names),
+        "name": names[0],
+        "endpoints": capabilities,
+        "source": source,
+        "revision": revision,
+        "device": device,
+        "dtype": dtype,
+        "runtime": runtime,
+        "capabilities": dict.fromkeys(capabilities, True),
         "model_type": model_type,
-    }  # fmt: skip
+    }
 
 
 async def list_models(request: Request) -> Response:

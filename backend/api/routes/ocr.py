@@ -375,9 +375,13 @@ class _Writer:
     def _block(self, block: MarkdownBlock, kind: str, table: dict[str, Any] | None, factor: float) -> dict[str, Any]:
         left, top, right, bottom = (round(side * factor) for side in block.box)
         written = {
-            "type": kind, "content": table["content"] if table else block.text, "top_left_x": left, "top_left_y": top,
-            "bottom_right_x": right, "bottom_right_y": bottom,
-        }  # fmt: skip
+            "type": kind,
+            "content": table["content"] if table else block.text,
+            "top_left_x": left,
+            "top_left_y": top,
+            "bottom_right_x": right,
+            "bottom_right_y": bottom,
+        }
         if table:
             written["table_id"] = table["id"]
         if self._body.confidence_scores_granularity == "block" and block.lines:

@@ -132,9 +132,14 @@ def _wire_page(page: Any, index: int, place: str) -> Page:
         page[side] if _is_length(page.get(side)) else end for side, end in (("width", right), ("height", bottom))
     )
     return make_page(
-        [lines.values()], number=index + 1, width=width, height=height, source="text_layer", why="as it was sent",
+        [lines.values()],
+        number=index + 1,
+        width=width,
+        height=height,
+        source="text_layer",
+        why="as it was sent",
         engine="text",
-    )  # fmt: skip
+    )
 
 
 def _is_length(side: Any) -> bool:

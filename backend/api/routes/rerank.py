@@ -243,11 +243,15 @@ async def _rerank(request: Request, *, version: str, documents_by_default: bool)
     reranked = await call_service_timed(
         request,
         partial(
-            _reranking_of(request).rerank, body.query, texts, top_n=body.top_k if body.top_n is None else body.top_n,
-            model=body.model, truncate=body.truncation_side(),
+            _reranking_of(request).rerank,
+            body.query,
+            texts,
+            top_n=body.top_k if body.top_n is None else body.top_n,
+            model=body.model,
+            truncate=body.truncation_side(),
         ),
         characters=characters,
-    )  # fmt: skip
+    )
     meta = cohere_meta(version, len(texts), reranked.tokens)
     request_id = context_of(request).request_id
 
@@ -298,9 +302,13 @@ async def rank_passages(request: Request) -> Response:
     characters = check_limits([body.query.text], limits_of(request), "query")
     characters += check_limits(passages, limits_of(request), "passages")
     call = partial(
-        _reranking_of(request).rerank, body.query.text, passages, top_n=body.top_k,
-        model=body.model or request.path_params.get("name"), truncate=body.truncate or "end",
-    )  # fmt: skip
+        _reranking_of(request).rerank,
+        body.query.text,
+        passages,
+        top_n=body.top_k,
+        model=body.model or request.path_params.get("name"),
+        truncate=body.truncate or "end",
+    )
     reranked = await call_service_timed(request, call, characters=characters)
 
     def answer() -> RankingAnswer:

@@ -155,10 +155,17 @@ def stored_head(stored: StoredDocument, problems: Sequence[Mapping[str, Any]]) -
     """What an answer about a stored document has beside what was read."""
     file = stored.file
     return {
-        "id": stored.id, "object": "document", "filename": file.name, "bytes": file.size_bytes,
-        "created_at": int(file.created_s), "expires_at": None if file.expires_s is None else int(file.expires_s),
-        "state": stored.state, "revision": stored.revision, "updated_at": stored.updated_s, "problems": problems,
-    }  # fmt: skip
+        "id": stored.id,
+        "object": "document",
+        "filename": file.name,
+        "bytes": file.size_bytes,
+        "created_at": int(file.created_s),
+        "expires_at": None if file.expires_s is None else int(file.expires_s),
+        "state": stored.state,
+        "revision": stored.revision,
+        "updated_at": stored.updated_s,
+        "problems": problems,
+    }
 
 
 def revision_headers(stored: StoredDocument) -> dict[str, str]:

@@ -371,9 +371,13 @@ def infinity_ranks(
         for result in results:
             result["document"] = texts[result["index"]]
     return {
-        "object": "rerank", "results": results, "model": reranked.model, "usage": usage(reranked.tokens),
-        "id": request_id, "created": now_s(),
-    }  # fmt: skip
+        "object": "rerank",
+        "results": results,
+        "model": reranked.model,
+        "usage": usage(reranked.tokens),
+        "id": request_id,
+        "created": now_s(),
+    }
 
 
 def tei_predictions(predictions: Sequence[Prediction]) -> list[PredictionAnswer]:
@@ -426,13 +430,20 @@ def tei_info(request: Request, model: LoadedModel, model_type: Mapping[str, obje
     """A model and the limits of requests."""
     limits = limits_of(request)
     return {
-        "model_id": model.name, "model_sha": model.spec.revision, "model_dtype": model.dtype,
-        "served_model_name": model.name, "model_type": dict(model_type),
-        "max_concurrent_requests": limits.connections, "max_input_length": model.spec.max_tokens,
-        "max_batch_tokens": model.engine.budget, "max_client_batch_size": limits.inputs,
-        "payload_limit": limits.body_bytes, "auto_truncate": True,
-        "tokenization_workers": services_of(request).text_work.threads, "version": request.app.version,
-    }  # fmt: skip
+        "model_id": model.name,
+        "model_sha": model.spec.revision,
+        "model_dtype": model.dtype,
+        "served_model_name": model.name,
+        "model_type": dict(model_type),
+        "max_concurrent_requests": limits.connections,
+        "max_input_length": model.spec.max_tokens,
+        "max_batch_tokens": model.engine.budget,
+        "max_client_batch_size": limits.inputs,
+        "payload_limit": limits.body_bytes,
+        "auto_truncate": True,
+        "tokenization_workers": services_of(request).text_work.threads,
+        "version": request.app.version,
+    }
 
 
 def _labels(labels: Sequence[str]) -> dict[str, object]:

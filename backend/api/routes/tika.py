@@ -180,13 +180,16 @@ def _pages(upload: Upload, answer: DocumentAnswer) -> list[dict[str, Any]]:
         {
             "page_content": markdown,
             "metadata": {
-                "source": upload.name, "page": page.number - 1, "page_label": str(page.number),
-                "total_pages": document.page_count, "Content-Type": media_type_of(document.kind, upload.name),
+                "source": upload.name,
+                "page": page.number - 1,
+                "page_label": str(page.number),
+                "total_pages": document.page_count,
+                "Content-Type": media_type_of(document.kind, upload.name),
             },
         }
         for page, markdown in zip(document.pages, pages_markdown(document), strict=True)
         if markdown.strip()
-    ]  # fmt: skip
+    ]
 
 
 _TAG = "Tika and Open WebUI"

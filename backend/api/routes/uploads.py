@@ -86,10 +86,16 @@ def upload_answer(
     upload: Upload, status: Literal["pending", "completed", "cancelled"], file: FileRecord | None = None
 ) -> UploadAnswer:
     return {
-        "id": upload.id, "object": "upload", "bytes": upload.size_bytes, "created_at": int(upload.created_s),
-        "expires_at": int(upload.expires_s), "filename": upload.name, "purpose": upload.purpose, "status": status,
+        "id": upload.id,
+        "object": "upload",
+        "bytes": upload.size_bytes,
+        "created_at": int(upload.created_s),
+        "expires_at": int(upload.expires_s),
+        "filename": upload.name,
+        "purpose": upload.purpose,
+        "status": status,
         "file": None if file is None else file_answer(file),
-    }  # fmt: skip
+    }
 
 
 async def create_upload(request: Request) -> Response:

@@ -399,9 +399,13 @@ async def create_store(request: Request) -> Response:
     """Make a vector store, with files if they are given: these are read and indexed in the background."""
     body = await read_json(request, CreateStoreRequest)
     call = _vector_stores_of(request).create(
-        owner_of(request), name=body.name or "", description=body.description or "", metadata=body.metadata,
-        expires_after_days=body.expires_after, files=body.files(),
-    )  # fmt: skip
+        owner_of(request),
+        name=body.name or "",
+        description=body.description or "",
+        metadata=body.metadata,
+        expires_after_days=body.expires_after,
+        files=body.files(),
+    )
     return _answer(await call_within_limit(request, call))
 
 

@@ -106,11 +106,15 @@ async def find_entities(request: Request) -> Response:
 def _ner_tokens(entities: Iterable[Entity]) -> list[NerToken]:
     return [
         {
-            "entity": entity.type, "word": entity.text, "certainty": entity.score, "distance": 0.0,
-            "startPosition": entity.start, "endPosition": entity.end,
+            "entity": entity.type,
+            "word": entity.text,
+            "certainty": entity.score,
+            "distance": 0.0,
+            "startPosition": entity.start,
+            "endPosition": entity.end,
         }
         for entity in entities
-    ]  # fmt: skip
+    ]
 
 
 async def meta(request: Request) -> Response:

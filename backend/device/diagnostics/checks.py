@@ -50,10 +50,13 @@ def _platform(platform: Platform) -> Finding:
     where = f"{platform.label} on {platform.machine}"
     if platform.system == "Windows":
         return Finding(
-            "platform", Status.WARN, where,
+            "platform",
+            Status.WARN,
+            where,
             "The service runs on Linux, macOS and WSL2. Under WSL2 the same card does the same work.",
-            "wsl --install", "windows",
-        )  # fmt: skip
+            "wsl --install",
+            "windows",
+        )
     if platform.wsl:
         note = "the ceiling leaves 2 GiB free and memory is not pinned, because Windows shares both"
         return Finding("platform", Status.OK, f"{where}: {note}", anchor="wsl2")
@@ -232,9 +235,12 @@ def _unusable(facts: MachineFacts, gpu: GPUInfo, topic: str, what: str) -> Findi
 
 def _lost(topic: str, why: str) -> Finding:
     return Finding(
-        topic, Status.WARN, f"gives no readings: {why}",
-        "Restart the container if nvidia-smi still works on the host, else the machine.", anchor="gpu-lost",
-    )  # fmt: skip
+        topic,
+        Status.WARN,
+        f"gives no readings: {why}",
+        "Restart the container if nvidia-smi still works on the host, else the machine.",
+        anchor="gpu-lost",
+    )
 
 
 def _card_memory(gpu: GPUInfo, sample: CardSample, topic: str) -> Iterator[Finding]:

@@ -164,6 +164,10 @@ def _lines(finding: Finding, topic: str) -> Iterator[str]:
 
 def _wrapped(head: str, text: str) -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=head.ljust(_INDENT), subsequent_indent=" " * _INDENT, break_long_words=False,
+        text,
+        _WIDTH,
+        initial_indent=head.ljust(_INDENT),
+        subsequent_indent=" " * _INDENT,
+        break_long_words=False,
         break_on_hyphens=False,
-    )  # fmt: skip
+    )

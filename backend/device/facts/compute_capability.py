@@ -60,9 +60,13 @@ def architecture(capability: tuple[int, int]) -> Architecture:
         return Architecture("not a CUDA architecture", "", bf16=False, fp16=False, tf32=False, fp8=False)
     sm = f"sm_{capability[0]}{capability[1]}"
     return Architecture(
-        name=NAMES.get(capability, f"{sm} (newer than this table)"), sm=sm, bf16=capability >= (8, 0),
-        fp16=capability >= (7, 0), tf32=capability >= (8, 0), fp8=capability >= (8, 9),
-    )  # fmt: skip
+        name=NAMES.get(capability, f"{sm} (newer than this table)"),
+        sm=sm,
+        bf16=capability >= (8, 0),
+        fp16=capability >= (7, 0),
+        tf32=capability >= (8, 0),
+        fp8=capability >= (8, 9),
+    )
 
 
 def fp16_is_broken(name: str, capability: tuple[int, int]) -> bool:

@@ -57,9 +57,14 @@ def probe(
     """
     host = host or read_host(cgroup)
     facts = MachineFacts(
-        cores=host.cores, cpu_name=host.cpu_name, cpu_flags=host.cpu_flags, memory_bytes=host.memory_bytes,
-        free_memory_bytes=host.free_memory_bytes, platform=host.platform, why_no_gpu="USE_GPU=false or DEVICE=cpu",
-    )  # fmt: skip
+        cores=host.cores,
+        cpu_name=host.cpu_name,
+        cpu_flags=host.cpu_flags,
+        memory_bytes=host.memory_bytes,
+        free_memory_bytes=host.free_memory_bytes,
+        platform=host.platform,
+        why_no_gpu="USE_GPU=false or DEVICE=cpu",
+    )
     if not look_for_gpu:
         return facts
     source = driver or Nvml()
@@ -161,11 +166,18 @@ def _seen_by_torch(device: TorchDevice, card: Card | None, facts: MachineFacts) 
 def _unseen_by_torch(card: Card, facts: MachineFacts, fault: str) -> GPUInfo:
     capability = card.capability or (0, 0)
     return GPUInfo(
-        index=-1, name=card.name, uuid=card.uuid, total_bytes=card.total_bytes or 0, capability=capability,
-        bf16=architecture(capability).bf16, free_bytes=card.free_bytes, unified=card.unified, mig=card.mig,
+        index=-1,
+        name=card.name,
+        uuid=card.uuid,
+        total_bytes=card.total_bytes or 0,
+        capability=capability,
+        bf16=architecture(capability).bf16,
+        free_bytes=card.free_bytes,
+        unified=card.unified,
+        mig=card.mig,
         driver_model=card.driver_model,
         fault=card.fault or build_fault(capability, facts.driver, facts.torch, facts.platform) or fault,
-    )  # fmt: skip
+    )
 
 
 def _mps_gpu(device: TorchDevice, host: Host) -> GPUInfo:

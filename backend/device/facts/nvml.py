@@ -176,9 +176,14 @@ def _slice(handle: Any, board: Card) -> Card:
     memory, _ = _memory(handle)
     name = query(pynvml.nvmlDeviceGetName, handle) or board.name  # "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
     return replace(
-        board, uuid=query(pynvml.nvmlDeviceGetUUID, handle) or "", name=name, total_bytes=memory[0],
-        free_bytes=memory[1], mig=name.partition(" MIG ")[2] or "unnamed", parent_uuid=board.uuid,
-    )  # fmt: skip
+        board,
+        uuid=query(pynvml.nvmlDeviceGetUUID, handle) or "",
+        name=name,
+        total_bytes=memory[0],
+        free_bytes=memory[1],
+        mig=name.partition(" MIG ")[2] or "unnamed",
+        parent_uuid=board.uuid,
+    )
 
 
 def _memory(device: Any) -> tuple[tuple[int | None, int | None], bool]:

@@ -90,20 +90,32 @@ def _card(name: str, capability: tuple[int, int], total_mib: int, free_mib: int,
 
 def _slice(board: Card, number: int, profile: str, total_mib: int, free_mib: int) -> Card:
     return replace(
-        board, uuid=card_uuid(f"{board.name}/{number}", "MIG"), name=f"{board.name} MIG {profile}",
-        total_bytes=total_mib * _MIB, free_bytes=free_mib * _MIB, mig=profile, parent_uuid=board.uuid,
-    )  # fmt: skip
+        board,
+        uuid=card_uuid(f"{board.name}/{number}", "MIG"),
+        name=f"{board.name} MIG {profile}",
+        total_bytes=total_mib * _MIB,
+        free_bytes=free_mib * _MIB,
+        mig=profile,
+        parent_uuid=board.uuid,
+    )
 
 
 def _idle(celsius: float, watts: float, limit_watts: float | None, mhz: tuple[int, int, int, int]) -> CardSample:
     """The sensors of an idle card; ``mhz`` are the clocks of graphics, sm, memory and video."""
     domains = ("graphics", "sm", "memory", "video")
     return CardSample(
-        utilization_ratio=0.0, bandwidth_ratio=0.0, temperature_celsius=celsius, power_watts=watts,
-        power_limit_watts=limit_watts, energy_joules=1_000_000.0,
-        clocks_hz=tuple((domain, value * 1_000_000) for domain, value in zip(domains, mhz, strict=True)), throttle=(),
-        pcie_replays=0, xid_errors=(), processes=(),
-    )  # fmt: skip
+        utilization_ratio=0.0,
+        bandwidth_ratio=0.0,
+        temperature_celsius=celsius,
+        power_watts=watts,
+        power_limit_watts=limit_watts,
+        energy_joules=1_000_000.0,
+        clocks_hz=tuple((domain, value * 1_000_000) for domain, value in zip(domains, mhz, strict=True)),
+        throttle=(),
+        pcie_replays=0,
+        xid_errors=(),
+        processes=(),
+    )
 
 
 _LAPTOP = _card("NVIDIA GeForce RTX 4070 Laptop GPU", (8, 9), 8188, 7402)
@@ -412,6 +424,9 @@ def facts(name: str, *, visible: str | None = None, order: str | None = None) ->
     """What ``probe`` finds on that machine. Raises: KeyError with the names of all machines."""
     machine = simulated(name, visible=visible, order=order)
     return probe(
-        driver=machine.driver_source, torch_source=machine.torch_source, visible=visible, order=order,
+        driver=machine.driver_source,
+        torch_source=machine.torch_source,
+        visible=visible,
+        order=order,
         host=machine.profile.host,
-    )  # fmt: skip
+    )

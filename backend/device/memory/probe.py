@@ -182,9 +182,12 @@ def load_table(cache: TuningCache, key: str, free_bytes: int | None) -> MemoryTa
         return None
     if isinstance(baseline, int) and free_bytes is not None and free_bytes < baseline * _FREE_RATIO_MIN:
         log_event(
-            _log, logging.INFO, "less memory is free than when batches were measured; measuring again",
-            free_bytes=free_bytes, free_then_bytes=baseline,
-        )  # fmt: skip
+            _log,
+            logging.INFO,
+            "less memory is free than when batches were measured; measuring again",
+            free_bytes=free_bytes,
+            free_then_bytes=baseline,
+        )
         return None
     return table
 

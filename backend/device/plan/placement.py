@@ -179,10 +179,15 @@ def _on_cpu(facts: MachineFacts, request: DeviceRequest, selection: Selection) -
     free = facts.memory_bytes if facts.free_memory_bytes is None else facts.free_memory_bytes
     # A preempted OpenMP thread stalls its team: one lane with all threads is 1.5 to 1.8 times slower (measured).
     return Placement(
-        "cpu", lanes, threads, 1,
+        "cpu",
+        lanes,
+        threads,
+        1,
         (selection.why, f"{why}, {threads} thread(s) each", dtypes.why, loader_why, *selection.notes),
-        dtypes=dtypes.dtypes, memory_bytes=int(_FREE_MEMORY_RATIO * free), loader=loader,
-    )  # fmt: skip
+        dtypes=dtypes.dtypes,
+        memory_bytes=int(_FREE_MEMORY_RATIO * free),
+        loader=loader,
+    )
 
 
 def _on_gpu(
@@ -199,17 +204,20 @@ def _on_gpu(
         1,
         2,
         (
-            selection.why, f"{lanes_why}: the device runs one batch while the next is prepared", dtypes.why,
+            selection.why,
+            f"{lanes_why}: the device runs one batch while the next is prepared",
+            dtypes.why,
             limit.why,
             f"memory for {workers} process(es) with a large model; one with its own batches is the fastest",
-            loader_why, *selection.notes,
+            loader_why,
+            *selection.notes,
         ),
         uuid=gpu.uuid,
         dtypes=dtypes.dtypes,
         memory_bytes=limit.bytes,
         workers=workers,
         loader=loader,
-    )  # fmt: skip
+    )
 
 
 def _memory(facts: MachineFacts, gpu: GPUInfo) -> tuple[int, int]:

@@ -327,13 +327,18 @@ def _info(report: Report) -> Samples:
     rows = tuple(
         (
             (
-                *_card_labels(card), card["name"], card.get("architecture", ""), dotted(card["capability"]),
-                driver.get("version", ""), driver.get("cuda", ""), card.get("mig", ""),
+                *_card_labels(card),
+                card["name"],
+                card.get("architecture", ""),
+                dotted(card["capability"]),
+                driver.get("version", ""),
+                driver.get("cuda", ""),
+                card.get("mig", ""),
             ),
             1.0,
         )
         for card in report["gpus"]
-    )  # fmt: skip
+    )
     return Samples("gpu_info", "gauge", "1 for each card this process may see.", labels, rows)
 
 

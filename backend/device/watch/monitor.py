@@ -205,12 +205,15 @@ class DeviceMonitor:
             state.snapshot,
             state.summaries,
             collector=Collector(
-                self._thread.running, self._interval_s, state.polls, state.losses + self._thread.errors,
+                self._thread.running,
+                self._interval_s,
+                state.polls,
+                state.losses + self._thread.errors,
                 state.success_timestamp_s,
             ),
             counters=self._counters(),
             own_pid=os.getpid(),
-        )  # fmt: skip
+        )
 
     def poll(self) -> None:
         """Take a snapshot on this thread and raise its alerts; the background thread calls this at every interval."""

@@ -67,9 +67,15 @@ class DeviceSnapshot:
         """The numbers that the history keeps."""
         card = self.card.sample if self.card else _UNREAD
         return Sample(
-            at_s, self.headroom_bytes, self.used_bytes, self.allocator.retries if self.allocator else 0,
-            card.utilization_ratio, card.temperature_celsius, card.power_watts, self.lost,
-        )  # fmt: skip
+            at_s,
+            self.headroom_bytes,
+            self.used_bytes,
+            self.allocator.retries if self.allocator else 0,
+            card.utilization_ratio,
+            card.temperature_celsius,
+            card.power_watts,
+            self.lost,
+        )
 
 
 @dataclass(frozen=True, slots=True)

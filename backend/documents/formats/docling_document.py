@@ -189,11 +189,18 @@ class _Writer:
     def _cell(self, cell: TableCell) -> Node:
         page = self._pages.get(cell.page)
         return {
-            "bbox": _bbox(page, bounding_box(cell.boxes)) if page and cell.boxes else None, "row_span": cell.rowspan,
-            "col_span": cell.colspan, "start_row_offset_idx": cell.row, "end_row_offset_idx": cell.row + cell.rowspan,
-            "start_col_offset_idx": cell.column, "end_col_offset_idx": cell.column + cell.colspan, "text": cell.text,
-            "column_header": cell.header, "row_header": False, "row_section": False,
-        }  # fmt: skip
+            "bbox": _bbox(page, bounding_box(cell.boxes)) if page and cell.boxes else None,
+            "row_span": cell.rowspan,
+            "col_span": cell.colspan,
+            "start_row_offset_idx": cell.row,
+            "end_row_offset_idx": cell.row + cell.rowspan,
+            "start_col_offset_idx": cell.column,
+            "end_col_offset_idx": cell.column + cell.colspan,
+            "text": cell.text,
+            "column_header": cell.header,
+            "row_header": False,
+            "row_section": False,
+        }
 
     def _node(self, kind: str, label: str, parent: Node | None = None, **more: Any) -> Node:
         reference = f"#/{kind}/{len(self._nodes[kind])}"

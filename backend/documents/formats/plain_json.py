@@ -95,9 +95,14 @@ def spoken_word_fields(word: Word) -> dict[str, Any]:
 
 def word_fields(word: Word) -> dict[str, Any]:
     return {
-        "text": word.text, "box": sides(word.box), "confidence": round(word.confidence, _CONFIDENCE_DIGITS),
-        "start": word.start, "end": word.end, "line": word.line, "block": word.block,
-    }  # fmt: skip
+        "text": word.text,
+        "box": sides(word.box),
+        "confidence": round(word.confidence, _CONFIDENCE_DIGITS),
+        "start": word.start,
+        "end": word.end,
+        "line": word.line,
+        "block": word.block,
+    }
 
 
 def seconds(box: Box) -> dict[str, float]:

@@ -270,9 +270,13 @@ class RedisClient:
             log_event(_logger, logging.INFO, "Redis answers again", redis=self.address)
         elif self._published is State.CLOSED:
             log_event(
-                _logger, logging.WARNING, "Redis does not answer, going on with memory alone", redis=self.address,
-                error=self.last_error, retry_in_s=f"{self.retry_in_s:.1f}",
-            )  # fmt: skip
+                _logger,
+                logging.WARNING,
+                "Redis does not answer, going on with memory alone",
+                redis=self.address,
+                error=self.last_error,
+                retry_in_s=f"{self.retry_in_s:.1f}",
+            )
         self._publish_gauge()
 
     def _publish_gauge(self) -> None:

@@ -146,9 +146,12 @@ class RedisTier:
         self._writes.fail(permit)
         if self._writes.state is State.OPEN and not permit.probe:
             log_event(
-                _logger, logging.WARNING, "Redis takes no writes, new vectors stay in memory alone",
-                redis=self._client.address, error=self._client.describe(error),
-            )  # fmt: skip
+                _logger,
+                logging.WARNING,
+                "Redis takes no writes, new vectors stay in memory alone",
+                redis=self._client.address,
+                error=self._client.describe(error),
+            )
 
     def _accepted(self, permit: Permit) -> None:
         self._writes.succeed(permit)

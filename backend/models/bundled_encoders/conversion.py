@@ -116,9 +116,15 @@ def small_files(shape: PackedShape, layers: int) -> dict[str, str]:
     files: dict[str, Any] = {
         "config.json": _config(shape, layers),
         "tokenizer_config.json": {
-            "bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>",
-            "model_max_length": shape.positions, "pad_token": "<pad>", "sep_token": "</s>",
-            "tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>",
+            "bos_token": "<s>",
+            "cls_token": "<s>",
+            "eos_token": "</s>",
+            "mask_token": "<mask>",
+            "model_max_length": shape.positions,
+            "pad_token": "<pad>",
+            "sep_token": "</s>",
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "unk_token": "<unk>",
         },
         "modules.json": [
             {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -131,7 +137,7 @@ def small_files(shape: PackedShape, layers: int) -> dict[str, str]:
             "similarity_fn_name": "cosine",
         },
         "1_Pooling/config.json": {"word_embedding_dimension": shape.width, "pooling_mode_mean_tokens": True},
-    }  # fmt: skip
+    }
     return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()} | {"LICENSE": _LICENCE}
 
 

@@ -229,9 +229,12 @@ class PostgresConnections:
                 "text", schema="pg_catalog", encoder=encode_text, decoder=decode_text, format="binary"
             )
             await connection.set_type_codec(
-                facts.vector_type, schema=facts.vector_schema, encoder=vector_encoder(facts.vector_type),
-                decoder=vector_decoder(facts.vector_type), format="binary",
-            )  # fmt: skip
+                facts.vector_type,
+                schema=facts.vector_schema,
+                encoder=vector_encoder(facts.vector_type),
+                decoder=vector_decoder(facts.vector_type),
+                format="binary",
+            )
 
         path = f'{SCHEMA}, "{facts.vector_schema}"'
         return asyncpg.create_pool(

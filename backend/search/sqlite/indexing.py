@@ -91,10 +91,18 @@ def pack(indexed: IndexedFile) -> list[PackedChunk]:
         terms = text_terms(text, indexed.language)
         packed.append(
             PackedChunk(
-                chunk.index, chunk.start, chunk.end, chunk.tokens, text, words, chunk_checksum(text, words),
-                pack_vector(vector), "\n".join(terms), len(terms),
+                chunk.index,
+                chunk.start,
+                chunk.end,
+                chunk.tokens,
+                text,
+                words,
+                chunk_checksum(text, words),
+                pack_vector(vector),
+                "\n".join(terms),
+                len(terms),
             )
-        )  # fmt: skip
+        )
     return packed
 
 
@@ -171,12 +179,19 @@ def finish(
         f"first_chunk = ?, chunks = ?, lengths = ?, usage_bytes = ?, stage = 'done', done = ?, total = ?, {_END_CLAIM} "
         "WHERE number = ?",
         (
-            json.dumps(found), pack_pages(indexed.pages), indexed.language, now_s, first, len(packed),
+            json.dumps(found),
+            pack_pages(indexed.pages),
+            indexed.language,
+            now_s,
+            first,
+            len(packed),
             np.array([chunk.length for chunk in packed], "<i4").tobytes(),
-            sum(chunk.usage_bytes for chunk in packed) + attributes_bytes(set_by_caller, found), len(packed),
-            len(packed), number,
+            sum(chunk.usage_bytes for chunk in packed) + attributes_bytes(set_by_caller, found),
+            len(packed),
+            len(packed),
+            number,
         ),
-    )  # fmt: skip
+    )
     if packed:
         connection.execute(
             "UPDATE stores SET additions = additions + 1, encoder = coalesce(encoder, ?1), "

@@ -37,11 +37,22 @@ def attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> bool:
             "INSERT INTO store_files (store, file, created_s, status, attributes, found, max_tokens, overlap_tokens, "
             "is_auto, batch_id, stage, done, total, usage_bytes) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING number",
             (
-                store, row[0], file.created_s, file.status, json.dumps(dict(file.attributes)), "{}",
-                file.chunking.max_tokens, file.chunking.overlap_tokens, file.chunking.is_auto, file.batch_id,
-                file.progress.stage, file.progress.done, file.progress.total, attributes_bytes(file.attributes, {}),
+                store,
+                row[0],
+                file.created_s,
+                file.status,
+                json.dumps(dict(file.attributes)),
+                "{}",
+                file.chunking.max_tokens,
+                file.chunking.overlap_tokens,
+                file.chunking.is_auto,
+                file.batch_id,
+                file.progress.stage,
+                file.progress.done,
+                file.progress.total,
+                attributes_bytes(file.attributes, {}),
             ),
-        ).fetchone()  # fmt: skip
+        ).fetchone()
         if file.batch_id is not None:
             connection.execute("INSERT OR IGNORE INTO batches (store, id) VALUES (?, ?)", (store, file.batch_id))
         write_attributes(connection, number, file.attributes, {})

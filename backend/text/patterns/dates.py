@@ -306,18 +306,29 @@ def _day_led(match: re.Match[str]) -> _WrittenDate:
     end = match.end() if digits else match.end("name")
     day = re.match(r"\d+", match[0])
     return _WrittenDate(
-        match.start(), end, name, match["name"][0].isupper(), int(day[0]) if day else 1,
-        _full_year(digits.replace(".", "")) if digits else None, day_first=True, is_joined=bool(match["gap"].strip()),
-    )  # fmt: skip
+        match.start(),
+        end,
+        name,
+        match["name"][0].isupper(),
+        int(day[0]) if day else 1,
+        _full_year(digits.replace(".", "")) if digits else None,
+        day_first=True,
+        is_joined=bool(match["gap"].strip()),
+    )
 
 
 def _month_led(match: re.Match[str]) -> _WrittenDate:
     digits = match["year"] or match["day_year"] or match["short"]
     return _WrittenDate(
-        match.start(), match.end(), match["name"].lower(), match["name"][0].isupper(),
-        int(match["day"]) if match["day"] else None, _full_year(digits.replace(".", "")) if digits else None,
-        day_first=False, is_joined=False,
-    )  # fmt: skip
+        match.start(),
+        match.end(),
+        match["name"].lower(),
+        match["name"][0].isupper(),
+        int(match["day"]) if match["day"] else None,
+        _full_year(digits.replace(".", "")) if digits else None,
+        day_first=False,
+        is_joined=False,
+    )
 
 
 def _is_plausible(date: _WrittenDate) -> bool:

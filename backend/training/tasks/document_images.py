@@ -147,9 +147,13 @@ class DocumentImagesTask:
             is_readable = targets.sum(dim=-1) > 0  # label smoothing would fill the zero targets of blank pages
             logits, targets = logits[is_readable], targets[is_readable]
         return classification_loss(
-            logits, targets, focal_gamma=self._config.focal_gamma, label_smoothing=self._config.label_smoothing,
-            class_weights=self._class_weights, weight=batch["weight"],
-        )  # fmt: skip
+            logits,
+            targets,
+            focal_gamma=self._config.focal_gamma,
+            label_smoothing=self._config.label_smoothing,
+            class_weights=self._class_weights,
+            weight=batch["weight"],
+        )
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Accuracy, macro F1, log loss and calibration error of the evaluation pages."""

@@ -54,9 +54,14 @@ def read_data(
 ) -> GroupData:
     """Read the data and check that ``objective`` can use it. Raises: BadData, BadSettings."""
     train, evaluation_groups = read_split(
-        data, evaluation, read_groups, suffixes=_SUFFIXES, held_out=held_out, group=lambda group: group.texts[0],
+        data,
+        evaluation,
+        read_groups,
+        suffixes=_SUFFIXES,
+        held_out=held_out,
+        group=lambda group: group.texts[0],
         reads_whole=lambda path: path.is_file() or is_retrieval(path),
-    )  # fmt: skip
+    )
     formats = {_format_of(group) for group in train}
     if len(formats) > 1:
         raise BadData(f"{data} mixes pairs, scored pairs and triplets; train on one kind at a time")

@@ -55,11 +55,17 @@ class Preprocessing:
     def save(self, folder: Path) -> None:
         """Write preprocessor_config.json, for transformers' AutoImageProcessor and pipelines."""
         fields = {
-            "image_processor_type": "ViTImageProcessor", "do_convert_rgb": True, "do_resize": True,
-            "size": {"height": self.height, "width": self.width_px}, "resample": int(self.resample),
-            "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": list(self.mean),
+            "image_processor_type": "ViTImageProcessor",
+            "do_convert_rgb": True,
+            "do_resize": True,
+            "size": {"height": self.height, "width": self.width_px},
+            "resample": int(self.resample),
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": list(self.mean),
             "image_std": list(self.std),
-        }  # fmt: skip
+        }
         (folder / PROCESSOR_CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 

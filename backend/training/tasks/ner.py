@@ -103,9 +103,13 @@ def prepare(
     labels = bio_labels([sentence for source in sources for sentence in source.train])
     check_types([sentence for source in sources for sentence in source.evaluation], labels)
     model = load_model(
-        AutoModelForTokenClassification, base, seed=config.seed, num_labels=len(labels),
-        id2label=dict(enumerate(labels)), label2id={label: number for number, label in enumerate(labels)},
-    )  # fmt: skip
+        AutoModelForTokenClassification,
+        base,
+        seed=config.seed,
+        num_labels=len(labels),
+        id2label=dict(enumerate(labels)),
+        label2id={label: number for number, label in enumerate(labels)},
+    )
     with_spelling = uses_spelling(model, base, chosen.spelling)
     if with_spelling:
         extend_token_types(model)
@@ -115,9 +119,14 @@ def prepare(
     if start_adapter is not None:
         _load_adapter(trained_model, start_adapter, labels)
     return NerTask(
-        trained_model, base, config, labels=labels, sources=sources,
-        options=replace(chosen, spelling="on" if with_spelling else "off"), start_adapter=start_adapter,
-    )  # fmt: skip
+        trained_model,
+        base,
+        config,
+        labels=labels,
+        sources=sources,
+        options=replace(chosen, spelling="on" if with_spelling else "off"),
+        start_adapter=start_adapter,
+    )
 
 
 class NerTask:
@@ -175,9 +184,13 @@ class NerTask:
         """Cross entropy over labelled tokens."""
         logits = model(**{name: batch[name] for name in _INPUTS if name in batch}).logits
         return classification_loss(
-            logits, batch["labels"], focal_gamma=self._config.focal_gamma,
-            label_smoothing=self._config.label_smoothing, class_weights=self._weights, weight=batch["weight"],
-        )  # fmt: skip
+            logits,
+            batch["labels"],
+            focal_gamma=self._config.focal_gamma,
+            label_smoothing=self._config.label_smoothing,
+            class_weights=self._weights,
+            weight=batch["weight"],
+        )
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """f1, precision, recall and macro_f1 of whole entities; empty without evaluation sentences."""

@@ -82,9 +82,14 @@ def read_data(data: Path, *, evaluation: Path | None = None, held_out: float = 0
     Raises: BadData without examples, for a single class, or an evaluation class that training does not have.
     """
     train, evaluation_examples = read_split(
-        data, evaluation, read_labelled, suffixes=SUFFIXES, held_out=held_out,
-        group=lambda example: example.group or example.text, stratum=lambda example: example.labels,
-    )  # fmt: skip
+        data,
+        evaluation,
+        read_labelled,
+        suffixes=SUFFIXES,
+        held_out=held_out,
+        group=lambda example: example.group or example.text,
+        stratum=lambda example: example.labels,
+    )
     multiple = any(example.multiple for example in train)
     labels = tuple(sorted({label for example in train for label in example.labels}))
     if len(labels) < (1 if multiple else 2):

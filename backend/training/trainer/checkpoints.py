@@ -215,10 +215,15 @@ def _write(folder: Path, checkpoint: Checkpoint, *, sequence: int) -> None:
     write_json(folder / _STATE, state)
     files = [folder / _STATE, *(folder / f"{part}.safetensors" for part in _PARTS)]
     manifest = {
-        "kind": _KIND, "version": _VERSION, "step": checkpoint.step, "sequence": sequence, "task": checkpoint.task,
-        "score": checkpoint.score, "config": dict(checkpoint.config),
+        "kind": _KIND,
+        "version": _VERSION,
+        "step": checkpoint.step,
+        "sequence": sequence,
+        "task": checkpoint.task,
+        "score": checkpoint.score,
+        "config": dict(checkpoint.config),
         "files": {file.name: {"bytes": file.stat().st_size, "blake2b": digest(file)} for file in files},
-    }  # fmt: skip
+    }
     write_json(folder / _MANIFEST, manifest)
     for file in (*files, folder / _MANIFEST):
         flush(file)
@@ -489,10 +494,15 @@ class CheckpointManager:
                 rest[_SNAPSHOT] = {each.name: getattr(snapshot, each.name) for each in fields(snapshot)}
             folder = self._folder.save(
                 Checkpoint(
-                    state.progress.steps, state.task.name, state.model.state_dict(), state.optimizer.state_dict(),
-                    rest, state.config.as_dict(), score,
+                    state.progress.steps,
+                    state.task.name,
+                    state.model.state_dict(),
+                    state.optimizer.state_dict(),
+                    rest,
+                    state.config.as_dict(),
+                    score,
                 )
-            )  # fmt: skip
+            )
         state.group.barrier()
         return folder
 

@@ -262,10 +262,17 @@ class _Trainer:
             self._checkpoints.load_best_weights()
         state.model.eval()
         result = TrainingResult(
-            steps=steps, epochs=state.batches.progress, loss=loss, metrics=state.best.metrics,
-            precision=state.precision.name, steps_by_precision=state.progress.steps_by_precision,
-            micro_batch=state.micro_batch.limit, reason=reason, events=tuple(state.interventions), skipped=excluded,
-        )  # fmt: skip
+            steps=steps,
+            epochs=state.batches.progress,
+            loss=loss,
+            metrics=state.best.metrics,
+            precision=state.precision.name,
+            steps_by_precision=state.progress.steps_by_precision,
+            micro_batch=state.micro_batch.limit,
+            reason=reason,
+            events=tuple(state.interventions),
+            skipped=excluded,
+        )
         if reason in ("interrupted", "patience"):
             state.notify("stop", message=f"ended early: {reason}")
         state.notify("end", {"loss": loss, "steps": steps, "reason": reason, **state.best.metrics})

@@ -369,10 +369,16 @@ class PrecisionFallback:
         """Ready for JSON."""
         strikes = {str(index): count for index, count in self._strikes.items()}
         return {
-            "precision": self.precision, "drops": self._drops, "failures_in_last": self._last_failures,
-            "strikes": strikes, "clean_steps": self._clean_steps, "falls_after_recovery": self._falls_after_recovery,
-            "recovered": self._recovered, "skipped": list(self._skipped), "at_min_scale": self._at_min_scale,
-        }  # fmt: skip
+            "precision": self.precision,
+            "drops": self._drops,
+            "failures_in_last": self._last_failures,
+            "strikes": strikes,
+            "clean_steps": self._clean_steps,
+            "falls_after_recovery": self._falls_after_recovery,
+            "recovered": self._recovered,
+            "skipped": list(self._skipped),
+            "at_min_scale": self._at_min_scale,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``; a precision that this machine does not have leaves the run at its best one."""

@@ -55,9 +55,12 @@ class ProgressBar:
         if event.kind == "start" and self._bar is None:
             total = event.values.get("steps")
             self._bar = tqdm(
-                total=int(total) if total else None, initial=event.step, unit="step", file=self._stream,
+                total=int(total) if total else None,
+                initial=event.step,
+                unit="step",
+                file=self._stream,
                 dynamic_ncols=True,
-            )  # fmt: skip
+            )
         line = _sentence(event)
         if line and event.kind != "checkpoint":
             tqdm.write(line, file=self._stream)

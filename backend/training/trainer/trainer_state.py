@@ -77,9 +77,12 @@ class RunProgress:
     def state_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            "steps": self.steps, "total": self._total, "weight": self._weight, "last": self._last,
+            "steps": self.steps,
+            "total": self._total,
+            "weight": self._weight,
+            "last": self._last,
             "steps_in": self.steps_by_precision,
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it."""

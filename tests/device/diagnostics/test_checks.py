@@ -403,8 +403,16 @@ def test_as_json():
     report = json.loads(json.dumps(as_json(diagnose(facts, observed), facts, observed, "a name")))
 
     assert [
-        "verdict", "exit_code", "devices", "simulated", "rows", "placements", "attention", "readings", "facts",
-    ] == list(report)  # fmt: skip
+        "verdict",
+        "exit_code",
+        "devices",
+        "simulated",
+        "rows",
+        "placements",
+        "attention",
+        "readings",
+        "facts",
+    ] == list(report)
     assert ("good", 0, "a name") == (report["verdict"], report["exit_code"], report["simulated"])
     assert {"topic", "status", "what", "fix", "command", "anchor"} == set(report["rows"][0])
     assert 2 == len(report["facts"]["gpus"])

@@ -18,9 +18,12 @@ ADA, BLACKWELL = PC.cards
 def probe_on(profile, visible=None, order=None):
     """Probe a profile with these CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER."""
     return probe(
-        driver=SimulatedDriver(profile), torch_source=SimulatedTorch(profile, visible, order), visible=visible,
-        order=order, host=profile.host,
-    )  # fmt: skip
+        driver=SimulatedDriver(profile),
+        torch_source=SimulatedTorch(profile, visible, order),
+        visible=visible,
+        order=order,
+        host=profile.host,
+    )
 
 
 def test_probe_reads_the_host(tmp_path):

@@ -49,17 +49,29 @@ def test_one_shape(facts, placement, samples, available):
 def test_a_card():
     """Identity from the machine facts, values from the driver; processes by size, hidden sizes as null."""
     assert {
-        "name": "NVIDIA L4", "uuid": "GPU-1", "index": 0, "capability": [8, 9], "architecture": "Ada Lovelace",
-        "device": "cuda:0", "utilization_ratio": 0.5, "bandwidth_ratio": 0.25, "temperature_celsius": 54.0,
-        "power_watts": 61.5, "power_limit_watts": 72.0, "energy_joules": 123.5, "ecc_errors": 0, "pcie_replays": 3,
+        "name": "NVIDIA L4",
+        "uuid": "GPU-1",
+        "index": 0,
+        "capability": [8, 9],
+        "architecture": "Ada Lovelace",
+        "device": "cuda:0",
+        "utilization_ratio": 0.5,
+        "bandwidth_ratio": 0.25,
+        "temperature_celsius": 54.0,
+        "power_watts": 61.5,
+        "power_limit_watts": 72.0,
+        "energy_joules": 123.5,
+        "ecc_errors": 0,
+        "pcie_replays": 3,
         "memory": {"used_bytes": 4 * GIB, "free_bytes": 20 * GIB, "total_bytes": 24 * GIB},
         "clocks_hz": {"sm": 2_040_000_000, "memory": 6_251_000_000},
-        "throttle": ["sw_power_cap"], "xid_errors": {"31": 2},
+        "throttle": ["sw_power_cap"],
+        "xid_errors": {"31": 2},
         "processes": [
             {"pid": 17, "name": "python", "used_bytes": 3 * GIB, "own": True},
             {"pid": 4711, "name": "train", "used_bytes": None, "own": False},
         ],
-    }.items() <= report()["gpus"][0].items()  # fmt: skip
+    }.items() <= report()["gpus"][0].items()
 
 
 def test_unknown_values_are_null():
@@ -135,9 +147,22 @@ def test_performance_on_a_card():
     found = performance(snapshot(replace(TWO_CARDS, gpus=(CARD,)), ON_CARD))
 
     assert {
-        "gpu_utilization": 50.0, "memory_utilization": 25.0, "memory_allocated_gb": 2.0, "memory_reserved_gb": 3.0,
-        "memory_cached_gb": 1.0, "memory_peak_gb": 5.0, "memory_used_gb": 4.0, "memory_free_gb": 20.0,
-        "memory_total_gb": 24.0, "memory_allocated_bytes": 2 * GIB, "utilization_ratio": 0.5, "power_watts": 61.5,
-        "name": "NVIDIA L4", "device": "cuda:0", "lost": "", "allocator_retries": 1, "elapsed_s": 1.0,
-    }.items() <= found.items()  # fmt: skip
+        "gpu_utilization": 50.0,
+        "memory_utilization": 25.0,
+        "memory_allocated_gb": 2.0,
+        "memory_reserved_gb": 3.0,
+        "memory_cached_gb": 1.0,
+        "memory_peak_gb": 5.0,
+        "memory_used_gb": 4.0,
+        "memory_free_gb": 20.0,
+        "memory_total_gb": 24.0,
+        "memory_allocated_bytes": 2 * GIB,
+        "utilization_ratio": 0.5,
+        "power_watts": 61.5,
+        "name": "NVIDIA L4",
+        "device": "cuda:0",
+        "lost": "",
+        "allocator_retries": 1,
+        "elapsed_s": 1.0,
+    }.items() <= found.items()
     assert json.dumps(found)

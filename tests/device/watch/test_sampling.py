@@ -132,8 +132,12 @@ def test_a_lost_device_has_no_numbers():
     [device] = sampler(driver=FakeDriver([LOST]), torch_source=FakeTorch()).snapshot().devices
 
     assert (None, None, 24 * GIB, None, ALLOCATOR) == (
-        device.used_bytes, device.free_bytes, device.total_bytes, device.headroom_bytes, device.allocator,
-    )  # fmt: skip
+        device.used_bytes,
+        device.free_bytes,
+        device.total_bytes,
+        device.headroom_bytes,
+        device.allocator,
+    )
     assert Sample(1.0, retries=1, lost=str(LOST)) == device.sample(1.0)
 
 

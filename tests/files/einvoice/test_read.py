@@ -18,12 +18,20 @@ def test_a_cross_industry_invoice() -> None:
 
     assert "Factur-X/ZUGFeRD (CII)" == invoice.format
     expected = {
-        "VendorName": "Aceros del Norte, S.L.", "VendorAddress": "Gran Vía 1, 48001 Bilbao",
-        "VendorTaxId": "ESA58818501", "CustomerName": "Panadería Núñez", "InvoiceId": "2026/017",
-        "InvoiceDate": "2026-03-12", "DueDate": "2026-04-11", "CurrencyCode": "EUR",
-        "IBAN": "ES9121000418450200051332", "SubTotal": "1180.00", "TotalTax": "118.00", "InvoiceTotal": "1298.00",
+        "VendorName": "Aceros del Norte, S.L.",
+        "VendorAddress": "Gran Vía 1, 48001 Bilbao",
+        "VendorTaxId": "ESA58818501",
+        "CustomerName": "Panadería Núñez",
+        "InvoiceId": "2026/017",
+        "InvoiceDate": "2026-03-12",
+        "DueDate": "2026-04-11",
+        "CurrencyCode": "EUR",
+        "IBAN": "ES9121000418450200051332",
+        "SubTotal": "1180.00",
+        "TotalTax": "118.00",
+        "InvoiceTotal": "1298.00",
         "AmountDue": "1298.00",
-    }  # fmt: skip
+    }
     assert expected == invoice.values
     assert ({"Type": "VAT", "Rate": "10", "Base": "1180.00", "Amount": "118.00"},) == invoice.taxes
     [line] = invoice.items

@@ -118,10 +118,15 @@ def test_an_invoice_as_a_workbook(readers: FileReaders, name: str):
     goods = next(field for field in fields.fields if field.name == "Items")
 
     expected = {
-        "VendorName": "Aceros del Norte, S.A.", "VendorTaxId": "A58818501", "CustomerName": "Juan Pérez García",
-        "CustomerTaxId": "12345678Z", "InvoiceId": "2024/017", "InvoiceDate": "2024-02-12", "DueDate": "2024-03-12",
+        "VendorName": "Aceros del Norte, S.A.",
+        "VendorTaxId": "A58818501",
+        "CustomerName": "Juan Pérez García",
+        "CustomerTaxId": "12345678Z",
+        "InvoiceId": "2024/017",
+        "InvoiceDate": "2024-02-12",
+        "DueDate": "2024-03-12",
         "IBAN": "ES9121000418450200051332",
-    }  # fmt: skip
+    }
     assert expected == {name: values.get(name) for name in expected}
     assert [270, Decimal("56.7"), Decimal("326.7")] == [
         Decimal(values[name]) for name in ("SubTotal", "TotalTax", "InvoiceTotal")

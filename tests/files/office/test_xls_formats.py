@@ -24,10 +24,13 @@ def workbook(begin: bytes = _BIFF8) -> bytes:
     place = len(b"".join(head)) + 4 + 8 + len(name) + len(_END)
     chart = [record(0x0809, _BIFF8), record(0x0203, struct.pack("<HHHd", 9, 9, 0, 1.0)), _END]
     sheet = [
-        record(0x0809, _BIFF8), *chart, record(0x0203, struct.pack("<HHHd", 0, 1, 0, 0.21)),
-        record(0x00BD, struct.pack("<HHHIHIH", 2, 3, 1, 0, 0, 0, 4)), record(0x0006, struct.pack("<HHH14x", 5, 0, 1)),
+        record(0x0809, _BIFF8),
+        *chart,
+        record(0x0203, struct.pack("<HHHd", 0, 1, 0, 0.21)),
+        record(0x00BD, struct.pack("<HHHIHIH", 2, 3, 1, 0, 0, 0, 4)),
+        record(0x0006, struct.pack("<HHH14x", 5, 0, 1)),
         _END,
-    ]  # fmt: skip
+    ]
     return b"".join([*head, record(0x0085, struct.pack("<IHBB", place, 0, len(name), 0) + name), _END, *sheet])
 
 

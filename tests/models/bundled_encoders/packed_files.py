@@ -87,9 +87,12 @@ def recipe_of(packed: Path, work: Path, layers: Path | None = None, student: Any
 
 def _shapes(vocabulary: int) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
-        "emb.word": (vocabulary, WIDTH), "emb.pos": (POSITIONS, WIDTH), "emb.type": (TYPES, WIDTH),
-        "emb.ln.w": (WIDTH,), "emb.ln.b": (WIDTH,),
-    }  # fmt: skip
+        "emb.word": (vocabulary, WIDTH),
+        "emb.pos": (POSITIONS, WIDTH),
+        "emb.type": (TYPES, WIDTH),
+        "emb.ln.w": (WIDTH,),
+        "emb.ln.b": (WIDTH,),
+    }
     sizes = dict.fromkeys(("q", "k", "v", "ao"), (WIDTH, WIDTH)) | {"fi": (HIDDEN_WIDTH, WIDTH)}
     for layer in range(LAYERS):
         for part, shape in {**sizes, "fo": (WIDTH, HIDDEN_WIDTH)}.items():

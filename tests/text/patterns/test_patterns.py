@@ -444,9 +444,15 @@ def test_a_preceding_paragraph_only_shifts_the_entities(text, prefix):
 
 def _shifted(entity: Entity, by: int) -> Entity:
     return Entity(
-        entity.type, entity.text, entity.start + by, entity.end + by, entity.score, entity.source, entity.value,
+        entity.type,
+        entity.text,
+        entity.start + by,
+        entity.end + by,
+        entity.score,
+        entity.source,
+        entity.value,
         entity.valid,
-    )  # fmt: skip
+    )
 
 
 HOSTILE = [

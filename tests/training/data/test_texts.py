@@ -41,9 +41,12 @@ def test_labelled_tsv(tmp_path):
 def test_labelled_json_lines(tmp_path):
     """A class may be a number; a text may have several classes or none."""
     file = jsonl(
-        tmp_path, {"text": "a", "label": 3}, {"text": "b", "labels": ["x", "y", "x"]}, {"text": "c", "labels": []},
+        tmp_path,
+        {"text": "a", "label": 3},
+        {"text": "b", "labels": ["x", "y", "x"]},
+        {"text": "c", "labels": []},
         {"text": "d", "labels": "x|z"},
-    )  # fmt: skip
+    )
 
     rows = read_labelled(file)
     assert [("3",), ("x", "y"), (), ("x", "z")] == [row.labels for row in rows]

@@ -39,8 +39,13 @@ def test_names_and_flags():
     plans = memory_plans([FULL, LEAN, LORA], 10**12, limit=8, eight_bit=True)
 
     assert [
-        "full", "8-bit optimizer", "checkpointing", "8-bit optimizer, checkpointing", "LoRA", "LoRA, 8-bit optimizer",
-    ] == [plan.name for plan in plans]  # fmt: skip
+        "full",
+        "8-bit optimizer",
+        "checkpointing",
+        "8-bit optimizer, checkpointing",
+        "LoRA",
+        "LoRA, 8-bit optimizer",
+    ] == [plan.name for plan in plans]
     assert "--use-8-bit-optimizer --use-gradient-checkpointing" == plans[3].flags
     assert "--lora-rank 8" == plans[4].flags
 

@@ -116,8 +116,12 @@ def test_no_pickle_is_written(tmp_path):
     folder = CheckpointFolder(tmp_path).save(checkpoint_at(1))
 
     assert [
-        "manifest.json", "optimizer.safetensors", "rest.safetensors", "state.json", "weights.safetensors",
-    ] == sorted(file.name for file in folder.iterdir())  # fmt: skip
+        "manifest.json",
+        "optimizer.safetensors",
+        "rest.safetensors",
+        "state.json",
+        "weights.safetensors",
+    ] == sorted(file.name for file in folder.iterdir())
 
 
 def test_the_newest_and_the_best_are_kept(tmp_path):

@@ -80,9 +80,14 @@ def test_every_event_is_a_json_line(tmp_path):
 
     found = lines(tmp_path / "out/train.jsonl")
     assert found[0] == {
-        "time": "2026-01-02T03:04:05.000+00:00", "seconds": 0.0, "kind": "start", "step": 0, "epoch": 0.0, "steps": 4,
+        "time": "2026-01-02T03:04:05.000+00:00",
+        "seconds": 0.0,
+        "kind": "start",
+        "step": 0,
+        "epoch": 0.0,
+        "steps": 4,
         "device": "cpu",
-    }  # fmt: skip
+    }
     assert [line["kind"] for line in found] == ["start", "step", "out_of_memory", "step"]
     assert [line["seconds"] for line in found] == [0.0, 2.0, 4.0, 6.0]
     assert found[1]["tokens_per_second"] == 300.0
@@ -116,9 +121,14 @@ def test_numbers_that_are_not_finite_are_strings(tmp_path):
     """NaN and infinity are strings in strict JSON, never null or 0; foreign numbers become plain."""
     log = JsonLines(tmp_path / "train.jsonl")
     values = {
-        "loss": float("nan"), "scale": float("inf"), "grad_norm": np.float32(2.5), "lr": torch.tensor(0.5),
-        "many": torch.zeros(2), "per_class": {"a": np.float64("nan"), 3: [1, (2,)]}, "where": Path("out"),
-    }  # fmt: skip
+        "loss": float("nan"),
+        "scale": float("inf"),
+        "grad_norm": np.float32(2.5),
+        "lr": torch.tensor(0.5),
+        "many": torch.zeros(2),
+        "per_class": {"a": np.float64("nan"), 3: [1, (2,)]},
+        "where": Path("out"),
+    }
     log.on_event(StepEvent("step", 1, 0.1, values))
     log.close()
 
