@@ -118,7 +118,7 @@ def _plain(document: Document) -> _Content:
 
 
 def _markdown(document: Document, tables: Sequence[Table] | None) -> _Content:
-    """The Markdown; a word of a table that stands elsewhere than in the page's text is looked for in its whole page."""
+    """The Markdown; a word of a table that stands elsewhere than in the page's text is looked for around."""
     parts = [part.decode() for part in stream_markdown(document, tables)]
     places: list[tuple[int, int]] = []
     pages, offset = [], 0

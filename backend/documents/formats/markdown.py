@@ -29,6 +29,7 @@ _BULLET = re.compile(r"[•◦▪▫●○■□‣\u2043·►▶➢✓\u2013\u2
 _ITEM_NUMBER = re.compile(r"\d{1,3}[.)]\s+(?=\S)")
 _LETTER = re.compile(r"[^\W\d_]")
 _NEAR_CHARS = 300  # how far ahead a word of the page is looked for
+_FAR_CHARS = 50_000  # and then around: all of most pages, and no square of a page of millions
 
 Line = Sequence[Word]
 
@@ -63,7 +64,7 @@ class MarkdownBlock(NamedTuple):
 def place_in_markdown(text: str, word: str, cursor: int) -> tuple[int, int]:
     """Where a word of the page stands, best behind the cursor and near it; an empty place where it is not found."""
     forms = (word, escape(word))
-    for start, end in ((cursor, cursor + _NEAR_CHARS), (0, len(text))):
+    for start, end in ((cursor, cursor + _NEAR_CHARS), (max(0, cursor - _FAR_CHARS), cursor + _FAR_CHARS)):
         for form in forms:
             if (at := text.find(form, start, end)) >= 0:
                 return at, at + len(form)

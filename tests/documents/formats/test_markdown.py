@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from backend.documents.formats.markdown import escape, stream_markdown
+from backend.documents.formats.markdown import escape, place_in_markdown, stream_markdown
 from backend.files.pages import Box, Document, RawWord, make_page
 from tests.files.drawn import document_of, documents, page_of
 
@@ -141,3 +141,12 @@ def test_pages_are_told_apart():
     document = document_of(page_of([[["uno"]]], 2), page_of([]), page_of([[["dos"]]], 5))
 
     assert "uno\n\n<!-- page 1 -->\n\n<!-- page 5 -->\n\ndos\n" == markdown(document)
+
+
+def test_words_are_looked_for_around_their_place() -> None:
+    """A whole page for each word that it lacks would be the square of the page."""
+    text = "total " + "x" * 200_000 + " base"
+
+    assert (0, 5) == place_in_markdown(text, "total", 40_000)
+    assert (200_007, 200_011) == place_in_markdown(text, "base", 160_000)
+    assert (100_000, 100_000) == place_in_markdown(text, "total", 100_000)
