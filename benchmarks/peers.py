@@ -217,7 +217,7 @@ def _wait_settled(process: subprocess.Popen[bytes], url: str, sign: bytes) -> No
         with urllib.request.urlopen(url, timeout=30) as response:
             if sign not in response.read():
                 return
-        time.sleep(5)  # an answer is work, and what is measured waits until there is none
+        time.sleep(60)  # an answer is work, and what is measured waits, or is measured anew, when there is some
     raise PeerError(f"still learning or measuring after {_READY_TIMEOUT_S:.0f} s, or ended")
 
 
