@@ -227,7 +227,7 @@ def _type(kind: Kind, rng: random.Random) -> str:
         return "boolean" if what == "words" else "list"
     type_ = _TYPES.get(what, STRING)
     if type_ == "number":
-        rng.random()
+        rng.random()  # unused: the program before this one drew it, and the same seed makes the same papers
     return type_ if rng.random() < 0.93 else STRING
 
 
@@ -250,7 +250,7 @@ def ask(rng: random.Random, kinds: Sequence[Kind], pool: Sequence[int], paper: P
         if names:
             name = rng.choice(names)
         else:
-            rng.random()
+            rng.random()  # unused, as in `_type`
             name, described = described, ""
         if rng.random() < 0.15:  # by a second name
             described = rng.choice(kinds[number].names[language])
@@ -306,11 +306,10 @@ async def read_asked(
     wanted = [labels[index] for index in asked]
     candidates, own, prompts = own_fields.candidates(embedded.vectors, names, len(wanted))
     read = own_fields.read_all(names, wanted)
-    rows = own_matches.evidence(candidates, wanted, own, prompts, read)
     places = [(label, at) for label, row in enumerate(read) for at, values in enumerate(row) if values]
-
     if not places:
         return None
+    rows = own_matches.evidence(candidates, wanted, own, prompts, read)
 
     def is_right(label: OwnLabel, at: int, values: own_matches.Read) -> bool:
         number = numbers[label.path[-1]]
@@ -394,9 +393,9 @@ def chosen(network: Network, asked: Sequence[Asked]) -> Iterator[tuple[float, bo
                 yield float(likely[at]), bool(one.right[at])
 
 
-def calibration(network: Network, asked: Sequence[Asked]) -> tuple[float, float]:
-    """Slope and offset of the logistic curve from a likelihood's odds to how often it is right."""
-    likely, right = np.array(list(chosen(network, asked))).T
+def calibration(pairs: Sequence[tuple[float, bool]]) -> tuple[float, float]:
+    """Slope and offset of the logistic curve from the odds of pairs as `chosen` to how often they are right."""
+    likely, right = np.array(pairs).T
     odds = np.clip(np.log(likely / (1 - likely + 1e-9)), -9, 9)
     curve = LogisticRegression(C=100).fit(odds[:, None], right)
     return float(curve.coef_[0, 0]), float(curve.intercept_[0])
@@ -413,13 +412,13 @@ async def teach(pages: Sequence[tuple[int, int]], output: Path) -> None:
             await services.close()
     held_out = [one for one in asked if one.is_held_out]
     network = fit([one for one in asked if not one.is_held_out])
-    right = sum(is_right for _, is_right in chosen(network, held_out))
-    taken = sum(1 for _ in chosen(network, held_out))
+    taken = list(chosen(network, held_out))
+    right = sum(is_right for _, is_right in taken)
     wanted = sum(
         len({label for (label, _), is_right in zip(one.pairs, one.right, strict=True) if is_right}) for one in held_out
     )
-    print(f"{len(asked)} pages; kinds held out: precision {right / taken:.3f}, recall {right / wanted:.3f}")
-    curve = calibration(network, held_out)
+    print(f"{len(asked)} pages; kinds held out: precision {right / len(taken):.3f}, recall {right / wanted:.3f}")
+    curve = calibration(taken)
     network = fit(asked)
     (hidden, out), (hidden_bias, out_bias) = network.network.coefs_, network.network.intercepts_
     weights = {

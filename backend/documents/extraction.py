@@ -299,8 +299,7 @@ class DocumentExtractor:
             raise
         finally:
             self._threads.release(file)
-        result = _result(extraction, einvoice, opened_s - started_s, time.perf_counter() - opened_s)
-        return replace(result, document=replace(result.document, barcodes=barcodes)) if barcodes else result
+        return _result(extraction, einvoice, barcodes, opened_s - started_s, time.perf_counter() - opened_s)
 
     async def page_image(
         self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
@@ -495,12 +494,14 @@ def _with_language(page: Page) -> tuple[Page, bytes]:
     return page, pack_page(page)
 
 
-def _result(extraction: _Extraction, einvoice: EInvoice | None, open_s: float, read_s: float) -> ExtractedDocument:
+def _result(
+    extraction: _Extraction, einvoice: EInvoice | None, barcodes: tuple[Barcode, ...], open_s: float, read_s: float
+) -> ExtractedDocument:
     failed = tuple(extraction.failed[number] for number in sorted(extraction.failed))
     if failed and not extraction.pages:
         raise failed[0].error
     info = extraction.file.info
     pages = tuple(extraction.pages[number] for number in sorted(extraction.pages))
-    document = Document(info.kind, pages, info.page_count, info.sha256, info.metadata, einvoice)
+    document = Document(info.kind, pages, info.page_count, info.sha256, info.metadata, einvoice, barcodes)
     ocr_pages = sum(page.source == "ocr" for page in pages)
     return ExtractedDocument(document, failed, ocr_pages, open_s, read_s, extraction.ocr_s)

@@ -80,25 +80,10 @@ class DocumentOptions:
         """A digest that is equal for equal options in every process; includes only a hash of the password."""
         secret = "" if self.password is None else blake2b(self.password.encode(), digest_size=16).hexdigest()
         fields = [
-            sorted(self.features),
-            self.pages,
-            self.source,
-            self.engine,
-            self.languages,
-            secret,
-            self.labels,
-            self.classifier,
-            self.xml,
-            self.top_phrases,
-            self.top_sentences,
-            astuple(self.summary),
-            self.schema,
-            self.split,
-            self.lessons,
-            self.chunk_tokens,
-            self.entity_labels,
-            self.barcodes,
-        ]
+            sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
+            self.classifier, self.xml, self.top_phrases, self.top_sentences, astuple(self.summary), self.schema,
+            self.split, self.lessons, self.chunk_tokens, self.entity_labels, self.barcodes,
+        ]  # fmt: skip
         return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 
 

@@ -256,7 +256,7 @@ class PdfFile:
             if number in self._flattened_pages:
                 page = self._pdf[number - 1]
             else:
-                self._check_annotations(number)
+                self._check_fields(number)
                 page = self._flatten(self._pdf[number - 1], number)
         except pdfium.PdfiumError as error:
             raise UnreadableFile(
@@ -267,26 +267,35 @@ class PdfFile:
         finally:
             page.close()
 
-    def _check_annotations(self, number: int) -> None:
-        """Raises: TooLarge. Counted on a page that was loaded without its form, whose fields take the longest."""
-        page = raw.FPDF_LoadPage(self._pdf, number - 1)
-        count = raw.FPDFPage_GetAnnotCount(page)  # 0 of a page that is broken
-        raw.FPDF_ClosePage(page)
-        if count > _MAX_ANNOTATIONS:
-            what = f"page {number}: annotations and form fields"
-            raise TooLarge(
-                what, count, _MAX_ANNOTATIONS, "no setting", advice="Print the page into another PDF.", param="file"
-            )
+    def _check_fields(self, number: int) -> None:
+        """Raises: TooLarge. Of a PDF with a form they are counted before it is loaded, which takes the longest."""
+        if self._pdf.formenv is not None:
+            page = raw.FPDF_LoadPage(self._pdf, number - 1)
+            count = raw.FPDFPage_GetAnnotCount(page)  # 0 of a page that is broken
+            raw.FPDF_ClosePage(page)
+            _require_few(count, number)
 
     def _flatten(self, page: pdfium.PdfPage, number: int) -> pdfium.PdfPage:
         """The page with annotations and form fields made part of its content, so that they are read and rendered."""
+        count = raw.FPDFPage_GetAnnotCount(page)
+        try:
+            _require_few(count, number)
+        except TooLarge:
+            page.close()
+            raise
         self._flattened_pages.add(number)
-        if not raw.FPDFPage_GetAnnotCount(page):
+        if not count:
             return page
         if raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) != raw.FLATTEN_SUCCESS:
             return page
         page.close()
         return self._pdf[number - 1]
+
+
+def _require_few(annotations: int, number: int) -> None:
+    if annotations > _MAX_ANNOTATIONS:
+        what, advice = f"page {number}: annotations and form fields", "Print the page into another PDF."
+        raise TooLarge(what, annotations, _MAX_ANNOTATIONS, "no setting", advice=advice, param="file")
 
 
 def iso_date(text: str) -> str:

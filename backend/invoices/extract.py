@@ -143,7 +143,7 @@ def extract_fields(
     parts, number = documents_by(pages, split, reader), _number_of_data(document)
     if split == "auto" and number is not None:
         parts = documents_beside(parts, number, reader)
-    owner = owner_of(parts, number or "", reader)
+    owner = parts[0] if split == "auto" else owner_of(parts, number or "", reader)  # the data's own is the first
     only_type = document_type if len(parts) == 1 else None
     found = [_of_part(document, part, only_type, reader, examples, has_data=part is owner) for part in parts]
     if split == "auto":

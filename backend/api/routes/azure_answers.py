@@ -10,6 +10,8 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +155,7 @@ class _Writer:
         self._by_number = {page.number: page for page in document.pages}
         self._in_pixels = document.kind in IMAGES  # all others in inches
         self._body_size = body_size(document)
-        self._barcodes = document.barcodes
+        self._barcodes = {number: list(codes) for number, codes in groupby(document.barcodes, attrgetter("page"))}
 
     def page(self, index: int) -> Wire:
         page, start = self._pages[index], self._starts[index]
@@ -189,8 +191,7 @@ class _Writer:
                     "confidence": 1.0,  # it is decoded whole, or not at all
                     "span": {"offset": self.units[self._content.pages[index][0]], "length": 0},  # it is no text
                 }
-                for code in self._barcodes
-                if code.page == page.number
+                for code in self._barcodes.get(page.number, ())
             ],
         }
 

@@ -215,19 +215,9 @@ def _spot(
     if len(forms) > 1 and any(day.words == found.words for day in pages.dates()):
         forms = []  # the reader knows which from the other dates
     return Spot(
-        field.name,
-        field.value[:_LONGEST],
-        text,
-        found.before,
-        found.above,
-        found.after,
-        found.place,
-        corrected,
-        wrong,
-        " ".join(forms),
-        found.rows,
-        found.below,
-    )
+        field.name, field.value[:_LONGEST], text, found.before, found.above, found.after, found.place, corrected, wrong,
+        " ".join(forms), found.rows, found.below,
+    )  # fmt: skip
 
 
 def _places(pages: PrintedPages, field: Field) -> list[Printed]:
