@@ -437,7 +437,7 @@ class Batcher:
 def trace_batch(result: BatchResult, *, tokens: int, failed: int) -> None:
     """Record the batch and its stages, where a request in it is sampled. Runs on the lane.
 
-    The batch belongs to the trace of its oldest sampled item, and links to the spans of the others; each item learns
+    The batch belongs to the trace of its first sampled item, and links to the spans of the others; each item learns
     the batch's identity, so that its own trace can link to it.
     """
     batch = result.batch
