@@ -38,6 +38,7 @@ async def test_markup_in_an_error_is_text(tab: Tab, service: FakeJobService, fil
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for("document.querySelector('[role=alert]')")
 
+    await tab.click("[role=alert] summary")
     assert HOSTILE in await tab.text("[role=alert]")
     assert 0 == await tab.run("document.querySelectorAll('[role=alert] img').length")
 
