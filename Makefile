@@ -131,7 +131,7 @@ sbom: $(VENV)/.dev ## Check the licences of what the images hold and write it do
 	@$(PY) -m tools.sbom $(ARGS)
 
 pin-images: ## Pin base images by today's digest (ARGS=--check: only say what is stale)
-	@$(or $(strip $(PYTHON)),python3) -m tools.pin_images $(ARGS)
+	@tools/pin_images.sh $(ARGS)
 
 install: $(SERVING) ## Only install what the service needs (SPEECH=0: without speech to text)
 

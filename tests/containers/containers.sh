@@ -73,7 +73,7 @@ setup() {
 }
 
 # A stand-in has another digest than the image it stands for. Where there are any, files that are pinned by digest
-# (tools/pin_images.py) are used from a copy without digests.
+# (tools/pin_images.sh) are used from a copy without digests.
 enter_files() {
     [ -e "$state/stand-ins" ] && grep -qs '@sha256:' Dockerfile.* docker-compose*.yml || return 0
     rm -rf "$state/tree"
