@@ -1,8 +1,9 @@
 """Files, stores and chunks to put into a storage."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
+from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.storage import SearchStorage
 
 WIDTH = 16
@@ -91,6 +93,17 @@ def indexed(texts: Sequence[str], vectors: Vectors | None = None, **changes: obj
         "language": "en",
     }
     return IndexedFile(**(fields | changes))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def running(folder: Path, **options: Any) -> AsyncIterator[SqliteStorage]:
+    """An embedded storage in this folder."""
+    storage = SqliteStorage(SqliteOptions(folder, **options))
+    await storage.start()
+    try:
+        yield storage
+    finally:
+        await storage.close()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from backend.search.storage import SearchStorage
 from backend.search.transfer import Transferred, check_archive, export_stores, import_stores
 from tests.search.document_contract import Documents
 from tests.search.postgres.server import PostgresServer
-from tests.search.samples import ENCODER, OTHER_ENCODER, add_indexed, store_file, unit_vectors, upload
+from tests.search.samples import ENCODER, OTHER_ENCODER, add_indexed, running, store_file, unit_vectors, upload
 from tests.search.samples import vector_store as new_store
 
 OWNER, OTHER_OWNER = "ana", "eva"
@@ -273,11 +273,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     """Exports from one folder and imports into another; a fault is one line and exit code 1."""
 
     async def prepare() -> None:
-        storage = SqliteStorage(SqliteOptions(tmp_path / "a" / "search"))
-        await storage.start()
-        await storage.add_store(new_store("vs_1", owner=ANYBODY.owner))
-        await add_indexed(storage, "file-1", ["alpha"], owner=ANYBODY.owner)
-        await storage.close()
+        async with running(tmp_path / "a" / "search") as storage:
+            await storage.add_store(new_store("vs_1", owner=ANYBODY.owner))
+            await add_indexed(storage, "file-1", ["alpha"], owner=ANYBODY.owner)
 
     asyncio.run(prepare())
     file = str(tmp_path / "stores.tar")
@@ -297,19 +295,15 @@ def test_what_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     """A failed file goes along; what stays behind, a file in the way, an unknown caller and no file are told."""
 
     async def prepare() -> None:
-        storage = SqliteStorage(SqliteOptions(tmp_path / "a" / "search"))
-        await storage.start()
-        await storage.add_store(new_store("vs_1", owner=ANYBODY.owner))
-        await add_indexed(storage, "file-1", ["alpha"], owner=ANYBODY.owner)
-        for name in ("failed", "cancelled", "outside"):
-            await upload(storage, name, owner=ANYBODY.owner)
-        await storage.attach([store_file("failed")])
-        claim = await storage.claim(ENCODER, 60.0)
-        assert claim is not None
-        await storage.fail(claim, IndexFailure("invalid_file", "broken"))
-        await storage.attach([store_file("cancelled", batch_id="batch")])
-        await storage.cancel_batch("vs_1", "batch")
-        await storage.close()
+        async with running(tmp_path / "a" / "search") as storage:
+            await storage.add_store(new_store("vs_1", owner=ANYBODY.owner))
+            await add_indexed(storage, "file-1", ["alpha"], owner=ANYBODY.owner)
+            for name in ("failed", "cancelled", "outside"):
+                await upload(storage, name, owner=ANYBODY.owner)
+            await storage.attach([store_file("failed")])
+            await storage.fail(await storage.claim(ENCODER, 60.0), IndexFailure("invalid_file", "broken"))
+            await storage.attach([store_file("cancelled", batch_id="batch")])
+            await storage.cancel_batch("vs_1", "batch")
 
     asyncio.run(prepare())
     file, new = str(tmp_path / "stores.tar"), str(tmp_path / "new.tar")

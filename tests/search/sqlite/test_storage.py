@@ -46,6 +46,7 @@ from tests.search.samples import (
     current,
     file_record,
     indexed,
+    running,
     store_file,
     unit_vectors,
     upload,
@@ -300,9 +301,7 @@ class TestMemory:
     @pytest.mark.parametrize("memory_bytes", [0, 5000])
     async def test_stores_over_the_limit(self, tmp_path: Path, memory_bytes: int):
         """Are answered from the disk, with the same hits; nothing stays in memory."""
-        storage = SqliteStorage(SqliteOptions(tmp_path / "search", memory_bytes=memory_bytes))
-        await storage.start()
-        try:
+        async with running(tmp_path / "search", memory_bytes=memory_bytes) as storage:
             for store_id in ("vs_1", "vs_2"):
                 await storage.add_store(vector_store(store_id))
                 await add_indexed(storage, "file-1", [f"alpha {n}" for n in range(200)], store_id=store_id)
@@ -315,8 +314,6 @@ class TestMemory:
                 assert np.argsort(-(vectors @ vectors[7]))[:5].tolist() == [chunk.index for chunk in chunks]
                 assert 200 == len(await storage.matching(store, ALPHA, None, 1000))
                 assert storage.report()["memory_bytes"] <= memory_bytes
-        finally:
-            await storage.close()
 
     @pytest.mark.parametrize("at_once", [1, 2])
     async def test_room_is_reserved_before_a_store_is_loaded(
@@ -336,9 +333,7 @@ class TestMemory:
             most_bytes = max(most_bytes, sum(matrix.memory_bytes + 16 * matrix.rows for matrix in alive))
 
         limit = 3 * 200 * (WIDTH + 4 + 16) // 2
-        storage = SqliteStorage(SqliteOptions(tmp_path / "search", memory_bytes=limit))
-        await storage.start()
-        try:
+        async with running(tmp_path / "search", memory_bytes=limit) as storage:
             vectors, stores = unit_vectors(200), []
             for store_id in ("vs_1", "vs_2"):
                 await storage.add_store(vector_store(store_id))
@@ -352,8 +347,6 @@ class TestMemory:
 
             assert [5, 5] == [len(hits) for hits in found]
             assert 0 < most_bytes <= limit
-        finally:
-            await storage.close()
 
     @pytest.mark.parametrize("fault", ["none", "add", "second add", "scan"])
     async def test_a_device_scans_as_the_processor_does(
@@ -363,9 +356,7 @@ class TestMemory:
         device = DeviceVectors(partial(_FaultyMatrix, fault), device_matrix.bytes_for, 2**30, least_chunks=0)
         found = {}
         for name, on_device in (("device", device), ("processor", None)):
-            storage = SqliteStorage(SqliteOptions(tmp_path / name, device=on_device))
-            await storage.start()
-            try:
+            async with running(tmp_path / name, device=on_device) as storage:
                 await storage.add_store(vector_store())
                 queries, where = unit_vectors(4, seed=9), Comparison("n", "gte", 1.0)
                 found[name] = []
@@ -378,8 +369,6 @@ class TestMemory:
                     found[name] += [await storage.nearest(store, query, None, 20) for query in queries]
                     found[name] += [await storage.nearest(store, query, where, 1000) for query in queries]
                 report = storage.report()
-            finally:
-                await storage.close()
             if on_device is not None:
                 assert report["device_bytes"] == (device_matrix.bytes_for(450, WIDTH) if fault == "none" else 0)
 
@@ -391,9 +380,7 @@ class TestMemory:
         """What the device keeps for vectors is never exceeded: the store used longest ago leaves it."""
         block = device_matrix.bytes_for(1, WIDTH)
         device = DeviceVectors(partial(_FaultyMatrix, "none"), device_matrix.bytes_for, 2 * block, least_chunks=2)
-        storage = SqliteStorage(SqliteOptions(tmp_path / "search", device=device))
-        await storage.start()
-        try:
+        async with running(tmp_path / "search", device=device) as storage:
             held = []
             for number, chunks in enumerate((3, 3, 3, 1)):
                 await storage.add_store(vector_store(f"vs_{number}"))
@@ -403,8 +390,6 @@ class TestMemory:
                 held.append(storage.report()["device_bytes"] // block)
 
             assert [1, 2, 2, 2] == held
-        finally:
-            await storage.close()
 
     async def test_only_what_changed_is_read_again(self, storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch):
         """A file that is added costs its own vectors, not the store's."""
@@ -447,9 +432,7 @@ class TestProcesses:
         """It sees what the first one writes, refuses to write, and says who does and what to set."""
         await storage.add_store(vector_store())
         await add_indexed(storage, "file-1", ["alpha"])
-        second = SqliteStorage(SqliteOptions(tmp_path / "search"))
-        await second.start()
-        try:
+        async with running(tmp_path / "search") as second:
             assert 1 == len(await second.nearest(await current(second), unit_vectors(1)[0], None, 10))
             await add_indexed(storage, "file-2", ["alpha"])
             await storage.detach("vs_1", "file-1")
@@ -463,8 +446,6 @@ class TestProcesses:
 
                 assert str(os.getpid()) not in str(told.value)
             assert f"process {os.getpid()}" in second.report()["writer"]
-        finally:
-            await second.close()
 
     async def test_the_second_takes_over_when_the_first_ends(self, storage: SqliteStorage, tmp_path: Path, reopen):
         """With its next write; what the first one was indexing is indexed again, and the attempt counts."""
@@ -472,17 +453,12 @@ class TestProcesses:
         await upload(storage, "file-1")
         await storage.attach([store_file("file-1")])
         assert await storage.claim(ENCODER, LEASE_S) is not None
-        second = SqliteStorage(SqliteOptions(tmp_path / "search"))
-        await second.start()
-        await storage.close()
-        try:
+        async with running(tmp_path / "search") as second:
+            await storage.close()
             claim = await second.claim(ENCODER, LEASE_S)
 
-            assert claim is not None
             assert 2 == claim.attempts
             assert second.report()["writes"]
-        finally:
-            await second.close()
 
     async def test_after_close(self, storage: SqliteStorage, reopen: Reopen):
         """Calls are refused, not left hanging."""
@@ -512,9 +488,7 @@ class TestUpgrade:
         before = await current(storage)
         await storage.close()
         _as_of_the_first_release(tmp_path / "search" / "search.db")
-        upgraded = SqliteStorage(SqliteOptions(tmp_path / "search"))
-        await upgraded.start()
-        try:
+        async with running(tmp_path / "search") as upgraded:
             assert before == await current(upgraded)
             assert before.reembedding is not None
             assert 1 == before.reembedding.chunks_done
@@ -522,8 +496,6 @@ class TestUpgrade:
             await add_indexed(upgraded, "file-2", ["alpha"])
             assert 2 == len(await upgraded.matching(before, ALPHA, None, 10))
             assert await upgraded.delete_store("ana", "vs_1")
-        finally:
-            await upgraded.close()
 
 
 class TestCrash:
@@ -546,9 +518,7 @@ class TestCrash:
             process.kill()
             acknowledged += process.stdout.read().split()
             process.communicate()
-        storage = SqliteStorage(SqliteOptions(folder))
-        await storage.start()
-        try:
+        async with running(folder) as storage:
             files = {file.file_id: file for file in await storage.store_files("vs_1", ListRange(limit=10_000))}
             store = await current(storage)
             hits = await storage.matching(store, ALPHA, None, 10_000)
@@ -567,8 +537,6 @@ class TestCrash:
                 content.close()
             stored = {row[0] for row in _rows(tmp_path, "SELECT id FROM files")}
             assert len(stored) == sum(1 for path in (folder / "files").glob("??/*"))
-        finally:
-            await storage.close()
 
     @pytest.mark.slow
     async def test_kill_while_correcting(self, tmp_path: Path):
@@ -587,9 +555,7 @@ class TestCrash:
             process.kill()
             lines += process.communicate()[0].splitlines()
             acknowledged |= {line.split()[0]: int(line.split()[1][0]) for line in lines if line.strip().endswith(".")}
-        storage = SqliteStorage(SqliteOptions(folder))
-        await storage.start()
-        try:
+        async with running(folder) as storage:
             service = Documents(storage).service
             kept = {stored.id: stored async for stored in service.each("ana")}
             taught = {lesson.file_id for lesson in await service.lessons("ana", ["nif"], limit=1000)}
@@ -600,8 +566,6 @@ class TestCrash:
             for stored in kept.values():
                 _, content = await service.original("ana", stored.id)
                 content.close()
-        finally:
-            await storage.close()
 
     @pytest.mark.parametrize("step", ["bytes", "row"])
     async def test_an_upload_that_is_cancelled(self, storage: SqliteStorage, tmp_path: Path, step: str):
@@ -660,12 +624,8 @@ class TestCrash:
                 await refused.start()
             await refused.close()
         (tmp_path / "kept.db").replace(folder / "search.db")
-        again = SqliteStorage(SqliteOptions(folder))
-        await again.start()
-        try:
+        async with running(folder) as again:
             assert b"kept" == await _content(again, "file-1")
-        finally:
-            await again.close()
 
     async def test_an_older_database(self, storage: SqliteStorage, tmp_path: Path, reopen):
         """Uploads that it does not know are set aside, and are there again with the newer one; deleted ones are not."""
@@ -722,16 +682,12 @@ class TestCrash:
         target.close()
         await add_indexed(storage, "file-2", ["alpha"])
         shutil.copytree(folder / "files", copy / "files")
-        restored = SqliteStorage(SqliteOptions(copy))
-        await restored.start()
-        try:
+        async with running(copy) as restored:
             content = await restored.content("file-1")
             assert content is not None
             content.close()
             assert 1 == len(await restored.matching(await current(restored), ALPHA, None, 10))
             assert 1 == len(list((copy / "files").glob("??/*")))  # the bytes of file-2 came after the database
-        finally:
-            await restored.close()
 
 
 class TestBrokenFiles:
@@ -739,9 +695,7 @@ class TestBrokenFiles:
         """The storage starts, says what is broken and how to recover, and every call is refused, without the folder."""
         (tmp_path / "search").mkdir()
         (tmp_path / "search" / "search.db").write_bytes(b"no database" * 1000)
-        storage = SqliteStorage(SqliteOptions(tmp_path / "search"))
-        await storage.start()
-        try:
+        async with running(tmp_path / "search") as storage:
             for call in (storage.stores("ana", ListRange()), storage.add_store(vector_store()), upload(storage, "f")):
                 with pytest.raises(StorageCorrupt, match=r"the database is broken.*backup") as told:
                     await call
@@ -749,8 +703,6 @@ class TestBrokenFiles:
                 assert str(tmp_path) not in str(told.value)
             assert "the database is broken" in storage.report()["fault"]
             assert not storage.report()["writes"]
-        finally:
-            await storage.close()
 
     async def test_a_broken_page_is_found_at_the_start(self, storage: SqliteStorage, tmp_path: Path):
         """In a database that is small enough to be checked then."""
@@ -763,16 +715,12 @@ class TestBrokenFiles:
                 file.seek(8192 * page)
                 file.write(b"\xff" * 64)
 
-        broken = SqliteStorage(SqliteOptions(tmp_path / "search"))
-        await broken.start()
-        try:
+        async with running(tmp_path / "search") as broken:
             with pytest.raises(StorageCorrupt) as told:
                 await broken.stores("ana", ListRange())
 
             assert "\n" not in str(told.value)
             assert "***" not in str(told.value)
-        finally:
-            await broken.close()
 
     @pytest.mark.parametrize(
         "change",
@@ -854,9 +802,7 @@ class TestFullDisk:
     @pytest.mark.parametrize("small_disk", [24], indirect=True)
     async def test_deleting_makes_room(self, small_disk: Path):
         """On a disk without a free block files leave stores and are deleted, again and again, and uploads go on."""
-        storage = SqliteStorage(SqliteOptions(small_disk / "search"))
-        await storage.start()
-        try:
+        async with running(small_disk / "search") as storage:
             await storage.add_store(vector_store())
             for number in range(4):
                 await add_indexed(storage, f"file-{number}", ["alpha " * 200] * 100)
@@ -873,8 +819,6 @@ class TestFullDisk:
             (small_disk / "full-0").unlink()
             await upload(storage, "file-9", b"x" * 1000)
             assert (small_disk / "search" / "reserve").exists()
-        finally:
-            await storage.close()
 
 
 def _fill(path: Path) -> None:
