@@ -44,7 +44,6 @@ class RedisServer:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            assert self._process.stdout is not None
             self._process.stdout.close()
             self._process = None
         self.client.connection_pool.disconnect()

@@ -26,7 +26,6 @@ class TcpProxy:
 
     @property
     def port(self) -> int:
-        assert self._listener is not None
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
@@ -43,7 +42,6 @@ class TcpProxy:
             await self._heard.wait_for(lambda: self.asked > size)
 
     async def close(self) -> None:
-        assert self._listener is not None
         self._listener.close()
         for pump in self._pumps:
             pump.cancel()

@@ -113,7 +113,6 @@ class Process:
         if self._process.poll() is None:
             self._process.kill()
         self.ended()
-        assert self._process.stdout is not None
         self._process.stdout.close()
 
     def _read(self) -> None:

@@ -69,7 +69,6 @@ def test_the_trained_network_is_the_one_that_is_served(tmp_path: Path) -> None:
     ]
     (tmp_path / "mine.json").write_text(json.dumps([{"kind": "invoice", "words": words}]), "utf-8")
     served = bundled_network()
-    assert served is not None
     network = FieldsNetwork().eval()
     network.load_state_dict({name: value.float() for name, value in load_file(FILE).items()})
     papers = Papers(1, 20, own_pages(tmp_path), 1.0)

@@ -40,7 +40,6 @@ async def test_a_form_is_read(client: httpx.AsyncClient, services: FakeServices,
         options.pages, options.languages, options.source, options.engine, options.password,
     )  # fmt: skip
     assert options.features == frozenset(PAGE_FEATURES if path == "/v1/ocr" else DEFAULT_FEATURES)
-    assert urgency is not None
     assert urgency.deadline_s > 0
 
 
@@ -317,7 +316,6 @@ async def test_one_deadline_for_reading_and_writing(client: httpx.AsyncClient, s
     assert 200 == answer.status_code
     [(_, _, urgency)] = services.documents.calls
     [(_, _, options)] = services.documents.extractor.calls
-    assert urgency is not None
     assert urgency.deadline_s == options["deadline_s"]
 
 

@@ -100,7 +100,6 @@ def test_large_stores_are_scanned_where_the_models_run(tmp_path: Path) -> None:
     device = device_vectors(card)
     report = search_storage(Settings(state_dir=tmp_path, search_memory_bytes=7), card).report()
 
-    assert device is not None
     matrix = device.new_matrix(384)
     assert isinstance(matrix, DeviceMatrix)
     assert (384, "cuda:0") == (matrix.width, str(matrix._device))

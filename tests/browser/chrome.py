@@ -56,7 +56,6 @@ class Chrome:
         self._process.terminate()
         self._process.wait()
         self._drain.join()
-        assert self._process.stderr is not None
         self._process.stderr.close()
 
     def _listening_at(self) -> str:

@@ -37,8 +37,6 @@ def test_the_whole_of_it():
     )
     one, two = ring.find(b"one"), ring.find(b"two")
 
-    assert one is not None
-    assert two is not None
     assert ("team", owner_digest("name", "team")) == (one.name, one.owner)
     assert one.owner == two.owner
     assert (600, 2, 5_000_000) == (one.quotas.requests_per_minute, one.quotas.jobs, one.quotas.stored_bytes)

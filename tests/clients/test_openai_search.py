@@ -56,7 +56,6 @@ def test_a_file_in_parts(client: openai.OpenAI) -> None:
     )
     cancelled = client.uploads.create(bytes=1, filename="a", mime_type="text/plain", purpose="batch")
 
-    assert upload.file is not None
     assert ("completed", len(content), "partes ñ.bin") == (upload.status, upload.file.bytes, upload.file.filename)
     assert content == client.files.content(upload.file.id).read()
     assert "cancelled" == client.uploads.cancel(cancelled.id).status
@@ -80,7 +79,6 @@ def test_a_batch(client: openai.OpenAI) -> None:
             break
         time.sleep(0.1)
 
-    assert batch.request_counts is not None
     assert ("completed", 1, 1) == (batch.status, batch.request_counts.completed, batch.request_counts.failed)
     answer = orjson.loads(client.files.content(str(batch.output_file_id)).content)
     single = client.embeddings.create(**bodies[0], encoding_format="float")  # type: ignore[arg-type]
@@ -254,7 +252,6 @@ def test_a_file_that_cannot_be_read(client: openai.OpenAI) -> None:
     [failed] = client.vector_stores.files.list(store.id, filter="failed")
 
     assert (1, 1) == (batch.file_counts.failed, batch.file_counts.completed)
-    assert failed.last_error is not None
     assert "invalid_file" == failed.last_error.code
     assert ["b.txt"] == [hit["filename"] for hit in _search(client, store, "plazo")]
     assert client.vector_stores.delete(store.id).deleted

@@ -18,8 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def _load() -> ModuleType:
     """deploy/deploy_gpu.py, which is a file of its own and in no package."""
     spec = importlib.util.spec_from_file_location("deploy_gpu", ROOT / "deploy" / "deploy_gpu.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

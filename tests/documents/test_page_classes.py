@@ -32,7 +32,6 @@ def seen(row: ClassifiedText | None, *, fault: str = "") -> ImagePart:
 
 
 def scores_of(row: ClassifiedText | None) -> dict[str, float]:
-    assert row is not None
     return {each.label: each.score for each in row.predictions}
 
 
@@ -46,7 +45,6 @@ def test_the_average_of_logarithms() -> None:
     assert scores_of(combined) == pytest.approx(
         {"receipt": receipt / (invoice + receipt), "invoice": invoice / (invoice + receipt)}
     )
-    assert combined is not None
     assert ("receipt", 5) == (combined.prediction, combined.tokens)
     assert (True, text, picture, 3, "page-kinds") == (
         parts.combined, parts.text, parts.image, parts.page, parts.model,
@@ -122,7 +120,6 @@ def test_labels_of_the_request(
     """The answer names no other, in the request's spelling; the part tells all that the picture says."""
     row, parts = combine(text, seen(picture), labels)
 
-    assert row is not None
     assert list(expected.items()) == [(each.label, each.score) for each in row.predictions]
     assert (prediction, next(iter(expected.values()), 0.0)) == (row.prediction, row.score)
     assert (False, picture) == (parts.combined, parts.image)

@@ -175,5 +175,4 @@ def _strings(content: bytes) -> list[str]:
 
 def _bbox(node: Any) -> list[int]:
     match = HOCR_BOX.search(node.get("title"))
-    assert match is not None
     return [int(side) for side in match.groups()]

@@ -41,7 +41,6 @@ def test_each_container(readers: FileReaders, name: str):
         samples, incomplete = all_samples(readers, file)
         info = file.info.audio
 
-    assert info is not None
     assert ("audio", 0, ()) == (file.info.kind, file.info.page_count, file.info.sizes)
     assert kind.rate == info.rate
     assert {"mono": 1, "stereo": 2, "5.1": 6, "7.1": 8}[kind.layout] == info.channels

@@ -40,7 +40,6 @@ def test_an_attached_invoice(readers: FileReaders) -> None:
     with readers.open(source) as file:
         invoice = readers.einvoice(file)
 
-    assert invoice is not None
     assert ("2026/017", 1) == (invoice.values["InvoiceId"], len(invoice.items))
 
 
@@ -59,7 +58,6 @@ def test_an_invoice_as_a_file(readers: FileReaders, source: bytes) -> None:
         invoice = readers.einvoice(file)
         layer, picture = readers.page_text(file, 1), readers.picture(file, 1, dpi=100)
 
-    assert invoice is not None
     assert file.info.metadata["format"] == invoice.format
     assert invoice.values["InvoiceId"] in layer.text
     assert Image.open(io.BytesIO(picture)).size[0] > 500

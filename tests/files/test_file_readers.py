@@ -275,7 +275,6 @@ def test_workers_end_with_the_service(end: signal.Signals):
         "threading.Event().wait()\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as service:
-        assert service.stdout is not None
         assert service.stdout.readline() == "asked\n"
         workers = psutil.Process(service.pid).children()
         service.send_signal(end)

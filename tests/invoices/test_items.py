@@ -385,7 +385,6 @@ def test_says_where_the_lines_stand():
 
         Base imponible                             650,00
     """)
-    assert items is not None
     top, bottom = items.regions[1]
     assert items.contains(1, (top + bottom) / 2)
     assert not items.contains(1, bottom + 20)

@@ -52,7 +52,6 @@ def _taught(
     corrected = {name: Field(name, value, "", 1.0, "text", "", **more) for name, value in right.items() if value}
     confirmed = {name: field for name, field in read.items() if name not in right} | corrected
     example = remember(rows_of(document), "invoice", read, confirmed)
-    assert example is not None
     return example_from(orjson.loads(orjson.dumps(example.as_json())))
 
 
@@ -385,7 +384,6 @@ def _with_tables(document: Document, *tables: Field) -> SupplierExample:
     """The example of a document whose tables were corrected, as it comes out of the store."""
     read = {field.name: field for field in fields_of(document).fields}
     example = remember(rows_of(document), "invoice", read, read | {table.name: table for table in tables})
-    assert example is not None
     return example_from(orjson.loads(orjson.dumps(example.as_json())))
 
 

@@ -45,7 +45,6 @@ def test_a_failed_job_keeps_failure_and_progress():
     failure = Failure("too late", "deadline_exceeded", 504)
     failed = move(moved(job(progress=Progress("reading", 2, 9)), "start"), "fail", NOW_S, failure)
 
-    assert failed is not None
     assert (failure, Progress("reading", 2, 9)) == (failed.failure, failed.progress)
 
 

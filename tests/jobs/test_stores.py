@@ -124,7 +124,6 @@ async def test_progress_pages_and_result(store):
     assert await store.write_progress(running, Progress("reading", 1, 2), PAGE)
     assert await store.write_progress(running, Progress("reading", 1, 2), None, b'{"fields":[]}')
     found = await store.find("one")
-    assert found is not None
     assert Progress("reading", 1, 2) == found.progress
     done = moved(found, "succeed")
     assert "done" == await store.swap(running, done, b'{"object":"document"}')

@@ -211,7 +211,6 @@ def test_a_table_in_its_own_dtype(tiny: TinyModels, copy_of, dtype, immutable):
 
     table = read_table(spec, ["bert.nothing", WORDS])
 
-    assert table is not None
     assert np.array_equal(stored[WORDS].double().numpy(), table.astype(np.float64))
     assert str(dtype).removeprefix("torch.") == str(table.dtype)
     assert _is_mapped(table) == (immutable and dtype is not torch.float64)

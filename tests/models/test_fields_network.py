@@ -48,7 +48,6 @@ def _expected(vectors: Tensor) -> tuple[Tensor, Tensor]:
 def test_numpy_reads_as_torch_does() -> None:
     """Probabilities are those of the network as it was taught, up to the rounding of float32."""
     network = bundled_network()
-    assert network is not None
     labels, begins = _expected(torch.from_numpy(np.stack([network._words.of(text) for text in TEXTS])))
 
     reading = network.read(TEXTS, BOXES)

@@ -165,8 +165,6 @@ def test_a_measurement_ends_with_the_service_that_was_killed(tmp_path):
     """At once, whatever it computes: it holds the service's output open."""
     command = [sys.executable, "-m", "backend.models.resting_process", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write(pickle.dumps(partial(hang, tmp_path / "a")))
         process.stdin.flush()
         for _ in range(2):  # its turn, and whether it was disturbed

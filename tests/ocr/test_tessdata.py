@@ -46,7 +46,6 @@ def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shipped_data_need_no_tesseract_on_the_machine(shipped: Path):
     found = find_tessdata()
 
-    assert found is not None
     assert (shipped, ("eng", "spa"), ("en", "es", "eu")) == (found.folder, found.codes, found.languages)
 
 
@@ -56,7 +55,6 @@ def test_shipped_data_come_before_those_of_the_machine(shipped: Path, tmp_path: 
 
     found = find_tessdata()
 
-    assert found is not None
     assert shipped == found.folder
 
 
@@ -79,7 +77,6 @@ def test_further_languages_of_the_machine_join_them(
     found = find_tessdata(keep_in=state / "models")
     again = find_tessdata(keep_in=state / "models")
 
-    assert found is not None
     assert found == again
     assert (tmp_path / ("state" if writable else "temporary")) in found.folder.parents
     assert (("eng", "pol", "spa"), ("en", "pl", "es", "eu")) == (found.codes, found.languages)
@@ -98,8 +95,6 @@ def test_changed_data_of_the_machine_are_used(shipped: Path, tmp_path: Path, mon
 
     after = find_tessdata(keep_in=tmp_path / "state")
 
-    assert before is not None
-    assert after is not None
     assert b"better data" == (after.folder / "pol.traineddata").read_bytes()
     assert before.digest() != after.digest()
 
@@ -110,7 +105,6 @@ def test_without_shipped_data_the_machine_s_are_used(tmp_path: Path, monkeypatch
 
     found = find_tessdata()
 
-    assert found is not None
     assert tmp_path / "usual" == found.folder
 
 
@@ -127,7 +121,6 @@ def test_the_setting_names_the_folder(tmp_path: Path, above: bool):
 
     found = find_tessdata(str(tmp_path if above else folder))
 
-    assert found is not None
     assert (folder, ("eng", "spa"), ("en", "es", "eu")) == (found.folder, found.codes, found.languages)
     assert "TESSDATA_PREFIX" in found.why
 
@@ -148,7 +141,6 @@ def test_the_python_environment_comes_first(tmp_path: Path, monkeypatch: pytest.
 
     found = find_system_tessdata()
 
-    assert found is not None
     assert conda == found.folder
 
 
@@ -159,7 +151,6 @@ def test_an_empty_file_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     found = find_system_tessdata()
 
-    assert found is not None
     assert ("eng",) == found.codes
 
 
@@ -172,7 +163,6 @@ def test_the_program_comes_last(tmp_path: Path):
 
     found = find_system_tessdata(str(program))
 
-    assert found is not None
     assert (folder, ("en", "gl")) == (found.folder, found.languages)
 
 
@@ -181,7 +171,6 @@ def test_other_data_of_the_same_names_have_another_digest(tmp_path: Path):
     folder = put(tmp_path, "spa", "eng", "osd")
     (folder / "eng.user-words").write_bytes(b"not read")
     found = find_tessdata(str(folder))
-    assert found is not None
     before = found.digest()
 
     digests = {before}

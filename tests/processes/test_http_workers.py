@@ -98,7 +98,6 @@ class Service:
 
     def serves(self, worker: FakeWorker) -> bool:
         """Whether the service process knows the engines that this worker names, as those that serve now."""
-        assert worker.models is not None
         engines = [(model.engine, model.token_engine) for model in worker.models.loaded]
         numbers = [engine.id for pair in engines for engine in pair if isinstance(engine, RemoteEngine)]
         current = [engine for model in self.catalog.models() for engine in (model.engine, model.token_engine)]

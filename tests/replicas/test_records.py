@@ -47,7 +47,6 @@ async def test_the_second_of_two_writers_is_told(open_records):
     (loser,) = [outcome for outcome in outcomes if outcome.status == "other"]
 
     assert winner.entry == loser.entry == (await one.index(KIND)).entries["a"]
-    assert winner.entry is not None
     assert first.version.number + 1 == winner.entry.version.number
     assert None is await two.part(KIND, "a", first.version, "head"), "the old version takes no room"
 

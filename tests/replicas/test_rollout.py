@@ -144,7 +144,6 @@ async def test_one_after_the_other(start: Start):
     await two.step()
     await three.step()
     during = (two.target()["status"], three.target()["status"], [*three.swapper.loaded])
-    assert two.swapper.gate is not None
     two.swapper.gate.set()
     await two.settle()
     await three.settle()
@@ -256,7 +255,6 @@ async def test_a_process_that_ends_while_it_loads(start: Start, tmp_path: Path):
 
 def died(loading: Loading) -> None:
     """What the end of a process does to its locks."""
-    assert loading.stream is not None
     loading.stream.close()
 
 

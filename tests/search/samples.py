@@ -140,7 +140,6 @@ async def add_indexed(
         await upload(storage, file_id, owner=owner)
     await storage.attach([store_file(file_id, store_id, attributes=attributes or {})])
     claim = await storage.claim(encoder, LEASE_S)
-    assert claim is not None
     assert (store_id, file_id) == (claim.file.store_id, claim.file.file_id)
     assert await storage.finish(claim, indexed(texts, vectors, encoder=encoder, found=found or {}))
 

@@ -60,7 +60,6 @@ class TestFiles:
             copy = await opened.content("file-1")
 
             assert record == await opened.file("ana", "file-1")
-            assert copy is not None
             assert content == copy.content()
             copy.close()
 
@@ -83,7 +82,6 @@ class TestFiles:
         with pytest.raises(BadInput, match="vs_1"):
             await storage.add_store(vector_store(owner="eva"))
         content = await storage.content("file-1")
-        assert content is not None
         assert b"of ana" == content.content()
         content.close()
         assert await storage.file("eva", "file-1") is None
@@ -191,7 +189,6 @@ class TestFiles:
         await upload(storage, "file-2", b"12345", owner="eva")
         stored = await storage.store_file("vs_1", "file-1")
 
-        assert stored is not None
         assert stored.usage_bytes > 2 * len("alpha" + "beta") + 2 * WIDTH  # the texts, and the terms of the postings
         assert StoredUsage(1, 5 + stored.usage_bytes, 2, 1) == await storage.usage("ana")
         assert StoredUsage(1, 5, 0, 0) == await storage.usage("eva")
@@ -345,7 +342,6 @@ class TestStoreFiles:
         changed = await storage.set_attributes("vs_1", "file-1", {"a": 2.0, "c": "z"})
 
         assert changed == await storage.store_file("vs_1", "file-1")
-        assert changed is not None
         assert {"a": 2.0, "c": "z"} == changed.attributes
         assert ["a", "c"] == await storage.attribute_keys("vs_1")
         assert 1 == len(await _filtered(storage, Comparison("a", "eq", 2.0)))
@@ -369,7 +365,6 @@ class TestStoreFiles:
         await add_indexed(storage, "file-1", ["alpha"], attributes=attributes)
 
         stored = await storage.store_file("vs_1", "file-1")
-        assert stored is not None
         assert attributes == stored.attributes
         assert sorted(attributes)[:5] == await storage.attribute_keys("vs_1", 5)
         assert 1 == len(await _filtered(storage, Comparison(f"{UNICODE_NAME} 9999", "eq", "x" * 512)))
@@ -486,7 +481,6 @@ class TestIndexing:
         ]
         clock.advance(LEASE_S + 1)  # nobody runs any more: the longest without a claim
         again = await storage.claim(ENCODER, LEASE_S)
-        assert again is not None
         assert "eva" == again.owner
 
     async def test_a_store_of_another_encoder_does_not_hold_up_its_owner(self, storage: SearchStorage):
@@ -519,7 +513,6 @@ class TestIndexing:
         clock.advance(2)
         claim = await storage.claim(ENCODER, LEASE_S)
 
-        assert claim is not None
         assert 2 == claim.attempts
         assert not await storage.renew(lost, Progress(), LEASE_S)
         assert not await storage.finish(lost, indexed(["lost"]))
@@ -536,18 +529,15 @@ class TestIndexing:
         await storage.renew(claim, Progress("reading", 2, 9), LEASE_S)
         file = await storage.store_file("vs_1", "file-0")
 
-        assert file is not None
         assert Progress("reading", 2, 9) == file.progress
 
     async def test_release(self, storage: SearchStorage):
         """The file waits again, and the attempt does not count."""
         await _attached(storage, 1)
         claim = await storage.claim(ENCODER, LEASE_S)
-        assert claim is not None
         await storage.release(claim)
         again = await storage.claim(ENCODER, LEASE_S)
 
-        assert again is not None
         assert 1 == again.attempts
         assert claim.token != again.token
 
@@ -562,7 +552,6 @@ class TestIndexing:
 
         async for opened in _before_and_after(storage, reopen):
             file, store = await opened.store_file("vs_1", "file-0"), await current(opened)
-            assert file is not None
             assert ("completed", "done", 2, "en") == (file.status, file.progress.stage, file.chunks, file.language)
             assert found == {name: tuple(values) for name, values in file.found.items()}
             assert (PageSize(1, 595.0, 842.0, 0, "Hoja 1"),) == file.pages
@@ -578,7 +567,6 @@ class TestIndexing:
         assert await storage.finish(claim, indexed([]))
 
         file = await storage.store_file("vs_1", "file-0")
-        assert file is not None
         assert ("completed", 0) == (file.status, file.chunks)
 
     async def test_fail(self, storage: SearchStorage):
@@ -591,9 +579,7 @@ class TestIndexing:
         assert not await storage.fail(claim, failure)
         file, following = await storage.store_file("vs_1", "file-0"), await storage.claim(ENCODER, LEASE_S)
 
-        assert file is not None
         assert ("failed", failure, "reading") == (file.status, file.failure, file.progress.stage)
-        assert following is not None
         assert "file-1" == following.file.file_id
 
     @pytest.mark.parametrize("removal", ["detach", "delete_file", "delete_store", "attach", "cancel"])
@@ -631,7 +617,6 @@ class TestIndexing:
         assert claim is not None
         assert not await storage.finish(claim, indexed(["beta"], encoder=OTHER_ENCODER))
         again = await storage.claim(ENCODER, LEASE_S)
-        assert again is not None
         assert "file-2" == again.file.file_id
 
 
@@ -890,7 +875,6 @@ class TestCopies:
         assert (3, WIDTH) == copied.shape
         assert np.abs(copied - vectors).max() < 1e-3
         restored = await storage.store_file("vs_2", "file-1")
-        assert restored is not None
         assert ("completed", 77.0, "vsfb_1", {"a": 1.0}) == (
             restored.status,
             restored.created_s,
@@ -948,7 +932,6 @@ class TestReembedding:
         storage = await reopen()
         store = await current(storage)
         assert ENCODER == store.encoder
-        assert store.reembedding is not None
         assert (OTHER_ENCODER, 2, 5) == (
             store.reembedding.encoder,
             store.reembedding.chunks_done,
@@ -1017,7 +1000,6 @@ class TestReembedding:
 
         async def count() -> None:
             reembedding = (await current(storage)).reembedding
-            assert reembedding is not None
             done.append((reembedding.chunks_done, reembedding.chunks_total))
 
         await storage.begin_reembedding("vs_1", OTHER_ENCODER)

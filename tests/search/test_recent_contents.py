@@ -30,7 +30,6 @@ class _Storage:
 
 async def _read(recent: RecentContents, file_id: str) -> bytes:
     content = await recent.content(file_id)
-    assert content is not None
     try:
         return content.content()
     finally:

@@ -76,7 +76,6 @@ async def searched(storage: SearchStorage, owner: str) -> list[object]:
     """What a caller sees of its stores: records, chunks, and the rankings with their scores."""
     seen: list[object] = []
     for store in await storage.stores(owner, ListRange(order="asc")):
-        assert store.encoder is not None
         query = unit_vectors(1, seed=9, width=store.encoder.width)[0]
         for where in (None, Comparison("n", "gt", 2.0), Comparison("vendor", "eq", "B12345678")):
             for hits in (
@@ -106,7 +105,6 @@ async def test_there_and_back_again(new_storage: NewStorage, tmp_path: Path, sou
     assert Transferred(2, 4, 10, waiting=1) == there == back
     assert await searched(first, OWNER) == await searched(third, OWNER)
     content = await second.content("file-3")
-    assert content is not None
     assert b"waits" == content.content()
     content.close()
     assert 1 == await second.waiting()

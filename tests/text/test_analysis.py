@@ -248,7 +248,6 @@ async def test_one_pass_serves_everything(make_bench: Make):
     result = await bench.analyze(PAGE, features=["vector", "key_phrases", "key_sentences", "classes", "language"])
 
     assert (1, []) == (bench.windows, bench.stack.engine.batches)
-    assert result.classes is not None
     assert (await bench.setup.service.classify([PAGE])).rows[0].prediction == result.classes.prediction
 
 
@@ -268,7 +267,6 @@ async def test_classes_of_labels_or_of_another_model(scorers: TinyScorers, make_
         [expected] = classified.rows
         from_vector = options == {"classifier": "document-type"}
         assert (0 if from_vector else classified.tokens) == result.tokens - of_vector
-        assert result.classes is not None
         assert expected.prediction == result.classes.prediction
         assert [label.score for label in expected.predictions] == pytest.approx(
             [label.score for label in result.classes.predictions], abs=1e-5

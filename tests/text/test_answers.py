@@ -133,7 +133,6 @@ def test_the_best_span_within_places() -> None:
 
     span = best_span_within(probabilities, 10, 60, [(20, 22)])
 
-    assert span is not None
     assert span.first < 22
     assert span.last >= 20
     assert best_span_within(probabilities, 10, 60, []) is None

@@ -76,7 +76,6 @@ class EntityStack:
         return self.telemetry.registry.get_sample_value(f"financia_{name}", {"task": "ner"}) or 0.0
 
     async def find(self, texts: Sequence[str], **options: Any) -> Sequence[TextEntities]:
-        assert self.service is not None
         return (await self.service.find(texts, **{"sources": ("model",), **options})).rows
 
 
@@ -105,7 +104,6 @@ async def build() -> AsyncIterator[Build]:
         if stack.model is not None and hasattr(stack.model.engine, "gate"):
             stack.model.engine.gate.set()
         await stack.batcher.drain(0.0)
-        assert stack.inference is not None
         stack.inference.close()
 
 
@@ -425,7 +423,6 @@ async def test_without_a_model_the_error_names_the_setting(build: Build, name):
 async def test_the_result_has_model_tokens_and_timing(taggers: TinyTaggers, build: Build):
     """The metrics count the inputs and tokens."""
     stack = build(tagger(taggers.folder("bert")))
-    assert stack.service is not None
 
     result = await stack.service.find(["la factura", "de", "la factura"])
 
@@ -474,7 +471,6 @@ async def test_both_sources_are_merged_into_one_list(taggers: TinyTaggers, build
 async def test_sources_select_model_or_patterns(taggers: TinyTaggers, build: Build):
     """Patterns alone do not run the model; unset means both."""
     stack = build(tagger(taggers.folder("bert")), cache=vector_cache())  # the same scores each time
-    assert stack.service is not None
 
     patterns = await stack.service.find([INVOICE], sources=[PATTERN])
     model = await stack.service.find([INVOICE], sources=[MODEL])

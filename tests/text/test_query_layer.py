@@ -27,7 +27,6 @@ def test_the_bundled_encoders_queries_are_turned(tokens):
 
     turned = asking(tokens, model)
 
-    assert layer is not None
     expected = tokens.vectors @ layer.weight.T + layer.bias
     assert turned.vectors == pytest.approx(expected, abs=1e-4)
     nearest = (expected @ tokens.vectors.T).max(axis=1)

@@ -47,8 +47,6 @@ def test_the_state_goes_on_as_it_came():
     kept = read_traceparent(CALLER.traceparent(), "vendor=1,other=2")
     cut = read_traceparent(CALLER.traceparent(), "v=" + "1" * 600)
 
-    assert kept is not None
-    assert cut is not None
     assert ("vendor=1,other=2", "") == (kept.state, cut.state)
 
 

@@ -11,7 +11,6 @@ def test_a_verifactu_code() -> None:
     """Issuer, number, date and total."""
     invoice = read_fiscal_qr(f"{AEAT}?nif=B46972071&numserie=A%2F32468&fecha=06-03-2026&importe=258.24")
 
-    assert invoice is not None
     assert "VERI*FACTU" == invoice.format
     assert {
         "VendorTaxId": "B46972071",
@@ -27,7 +26,6 @@ def test_a_ticketbai_code() -> None:
         "https://batuz.eus/QRTBAI/?id=TBAI-A58818501-251019-btFpwP8dcLGAF-237&s=T&nf=27174&i=4.70&cr=007"
     )
 
-    assert invoice is not None
     assert ("TicketBAI", "A58818501", "2019-10-25", "T-27174", "4.70") == (
         invoice.format,
         *(invoice.values[name] for name in ("VendorTaxId", "InvoiceDate", "InvoiceId", "InvoiceTotal")),
@@ -64,5 +62,4 @@ def test_a_hostile_code() -> None:
     """The content is read in the service: it may neither be written out at length nor hold control characters."""
     invoice = read_fiscal_qr(f"{AEAT}?nif=B46972071&numserie=A%00%0A1&fecha=00-00-0000&importe=1e999999999")
 
-    assert invoice is not None
     assert {"VendorTaxId": "B46972071", "InvoiceId": "A 1"} == invoice.values

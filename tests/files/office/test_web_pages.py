@@ -60,7 +60,6 @@ def test_cells_that_span(readers: FileReaders):
     (page,) = pages_of(
         readers, b"<html><table><tr><th rowspan=2>a<th colspan=2>b<tr><th>c<th>d<tr><td>1<td>2<td>3</table>"
     )
-    assert page.grids is not None
 
     assert (3, 3, 2) == page.grids[0][:3]
     assert [(0, 0, 2, 1), (0, 1, 1, 2), (1, 1, 1, 1), (1, 2, 1, 1)] == [cell[:4] for cell in page.grids[0].cells[:4]]

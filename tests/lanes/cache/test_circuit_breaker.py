@@ -51,7 +51,6 @@ def test_open_until_the_backoff_is_over_then_one_probe(circuit, clock):
     assert circuit.retry_in_s() == pytest.approx(0.001)
     clock.advance(0.001)
     probe = circuit.acquire()
-    assert probe is not None
     assert probe.probe
     assert circuit.state is State.HALF_OPEN
     assert [None, None] == [circuit.acquire(), circuit.acquire()]

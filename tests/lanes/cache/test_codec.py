@@ -63,7 +63,6 @@ def test_a_decoded_vector_cannot_be_written_to():
     """The vector is a read-only view of the received bytes."""
     decoded = decode(key(1), encode(key(1), value(1)))
 
-    assert decoded is not None
     assert decoded.owned() is decoded
     with pytest.raises(ValueError, match="read-only"):
         decoded.vector[0] = 0

@@ -136,7 +136,6 @@ def test_fragments_are_few_and_leave_with_their_vector():
     memory.keep_fragment(key(2), "float", b"of no entry")
     entries = memory.get_many([key(1)])[0]
 
-    assert entries is not None
     assert tuple((str(index), b"first") for index in range(MAX_FRAGMENTS)) == entries.wire
     memory.clear()
     assert (0, 0) == (len(memory), memory.size_bytes)

@@ -94,7 +94,6 @@ async def test_bytes_are_hashed_beside_the_event_loop(storage: PostgresSearchSto
     monkeypatch.setattr(StoredFile, "write", lambda self, part: (threads.add(threading.get_ident()), write(self, part)))
     copy = await storage.content("file-1")
 
-    assert copy is not None
     assert content == copy.content()
     copy.close()
     assert threads

@@ -490,7 +490,6 @@ class TestUpgrade:
         _as_of_the_first_release(tmp_path / "search" / "search.db")
         async with running(tmp_path / "search") as upgraded:
             assert before == await current(upgraded)
-            assert before.reembedding is not None
             assert 1 == before.reembedding.chunks_done
             assert 2 == len(await upgraded.nearest(before, unit_vectors(1)[0], None, 10))
             await add_indexed(upgraded, "file-2", ["alpha"])
@@ -512,7 +511,6 @@ class TestCrash:
                 text=True,
                 cwd=ROOT,
             )
-            assert process.stdout is not None
             acknowledged += [process.stdout.readline().strip() for _ in range(chosen.randint(2, 20))]
             await asyncio.sleep(chosen.random() / 50)  # any moment of the next file
             process.kill()
@@ -533,7 +531,6 @@ class TestCrash:
             assert store.chunks == len(hits) == len(near)
             for name in names:
                 content = await storage.content(name)
-                assert content is not None
                 content.close()
             stored = {row[0] for row in _rows(tmp_path, "SELECT id FROM files")}
             assert len(stored) == sum(1 for path in (folder / "files").glob("??/*"))
@@ -549,7 +546,6 @@ class TestCrash:
                 text=True,
                 cwd=ROOT,
             )
-            assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(chosen.randint(2, 20))]
             await asyncio.sleep(chosen.random() / 50)  # any moment of the next step
             process.kill()
@@ -585,7 +581,6 @@ class TestCrash:
         assert len(rows) == len(contents) == (0 if step == "bytes" else 1)
         for row in rows:
             content = await storage.content(row.id)
-            assert content is not None
             content.close()
 
     async def test_bytes_without_a_row_are_set_aside_at_the_start(self, storage: SqliteStorage, tmp_path, reopen):
@@ -684,7 +679,6 @@ class TestCrash:
         shutil.copytree(folder / "files", copy / "files")
         async with running(copy) as restored:
             content = await restored.content("file-1")
-            assert content is not None
             content.close()
             assert 1 == len(await restored.matching(await current(restored), ALPHA, None, 10))
             assert 1 == len(list((copy / "files").glob("??/*")))  # the bytes of file-2 came after the database
@@ -848,7 +842,6 @@ def _tax_id(number: int) -> str:
 
 async def _content(storage: SqliteStorage, file_id: str) -> bytes:
     content = await storage.content(file_id)
-    assert content is not None
     with closing(content):
         return content.content()
 

@@ -95,7 +95,6 @@ def test_resume_after_a_kill_gives_the_same_bits(tmp_path: Path) -> None:
         train(killed, config, output=tmp_path, faults=Kill())
     latest = find_latest(tmp_path)
 
-    assert latest is not None
     assert "step-00000008" == latest.name
     train(resumed, config, output=tmp_path, resume=True)
     assert same_bits(weights_of(straight.model), weights_of(resumed.model))

@@ -215,7 +215,6 @@ def test_a_checkpoint_is_a_snapshot(tmp_path: Path) -> None:
     latest = find_latest(tmp_path)
     scheduled = tmp_path / "checkpoints" / "step-00000006"
 
-    assert latest is not None
     assert "step-00000009" == latest.name
     assert 6 == load_checkpoint(latest).rest["snapshot"]["rest"]["progress"]["steps"]
     assert "snapshot" not in load_checkpoint(scheduled).rest

@@ -149,7 +149,6 @@ def test_nothing_is_applied_when_the_loss_breaks() -> None:
     train_step = make_train_step(task, faults=Faults(broken=lambda step, indices: 5 in indices))
     result = take(train_step, task, range(8), 4)
 
-    assert result.failure is not None
     assert (False, (5,)) == (result.applied, result.failure.examples)
     assert same_bits(before, weights_of(task.model))
     assert all(one.grad is None for one in task.model.parameters())
@@ -161,7 +160,6 @@ def test_a_micro_batch_that_breaks_only_together_is_named_whole() -> None:
     train_step = make_train_step(task, faults=Faults(broken=lambda step, indices: len(indices) == 4 and 5 in indices))
     result = take(train_step, task, range(8), 4)
 
-    assert result.failure is not None
     assert (4, 5, 6, 7) == result.failure.examples
 
 
@@ -173,7 +171,6 @@ def test_a_step_runs_again_after_out_of_memory() -> None:
     cuts = [[0, 1], [2, 3, 4], [5]]
     accumulated = train_step.accumulate(cuts, iter([task.collate(cut) for cut in cuts]), 0)
 
-    assert accumulated.out_of_memory is not None
     assert 3 == accumulated.out_of_memory.items
     train_step.discard()
     take(train_step, task, range(6), 2)
