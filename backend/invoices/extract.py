@@ -22,7 +22,7 @@ from backend.invoices.items.find import ItemLines, find_items
 from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned, sure_parts
 from backend.invoices.learned.read import PageReader
 from backend.invoices.learned.rows import learned_taxes, settled_items
-from backend.invoices.money.find import Money, find_money
+from backend.invoices.money.find import Money, find_money, printed_money
 from backend.invoices.money.taxes import TaxRow
 from backend.invoices.parties.find import find_parties
 from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, Field, FieldRow, FieldSource, Validity
@@ -285,18 +285,19 @@ def _settled(
     taught: Taught | None,
 ) -> Money:
     """The amounts as labels name them; as the network reads them, too, where those do not add up."""
-    money = find_money(pages, mark, items, taxes=taxes)
+    printed = printed_money(pages, mark, items)
+    money = find_money(printed, taxes=taxes)
     amounts = amounts_of(learned)
     unsettled = money.validity.totals is not True
     if taught is not None and (unsettled or taught.corrected_amounts) and (known := taught.amounts()):
-        other = find_money(pages, mark, items, [*amounts, *known], taxes)
+        other = find_money(printed, [*amounts, *known], taxes)
         if other.validity.totals is True or (unsettled and taught.corrected_amounts):
             return other
     said = {field.name: field.value for field in money.fields}
     parts = sure_parts(learned, said.get("InvoiceTotal", ""))
     if not amounts or (not unsettled and parts <= said.items()):
         return money
-    other = find_money(pages, mark, items, amounts, taxes)
+    other = find_money(printed, amounts, taxes)
     if not unsettled:  # a total that adds up stays
         agreed = {field.name: field.value for field in other.fields}
         same = other.validity.totals is True and agreed["InvoiceTotal"] == said["InvoiceTotal"]

@@ -53,6 +53,12 @@ def tokens_of(text: str) -> tuple[str, ...]:
     return tuple(_LETTERS.findall(fold(text).text.lower().replace("º", "").replace("ª", "")))
 
 
+@word_cache(4096)
+def _pieces_of(word: str) -> tuple[str, ...]:
+    """The tokens of a word, with a short label parted from the number it is glued to."""
+    return tuple(piece for token in tokens_of(word) for piece in _GLUED.split(token, maxsplit=1))
+
+
 class Vocabulary:
     """Labels by phrases. The longest phrase that matches at a place counts.
 
@@ -79,16 +85,12 @@ class Vocabulary:
     def find(self, cell: Cell) -> list[LabelMatch]:
         """The labels in a cell, left to right, without overlaps. Raises: CallerGone once nobody waits for them."""
         require_wanted()
-        pieces = [
-            (piece, index)
-            for index, word in enumerate(cell.words)
-            for token in tokens_of(word.text)
-            for piece in _GLUED.split(token, maxsplit=1)
-        ]
+        pieces = [(piece, index) for index, word in enumerate(cell.words) for piece in _pieces_of(word.text)]
+        tokens = [token for token, _ in pieces]
         found: list[LabelMatch] = []
         position = 0
-        while position < len(pieces):
-            match = self._at([token for token, _ in pieces[position : position + _MAX_TOKENS]])
+        while position < len(tokens):
+            match = self._at(tokens, position) if tokens[position][0] in self._starts else None
             if match is None:
                 position += 1
                 continue
@@ -98,25 +100,23 @@ class Vocabulary:
             position += count
         return found
 
-    def _at(self, tokens: Sequence[str]) -> tuple[int, str, str] | None:
-        """The longest phrase at the beginning of some tokens: how many it takes, its label, itself."""
-        if tokens[0][0] not in self._starts:
-            return None
+    def _at(self, tokens: Sequence[str], start: int) -> tuple[int, str, str] | None:
+        """The longest phrase that begins with a token: how many it takes, its label, itself."""
         best: tuple[int, str, str] | None = None
         joined = ""
-        for count, token in enumerate(tokens, 1):
+        for count, token in enumerate(tokens[start : start + _MAX_TOKENS], 1):
             joined += token
             if len(joined) > self._longest + 1:
                 break
-            key = joined if joined in self._exact else self._nearest(joined, tuple(tokens[:count]))
+            key = joined if joined in self._exact else None
+            if key is None and len(joined) >= _LONG:
+                key = self._nearest(joined, tuple(tokens[start : start + count]))
             if key is not None:
                 best = (count, *self._exact[key])
         return best
 
     def _misread(self, joined: str, tokens: tuple[str, ...]) -> str | None:
         """The phrase that some letters must be, with few of them misread; None where none is near."""
-        if len(joined) < _LONG:
-            return None
         most = max(1, len(joined) // _LETTERS_A_SLIP)
         for length in (len(joined), len(joined) - 1, len(joined) + 1):
             for key in self._long.get((joined[0], length), ()):

@@ -91,7 +91,7 @@ class Network:
         """Read one page. Shapes: boxes (words, 4), left, top, right, bottom on the levelled page in any unit."""
         page = page_arrays(texts, boxes)
         x = self._entered(page)
-        near = relations(page.places)
+        near = relations(page.places).astype(np.intp)  # once: a look-up by other numbers converts them each time
         for layer in range(self._layers):
             bias = self._weights["places"][:, layer * _HEADS : (layer + 1) * _HEADS].T
             x = self._layer(f"blocks.{layer}.", x, bias, near)
@@ -108,7 +108,7 @@ class Network:
         x = self._linear(vectors, "vector") + self._linear(page.facts.clip(-50, 50), "fact")
         return x + self._linear(np.concatenate(spelt, 1), "small")
 
-    def _layer(self, name: str, x: Array, bias: Array, near: NDArray[np.int16]) -> Array:
+    def _layer(self, name: str, x: Array, bias: Array, near: NDArray[np.intp]) -> Array:
         count, width = x.shape
         size = width // _HEADS
         mixed = self._linear(self._normal(x, name + "first"), name + "qkv")

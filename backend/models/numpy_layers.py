@@ -55,15 +55,16 @@ def linear(rows: Vectors, layer: Linear) -> Vectors:
         for left in range(0, outputs, columns):
             block = (slice(top, top + height), slice(left, left + columns))
             np.matmul(rows[block[0]], layer.weight[block[1]].T, out=product[block])
-    return product + layer.bias
+    product += layer.bias
+    return product
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[Any]:
     """Over the last axis, in the logits' precision; the largest logit is subtracted first, against overflow."""
     with np.errstate(invalid="ignore", over="ignore"):
-        scores = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        normalised: NDArray[Any] = scores / scores.sum(axis=-1, keepdims=True)
-    return normalised
+        scores: NDArray[Any] = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
 
 
 def sigmoid(logits: NDArray[Any]) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from backend.files.visual_rows import Cell
 from backend.text.patterns.folding import fold
 from backend.text.patterns.numbers import decimal_mark, parse_fraction, parse_number
 from backend.text.patterns.pattern import matches
+from backend.word_cache import word_cache
 
 _CURRENCIES = {
     "€": "EUR", "EUR": "EUR", "EUROS": "EUR", "EURO": "EUR", "US$": "USD", "$": "USD", "USD": "USD", "£": "GBP",
@@ -38,11 +39,13 @@ _DIGIT_LIKE = r"[\dIlOoDSBZ|]"
 _MISREAD = re.compile(
     rf"(?:(?<=RM)|(?<![\w.,]))(?=[.,IlOoDSBZ|]{{0,24}}\d){_DIGIT_LIKE}{{1,3}}(?:[.,]{_DIGIT_LIKE}{{3}}){{0,5}}[.,]{_DIGIT_LIKE}{{2}}(?![\w.,])"
 )
+_DIGIT = re.compile(r"\d")
 _LEADERS = re.compile(r"\.{3,}|_{3,}")  # "TOTAL.......1.210,00"
 _APART = re.compile(r"(?<![\d.,])(\d[\d.,]{0,12}[.,]) (\d\d)(?![\d.,])")  # "605, 00"
 _MOST = Decimal(10) ** 15  # a longer number is a code; products of two are beyond what Decimal's 28 digits round
 _MAX_DIGITS = 40  # with separators; the digits of a page-long "number" took minutes to reckon with
 _DIGIT_OF = str.maketrans("IlOoDSBZ|", "110005821")
+_KEPT = 4096  # texts of cells
 
 
 class Number(NamedTuple):
@@ -72,16 +75,48 @@ def decimal_mark_of(document: Document) -> str:
     return decimal_mark("\n".join(fold(page.text).text for page in document.pages))
 
 
+class _Figure(NamedTuple):
+    """A number in a text, as `Number` has it, with its span."""
+
+    value: Decimal
+    digits: str
+    currency: str | None
+    percent: bool
+    start: int
+    end: int
+
+
 def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
     """The numbers in a cell, left to right. Dates, codes and ids with other characters in them are none.
 
     Args:
         mark: of `decimal_mark_of`.
     """
-    folded = fold(cell.text)
-    text = _with_digits(folded.text)
+    figures = _figures(cell.text, mark)
+    if not figures:
+        return []
     starts = [0, *accumulate(len(word.text) + 1 for word in cell.words)]
-    found: list[Number] = []
+    return [
+        Number(
+            value,
+            digits,
+            currency,
+            percent,
+            cell,
+            cell.words[bisect_left(starts, start + 2) - 1 : bisect_left(starts, end)],
+        )
+        for value, digits, currency, percent, start, end in figures
+    ]
+
+
+@word_cache(_KEPT)
+def _figures(text: str, mark: str) -> tuple[_Figure, ...]:
+    """Those in the text of a cell, which several rules ask for."""
+    if not _DIGIT.search(text):
+        return ()
+    folded = fold(text)
+    text = _with_digits(folded.text)
+    found: list[_Figure] = []
     for match in matches(_NUMBER, text):
         if len(match["digits"]) > _MAX_DIGITS:
             continue
@@ -96,12 +131,11 @@ def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
         # Brackets take off where they are the whole cell: "(45.00)", not "VAT 20 % (450.00)" or "Tax (8.25%)".
         bracketed = bool(match["open"] and match["close"]) and not percent and len(match[0]) == len(text)
         negative = bracketed or "-" in (match["sign"], match["inner"], match["trailing"])
-        start, end = folded.span(*match.span())
-        words = cell.words[bisect_left(starts, start + 2) - 1 : bisect_left(starts, end)]
         code = match["before"] or (None if percent else after)
         currency = _CURRENCIES[code.upper()] if code and (code.isupper() or not _is_word(code)) else None
-        found.append(Number(-value if negative else value, match["digits"], currency, percent, cell, words))
-    return found
+        span = folded.span(*match.span())
+        found.append(_Figure(-value if negative else value, match["digits"], currency, percent, *span))
+    return tuple(found)
 
 
 def _is_word(code: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from backend.files.visual_rows import rows_of
 from backend.invoices.extract import extract_fields
 from backend.invoices.items.find import find_items
-from backend.invoices.money.find import Money, find_money
+from backend.invoices.money.find import Money, find_money, printed_money
 from backend.tables.numbers import decimal_mark_of, numbers_in
 from tests.invoices.rows import document_of_rows, rows_of_text
 
@@ -17,7 +17,7 @@ from tests.invoices.rows import document_of_rows, rows_of_text
 def money_of(*texts: str) -> Money:
     """The amounts of pages of text."""
     document = document_of_rows(*texts)
-    return find_money(rows_of(document), decimal_mark_of(document), None)
+    return find_money(printed_money(rows_of(document), decimal_mark_of(document), None))
 
 
 def values_of(money: Money) -> dict[str, str]:
@@ -981,7 +981,7 @@ def with_items(*texts: str) -> Money:
     """The amounts of pages whose lines are read first."""
     document = document_of_rows(*texts)
     pages, mark = rows_of(document), decimal_mark_of(document)
-    return find_money(pages, mark, find_items(pages, mark))
+    return find_money(printed_money(pages, mark, find_items(pages, mark)))
 
 
 _HOTEL = """

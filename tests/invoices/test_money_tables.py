@@ -6,7 +6,7 @@ import pytest
 
 from backend.files.visual_rows import rows_of
 from backend.invoices.items.find import find_items
-from backend.invoices.money.find import Money, find_money
+from backend.invoices.money.find import Money, find_money, printed_money
 from backend.tables.numbers import decimal_mark_of
 from tests.invoices.rows import document_of_rows
 
@@ -15,7 +15,7 @@ def money_of(text: str) -> Money:
     """The amounts of a page of text, with its lines of goods."""
     document = document_of_rows(text)
     pages, mark = rows_of(document), decimal_mark_of(document)
-    return find_money(pages, mark, find_items(pages, mark))
+    return find_money(printed_money(pages, mark, find_items(pages, mark)))
 
 
 def sums_of(money: Money) -> tuple[str | None, str | None, str | None]:

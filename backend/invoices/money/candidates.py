@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from itertools import product, zip_longest
 
 from backend.files.visual_rows import PageRows
@@ -35,7 +36,7 @@ def _cents(value: Decimal) -> int:
     return int((value * 100).to_integral_value())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """A value that an amount of a kind may have."""
 
@@ -45,7 +46,7 @@ class Candidate:
     page: PageRows | None  # of the numbers; None where it is computed
     why: str
 
-    @property
+    @cached_property
     def cents(self) -> int:
         """The value in hundredths."""
         return _cents(self.value)

@@ -232,27 +232,42 @@ class Money:
     validity: Validity
 
 
-def find_money(
-    pages: Sequence[PageRows],
-    mark: str,
-    items: ItemLines | None,
-    learned: Sequence[tuple[Kind, Candidate]] = (),
-    taxes: Sequence[TaxRow] = (),
-) -> Money:
-    """Totals, taxes, withholding and currency.
+@dataclass(frozen=True, slots=True)
+class PrintedMoney:
+    """What the pages of a document print of amounts, by labels alone."""
+
+    pages: Sequence[PageRows]
+    items: ItemLines | None
+    lines: MoneyLines
+    rows: tuple[TaxRow, ...]
+    withheld: Withholding | None
+
+
+def printed_money(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -> PrintedMoney:
+    """What is to be settled.
 
     Args:
         mark: the document's decimal separator, from `numbers.decimal_mark_of`.
         items: amounts among them are no totals; their sum is the base.
-        learned: what the network takes amounts for, beside what labels say.
-        taxes: rows as it reads them, for where those by labels do not make the tax.
     """
     pages = ends_of(pages, _MAX_PAGES)
     lines = money_lines(pages, mark, items)
-    rows = tax_rows(lines)
+    return PrintedMoney(pages, items, lines, tax_rows(lines), withholding_of(lines))
+
+
+def find_money(
+    printed: PrintedMoney, learned: Sequence[tuple[Kind, Candidate]] = (), taxes: Sequence[TaxRow] = ()
+) -> Money:
+    """Totals, taxes, withholding and currency.
+
+    Args:
+        learned: what the network takes amounts for, beside what labels say.
+        taxes: rows as it reads them, for where those by labels do not make the tax.
+    """
+    pages, items, lines = printed.pages, printed.items, printed.lines
+    rows, withheld = printed.rows, printed.withheld
     if not any(row.is_surcharge for row in rows):  # which the network's are not
         rows = _learned_rows(learned, taxes) or rows
-    withheld = withholding_of(lines)
     items_sum = None if items is None else items.total
     found = candidates(pages, lines, rows, items_sum, learned)
     balance = settle(found, rows, _withheld_candidate(withheld), None if items is None else items.amounts)
