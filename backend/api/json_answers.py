@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NotRequired, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -94,6 +94,7 @@ class JsonPieces(Response):
     media_type = "application/json"
 
     def __init__(self, pieces: list[bytes], headers: Mapping[str, str] | None = None) -> None:
+        """``pieces``: of some size, as `joined_pieces` makes them; they are let go as they are sent."""
         super().__init__(headers={**(headers or {}), "Content-Length": str(sum(map(len, pieces)))})
         self.pieces = pieces
 
@@ -107,8 +108,8 @@ async def _send_pieces(pieces: list[bytes], response: Response, send: Send) -> N
     await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
     pieces.reverse()
     while pieces:
-        await send({"type": "http.response.body", "body": pieces.pop(), "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+        piece = pieces.pop()
+        await send({"type": "http.response.body", "body": piece, "more_body": bool(pieces)})
 
 
 async def written_json(make: Callable[[], Any], items: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -119,12 +120,33 @@ async def written_json(make: Callable[[], Any], items: int, headers: Mapping[str
     """
     if items <= INLINE_ITEMS:
         return json_response(make(), headers=headers)
-    return JsonPieces(await asyncio.to_thread(lambda: list(json_pieces(make()))), headers)
+    return JsonPieces(await asyncio.to_thread(lambda: joined_pieces(json_pieces(make()))), headers)
+
+
+class WrittenJson:
+    """JSON that somebody else writes, in pieces, as a value within content for `json_pieces`."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self.pieces = pieces
+
+
+def joined_pieces(pieces: Iterable[bytes]) -> list[bytes]:
+    """The same bytes in few pieces, of at least ``_PIECE_BYTES`` but for the last."""
+    joined, part, size = list[bytes](), list[bytes](), 0
+    for piece in pieces:
+        part.append(piece)
+        size += len(piece)
+        if size >= _PIECE_BYTES:
+            joined.append(b"".join(part))
+            part, size = [], 0
+    return [*joined, b"".join(part)] if part or not joined else joined
 
 
 def json_pieces(content: Any) -> Iterator[bytes]:
     """``content`` as JSON in pieces: a list in it that is longer than ``PIECE_ITEMS`` is written part by part."""
-    if isinstance(content, dict) and _has_long_list(content):
+    if isinstance(content, WrittenJson):
+        yield from content.pieces
+    elif isinstance(content, dict) and _has_long_list(content):
         for index, (name, value) in enumerate(content.items()):
             yield (b"," if index else b"{") + _dumps(str(name)) + b":"
             yield from json_pieces(value)
@@ -153,7 +175,9 @@ def _after_comma(value: Any) -> Iterator[bytes]:
 def _has_long_list(content: Any) -> bool:
     if isinstance(content, list):
         return len(content) > PIECE_ITEMS or any(map(_has_long_list, content))
-    return isinstance(content, dict) and any(map(_has_long_list, content.values()))
+    if isinstance(content, dict):
+        return any(map(_has_long_list, content.values()))
+    return isinstance(content, WrittenJson)
 
 
 def _dumps(content: Any) -> bytes:

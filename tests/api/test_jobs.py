@@ -496,14 +496,14 @@ async def test_events_over_a_real_connection(slow):
 async def test_a_long_job_is_written_on_a_thread(api, monkeypatch):
     """Its whole JSON: two hundred pages took the event loop 1.8 s."""
     threads = []
-    write = jobs.document_bytes
+    write = jobs.document_pieces
 
-    def recording_write(*arguments: Any) -> bytes:
+    def recording_write(*arguments: Any) -> list[bytes]:
         threads.append(threading.current_thread())
         return write(*arguments)
 
     monkeypatch.setattr(documents, "INLINE_CHARS", -1)
-    monkeypatch.setattr(jobs, "document_bytes", recording_write)
+    monkeypatch.setattr(jobs, "document_pieces", recording_write)
     job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
     done = await api.ended(job_id)
     alone = (await api.client.get(f"/v1/jobs/{job_id}/result")).json()

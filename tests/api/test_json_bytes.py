@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.api import json_answers
-from backend.api.json_answers import VECTOR_ENCODINGS, JsonBytes, JsonPieces, json_pieces, written_json
+from backend.api.json_answers import (
+    VECTOR_ENCODINGS,
+    JsonBytes,
+    JsonPieces,
+    WrittenJson,
+    joined_pieces,
+    json_pieces,
+    written_json,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
@@ -39,6 +47,24 @@ def test_a_long_list_is_written_in_parts() -> None:
 
     assert max(map(len, pieces)) < 20_000
     assert 10_000 == len(json.loads(b"".join(pieces))["data"])
+
+
+def test_what_is_written_elsewhere_has_its_place() -> None:
+    """Piece by piece, wherever it stands."""
+    content = {"a": 1, "b": [WrittenJson([b"[1", b",2]"])], "c": WrittenJson(iter([b"{}"]))}
+
+    assert b'{"a":1,"b":[[1,2]],"c":{}}' == b"".join(json_pieces(content))
+
+
+def test_few_pieces_of_many() -> None:
+    """The same bytes; an empty answer has one."""
+    pieces = [b"x" * 1000] * 1000
+
+    joined = joined_pieces(pieces)
+
+    assert b"".join(pieces) == b"".join(joined)
+    assert 4 == len(joined)
+    assert [b""] == joined_pieces([])
 
 
 async def test_a_large_answer_is_made_off_the_loop() -> None:

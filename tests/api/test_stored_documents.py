@@ -21,7 +21,7 @@ from backend.api.routes.stored_documents import (
 from backend.bootstrap.search import keep_document
 from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_digest, owner_digest
 from backend.callers.event_watch import Watchers
-from backend.documents.formats.plain_json import pages_fields
+from backend.documents.formats.plain_json import written_pages
 from backend.documents.records import DocumentAnswer, DocumentOptions
 from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.text_fields import find_text_fields
@@ -397,7 +397,7 @@ def _paper(number: int, name: str, total: str) -> Page:
 async def test_cut_by_hand(client: httpx.AsyncClient, services: FakeServices, owner: str):
     """A file that was read as one invoice is cut into two, each read from its pages as they are kept; then joined."""
     pages = (_paper(1, "F-1", "121,00"), _paper(2, "F-2", "121,00"))
-    read = list(pages_fields(Document("pdf", pages, 2, "ab")))
+    read = orjson.loads(b"".join(written_pages(Document("pdf", pages, 2, "ab"))))
     wire = {**wire_answer(wire_document((1, 2), **INVOICE)), "pages": read}
     with stored(PDF) as content:
         path = f"/v1/documents/{(await services.stored_documents.add(owner, content, 'a.pdf', wire)).id}"
@@ -430,7 +430,7 @@ async def test_a_code_stays_with_its_page(client: httpx.AsyncClient, services: F
     document = wire_document((1, 2), **INVOICE)
     why = "the VERI*FACTU code on page 2 says so"
     document["fields"]["InvoiceId"] |= {"value": "QR-2", "source": "qr", "why": why, "reasons": reasons_in(why)}
-    wire = {**wire_answer(document), "pages": list(pages_fields(Document("pdf", pages, 2, "ab")))}
+    wire = {**wire_answer(document), "pages": orjson.loads(b"".join(written_pages(Document("pdf", pages, 2, "ab"))))}
     with stored(PDF) as content:
         path = f"/v1/documents/{(await services.stored_documents.add(owner, content, 'a.pdf', wire)).id}"
 

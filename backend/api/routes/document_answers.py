@@ -10,14 +10,14 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from backend.api.json_answers import answer_of, encoded_vector
+from backend.api.json_answers import WrittenJson, answer_of, encoded_vector, joined_pieces, json_pieces
 from backend.api.problems import openai_error, problem_of
 from backend.api.routes.analyze import LanguageAnswer, key_phrase_answer, key_sentence_answer, language_answer
 from backend.api.routes.classify import ClassesAnswer, classes_answer
 from backend.api.routes.embeddings import Usage
 from backend.api.routes.entities import EntityAnswer, entity_answer
 from backend.documents import records
-from backend.documents.formats.plain_json import document_fields, pages_fields, sides
+from backend.documents.formats.plain_json import document_fields, sides, written_pages
 from backend.files.pages import Box, Document, TextLocation, locate
 from backend.invoices.records import ExtractedFields, FieldRow, Validity
 from backend.invoices.records import Field as InvoiceField
@@ -456,7 +456,12 @@ class DocumentAnswer(TypedDict):
 
 
 def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> bytes:
-    """The answer as JSON. Takes some milliseconds a page: call it in a thread where there are many.
+    """`document_pieces`, joined."""
+    return b"".join(document_pieces(answer, encoding))
+
+
+def document_pieces(answer: records.DocumentAnswer, encoding: str = "float") -> list[bytes]:
+    """The answer as JSON, in pieces. Takes some milliseconds a page: call it in a thread where there are many.
 
     Args:
         encoding: of the vectors, of VECTOR_ENCODINGS.
@@ -475,10 +480,7 @@ def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> b
     if answer.understood.skipped:
         skipped = answer.understood.skipped
         fields["skipped"] = [answer_of(SkippedAnswer, one, reasons=reasons_in(one.why)) for one in skipped]
-    # Page by page: a writer holds Python's lock to its end, .3 s for 800,000 words.
-    pages = (orjson.dumps(page, option=orjson.OPT_SERIALIZE_NUMPY) for page in answered["pages"])
-    fields["pages"] = list(map(orjson.Fragment, pages))
-    return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
+    return joined_pieces(json_pieces(fields))
 
 
 def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentAnswer:
@@ -495,7 +497,7 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
         "page_count": head["page_count"],
         "sha256": head["sha256"],
         "metadata": head["metadata"],
-        "pages": _page_answers(answer),
+        "pages": _written_pages(answer),
         "failed_pages": [failed_page_answer(failed) for failed in answer.failed],
         "text": answer.text,
         "language": language_answer(understood.language),
@@ -534,16 +536,10 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
     }
 
 
-def _page_answers(answer: records.DocumentAnswer) -> list[PageAnswer]:
-    # Written one by one: the writer holds Python's lock to its end, and 200 pages in one call blocked all threads
-    # for 0.3 s, the event loop's too. Typed as what the JSON holds.
+def _written_pages(answer: records.DocumentAnswer) -> list[PageAnswer]:
+    """Typed as what the JSON holds."""
     omitted = [feature for feature in records.PAGE_FEATURES if feature not in answer.options.features]
-    written = []
-    for page in pages_fields(answer.document):
-        for feature in omitted:
-            del page[feature]
-        written.append(orjson.Fragment(orjson.dumps(page)))
-    return cast("list[PageAnswer]", written)
+    return cast("list[PageAnswer]", WrittenJson(written_pages(answer.document, omitted)))
 
 
 def failed_page_answer(failed: records.FailedPage) -> FailedPageAnswer:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from backend.api.api_keys import require_writing
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of, services_of
-from backend.api.json_answers import JsonBytes, index_headers
+from backend.api.json_answers import JsonBytes, JsonPieces, index_headers
 from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.parameters import IDEMPOTENCY_KEY, idempotency_key
 from backend.api.request_fields import (
@@ -41,6 +41,7 @@ from backend.api.routes.document_answers import (
     VALIDITY_EXAMPLE,
     DocumentAnswer,
     document_bytes,
+    document_pieces,
 )
 from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routes.extractors import EXAMPLES_EXAMPLE, OwnExamples, examples_in_form, own_words
@@ -407,7 +408,7 @@ async def create_document(request: Request) -> Response:
             return await _stored(request, upload, form, options, document_format)
         answer = await process_upload(request, upload, options)
         return await respond_in(
-            request, upload, answer, document_format, partial(document_bytes, answer, form.encoding_format)
+            request, upload, answer, document_format, partial(document_pieces, answer, form.encoding_format)
         )
 
 
@@ -485,11 +486,11 @@ async def respond_in(
     upload: Upload,
     answer: records.DocumentAnswer,
     document_format: Format,
-    to_json: Callable[[], bytes],
+    to_json: Callable[[], list[bytes]],
 ) -> Response:
     """The answer in the requested format."""
     if document_format.name == "json":
-        return JsonBytes(await run_off_loop(answer.document, to_json))
+        return JsonPieces(await run_off_loop(answer.document, to_json))
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
         reader, password = _documents_of(request).extractor, answer.options.password
@@ -597,7 +598,7 @@ async def _of_file(request: Request) -> Response:
         features = _FIELDS if document_format.name == "json" else _FIELDS | frozenset(PAGE_FEATURES)
         options = await with_own_words(request, form)
         answer = await process_upload(request, upload, replace(options, features=features))
-        return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
+        return await respond_in(request, upload, answer, document_format, partial(document_pieces, answer))
 
 
 async def _of_text(request: Request) -> Response:
@@ -619,7 +620,7 @@ async def _of_text(request: Request) -> Response:
     answer = await call_service(request, call, characters=characters)
     meter.charge("pages", 1)
     meter.charge("tokens", answer.understood.tokens)
-    return JsonBytes(await run_off_loop(answer.document, partial(document_bytes, answer)))
+    return JsonPieces(await run_off_loop(answer.document, partial(document_pieces, answer)))
 
 
 _INVOICE_TEXT = """Aceros del Norte, S.L.    FACTURA

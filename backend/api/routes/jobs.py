@@ -16,7 +16,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of
-from backend.api.json_answers import JsonBytes, json_response
+from backend.api.json_answers import JsonPieces, WrittenJson, joined_pieces, json_pieces, json_response
 from backend.api.json_body import validate_fields
 from backend.api.parameters import (
     DPI_PARAMETER,
@@ -31,7 +31,7 @@ from backend.api.request_fields import check_labels, none_if_empty
 from backend.api.routes.document_answers import (
     FailedPageAnswer,
     PageAnswer,
-    document_bytes,
+    document_pieces,
     fields_answer,
     validity_answer,
 )
@@ -51,7 +51,7 @@ from backend.api.service_call import call_service
 from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
 from backend.api.upload import receive_upload
 from backend.callers.event_watch import EventWatch
-from backend.documents.formats.plain_json import document_fields, pages_fields
+from backend.documents.formats.plain_json import document_fields, written_pages
 from backend.documents.formats.registry import FORMAT_NAMES, Format, negotiate
 from backend.documents.service import DocumentService
 from backend.errors import InvalidField, NotFound
@@ -168,40 +168,34 @@ def job_fields(job: Job) -> dict[str, Any]:
     }
 
 
-async def job_bytes(job: Job, result: JobResult | None) -> bytes:
-    """The JSON of a job with its document; a long one is written on a thread."""
+async def _job_answer(job: Job, result: JobResult | None) -> Response:
+    """A job with its document; a long one is written on a thread."""
     if result is None:
-        return orjson.dumps({**job_fields(job), "result": None})
-    return await run_off_loop(result.document, partial(_write_job, job, result))
+        return json_response({**job_fields(job), "result": None})
+    return JsonPieces(await run_off_loop(result.document, partial(_write_job, job, result)))
 
 
-async def result_bytes(job: Job, result: JobResult) -> bytes:
-    """The JSON of a job's document alone; a long one is written on a thread."""
-    return await run_off_loop(result.document, partial(_write_result, job, result))
+def _write_job(job: Job, result: JobResult) -> list[bytes]:
+    return joined_pieces(json_pieces({**job_fields(job), "result": WrittenJson(_write_result(job, result))}))
 
 
-def _write_job(job: Job, result: JobResult) -> bytes:
-    return orjson.dumps({**job_fields(job), "result": orjson.Fragment(_write_result(job, result))})
-
-
-def _write_result(job: Job, result: JobResult) -> bytes:
+def _write_result(job: Job, result: JobResult) -> list[bytes]:
     if result.answer is not None:
-        return document_bytes(result.answer, job.options["encoding_format"])
+        return document_pieces(result.answer, job.options["encoding_format"])
     return _write_partial(result.document)
 
 
-def _write_partial(document: Document) -> bytes:
+def _write_partial(document: Document) -> list[bytes]:
     """The pages of a job that failed or was cancelled, and their text, without anything about that text."""
-    return orjson.dumps(
-        {
-            "object": "document",
-            "partial": True,
-            **document_fields(document),
-            "pages": [orjson.Fragment(orjson.dumps(page)) for page in pages_fields(document)],
-            "failed_pages": [],
-            "text": document.text,
-        }
-    )
+    fields = {
+        "object": "document",
+        "partial": True,
+        **document_fields(document),
+        "pages": WrittenJson(written_pages(document)),
+        "failed_pages": [],
+        "text": document.text,
+    }
+    return joined_pieces(json_pieces(fields))
 
 
 def failure_problem(failure: Failure) -> Problem:
@@ -274,7 +268,7 @@ async def retrieve_job(request: Request) -> Response:
     if with_result not in ("true", "false", "1", "0"):
         raise InvalidField(f"result: must be true or false, got '{with_result[:40]}'", param="result")
     result = await _jobs_of(request).result(job) if with_result in ("true", "1") else None
-    return JsonBytes(await job_bytes(job, result))
+    return await _job_answer(job, result)
 
 
 async def delete_job(request: Request) -> Response:
@@ -443,7 +437,7 @@ async def retrieve_result(request: Request) -> Response:
         result = await _jobs_of(request).result(job)
         if result is None:
             raise _no_result(job)
-        return JsonBytes(await result_bytes(job, result), headers=headers)
+        return JsonPieces(await run_off_loop(result.document, partial(_write_result, job, result)), headers)
     return await formatted_job(request, job, form, headers)
 
 

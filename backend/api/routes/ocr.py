@@ -19,7 +19,7 @@ from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import JsonBytes
 from backend.api.json_body import is_json, validate_fields
 from backend.api.request_fields import NOT_SERVED, WireRequest, refuse
-from backend.api.routes.document_answers import document_bytes
+from backend.api.routes.document_answers import document_pieces
 from backend.api.routes.documents import (
     HEADERS,
     READ_EXAMPLE,
@@ -204,7 +204,7 @@ async def read_pages(request: Request) -> Response:
         document_format = negotiate(accept_header(request), form.format)
         upload.require_format(document_format)
         answer = await process_upload(request, upload, form.options())
-        return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
+        return await respond_in(request, upload, answer, document_format, partial(document_pieces, answer))
 
 
 async def read_pages_for_mistral(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import orjson
@@ -14,15 +14,15 @@ from backend.speech.pages import seconds_of
 _SECOND_DIGITS = 3
 _BOX_DIGITS = 2  # a hundredth of a point or pixel
 _CONFIDENCE_DIGITS = 4
+_WORDS_AT_ONCE = 1_000  # a page may have hundreds of thousands, and the writer holds Python's lock to its end
 
 
 def stream_json(document: Document) -> Iterator[bytes]:
-    """One JSON object, page by page."""
+    """One JSON object, in pieces."""
     head = orjson.dumps(document_fields(document))
-    yield head[:-1] + b',"pages":['
-    for index, page in enumerate(pages_fields(document)):
-        yield (b"," if index else b"") + orjson.dumps(page)
-    yield b"]}"
+    yield head[:-1] + b',"pages":'
+    yield from written_pages(document)
+    yield b"}"
 
 
 def document_fields(document: Document) -> dict[str, Any]:
@@ -35,19 +35,32 @@ def document_fields(document: Document) -> dict[str, Any]:
     }
 
 
-def pages_fields(document: Document) -> Iterator[dict[str, Any]]:
-    """The fields of its pages; a recording's are its minutes."""
+def written_pages(document: Document, omitted: Collection[str] = ()) -> Iterator[bytes]:
+    """The list of its pages as JSON, in pieces; a recording's are its minutes.
+
+    Args:
+        omitted: fields that are left out.
+    """
     end_s = 0.0
-    for page, start in zip(document.pages, document.page_starts, strict=True):
-        if page.source == "speech":
-            yield minute_fields(page, start, end_s)
-            end_s = page.width
-        else:
-            yield page_fields(page, start)
+    for index, (page, start) in enumerate(zip(document.pages, document.page_starts, strict=True)):
+        is_spoken = page.source == "speech"
+        fields = minute_fields(page, start, end_s) if is_spoken else page_fields(page, start)
+        end_s = page.width
+        head = orjson.dumps({name: value for name, value in fields.items() if name not in omitted})
+        yield (b"," if index else b"[") + head[:-1]
+        if "words" not in omitted:
+            yield b',"words":['
+            write = spoken_word_fields if is_spoken else word_fields
+            for first in range(0, len(page.words), _WORDS_AT_ONCE):
+                words = orjson.dumps([write(word) for word in page.words[first : first + _WORDS_AT_ONCE]])
+                yield (b"," if first else b"") + words[1:-1]
+            yield b"]"
+        yield b"}"
+    yield b"]" if document.pages else b"[]"
 
 
 def page_fields(page: Page, start: int) -> dict[str, Any]:
-    """The fields of a page.
+    """The fields of a page, without its words.
 
     Args:
         start: where its text begins in the document's; spans of its words are relative to the page's own text.
@@ -68,7 +81,6 @@ def page_fields(page: Page, start: int) -> dict[str, Any]:
         **({"part": page.part} if page.part else {}),
         "start": start,
         "text": page.text,
-        "words": [word_fields(word) for word in page.words],
     }
 
 
@@ -79,11 +91,11 @@ def minute_fields(page: Page, start: int, start_s: float) -> dict[str, Any]:
         start_s: the end of the minute before it.
     """
     fields = page_fields(page, start)
-    for of_paper in ("width", "height", "units_per_inch", "rotation", "words"):
+    for of_paper in ("width", "height", "units_per_inch", "rotation"):
         del fields[of_paper]
     number = fields.pop("number")
     times = {"start_s": round(start_s, _SECOND_DIGITS), "end_s": round(page.width, _SECOND_DIGITS)}
-    return {"number": number, **times, **fields, "words": [spoken_word_fields(word) for word in page.words]}
+    return {"number": number, **times, **fields}
 
 
 def spoken_word_fields(word: Word) -> dict[str, Any]:

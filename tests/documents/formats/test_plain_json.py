@@ -4,7 +4,7 @@ import orjson
 import pytest
 from hypothesis import given
 
-from backend.documents.formats.plain_json import stream_json
+from backend.documents.formats.plain_json import stream_json, written_pages
 from backend.files.pages import Box, Document, RawWord, make_page
 from tests.files.drawn import documents
 
@@ -23,6 +23,23 @@ def test_json_holds_every_word_at_its_place(document):
             (word.text, [*word.box], word.confidence, word.start, word.end, word.line, word.block)
             for word in page.words
         ] == [tuple(word.values()) for word in written["words"]]
+
+
+def test_a_page_of_very_many_words_is_written_in_parts():
+    """None of them is long: a writer holds Python's lock to its end, and two copies of an answer are one too many."""
+    words = [[[RawWord(str(number), Box(0.0, 0.0, 1.0, 1.0)) for number in range(10_000)]]]
+    page = make_page(words, number=1, width=9.0, height=9.0, source="text_layer", why="asked for", engine="e")
+    document = Document("pdf", (page, page), 2, "ff")
+
+    pieces = list(written_pages(document))
+
+    assert max(map(len, pieces)) < 200_000
+    first, second = orjson.loads(b"".join(pieces))
+    assert [str(number) for number in range(10_000)] == [word["text"] for word in first["words"]]
+    assert first["words"] == second["words"]
+    assert {"words", "text"} == first.keys() - orjson.loads(b"".join(written_pages(document, ("words", "text"))))[
+        0
+    ].keys()
 
 
 def test_fields_stand_in_a_fixed_order_and_numbers_are_short():
