@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 EVENTS = f"{MEDIA_TYPE}; charset=utf-8".encode()  # as `sse.EventStream` sends them
 _MAX_BYTES = 1024  # of a message from the client, which has nothing to say but "again"
+# That it may send at once, and then in a second: 43,000 frames of six bytes, read together, hold up everybody.
+_AT_ONCE_BYTES, _PER_S_BYTES = 16 * 1024, 1024
 _MAX_UNREAD_BYTES = 64 * 1024  # that wait for a client which goes on sending: answers to its pings, and events
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # the library tells of each connection
@@ -41,6 +44,7 @@ class EventSocket:
         self._is_open = False
         self._unread = b""  # of the stream: what has no end yet
         self._last = b""  # message
+        self._left_bytes, self._since_s = float(_AT_ONCE_BYTES), time.monotonic()  # that may be sent, and since when
 
     @classmethod
     def of(cls, app: Any, transport: asyncio.Transport, head: bytes, host: bytes) -> EventSocket | None:
@@ -85,7 +89,8 @@ class EventSocket:
         """Take bytes of the client: any text asks for the last message again."""
         if self._transport.is_closing():
             return  # it says goodbye in turn
-        if not self._is_open or self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
+        is_patient = self._is_open and self._has_left(len(data))
+        if not is_patient or self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
             self._transport.abort()
             return
         self._connection.receive_data(data)
@@ -95,6 +100,13 @@ class EventSocket:
         self._write()
         if self._has_ended():  # by a goodbye, or by what is no WebSocket's
             self._transport.close()
+
+    def _has_left(self, sent_bytes: int) -> bool:
+        """Whether the client may send so much by now."""
+        now_s = time.monotonic()
+        spared = self._left_bytes + (now_s - self._since_s) * _PER_S_BYTES
+        self._left_bytes, self._since_s = min(_AT_ONCE_BYTES, spared) - sent_bytes, now_s
+        return self._left_bytes >= 0
 
     def _open(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         for name, value in headers:

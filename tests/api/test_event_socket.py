@@ -17,6 +17,7 @@ HANDSHAKE = (
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
 )
 PING = b"\x89\xfd" + bytes(4) + bytes(125)  # as long as it may be, masked with zeros
+AGAIN, FIRST_PART, NEXT_PART = (opcode + b"\x80" + bytes(4) for opcode in (b"\x81", b"\x01", b"\x00"))  # empty ones
 
 
 @dataclass
@@ -125,6 +126,28 @@ def test_a_client_that_sends_and_never_reads(server: Running) -> None:
     sent = client.send_until_refused(PING * 1000, 1000)
 
     assert sent < 1000
+    server.until(lambda: not server.connections)
+
+
+def test_thousands_of_tiny_frames(server: Running) -> None:
+    """A client that reads all answers, and asks faster than anybody reads, is cut off."""
+    client = server.connect()
+    client.send(get("/v1/status/ws/a", *HANDSHAKE))
+    server.until(lambda: bool(server.app.requests))
+    client.send_until_refused(AGAIN * 7000, 1)
+
+    client.rest()
+    server.until(lambda: not server.connections)
+
+
+def test_fragments_without_an_end(server: Running) -> None:
+    """Empty ones too: a message that never ends is none."""
+    client = server.connect()
+    client.send(get("/v1/status/ws/a", *HANDSHAKE))
+    server.until(lambda: bool(server.app.requests))
+    client.send_until_refused(FIRST_PART + NEXT_PART * 7000, 1)
+
+    client.rest()
     server.until(lambda: not server.connections)
 
 
