@@ -193,6 +193,11 @@ def position_of(stored: StoredDocument, sort: DocumentSort) -> Position:
     return Position(_LEAST[sort] if key is None else key, stored.id)
 
 
+def is_key(key: Any, sort: DocumentSort) -> bool:
+    """Whether a list that is sorted by a field can be compared with this."""
+    return type(key) is type(_LEAST[sort])
+
+
 def _conditions(query: DocumentQuery, arguments: list[Any]) -> list[str]:
     def value(argument: Any) -> str:
         arguments.append(argument)

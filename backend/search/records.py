@@ -29,8 +29,8 @@ class ListPage(NamedTuple):
 
     limit: int = 20
     order: Order = "desc"
-    after: str | None = None  # an id: begin behind it
-    before: str | None = None  # an id: end before it
+    after: str | Position | None = None  # an id, or where it stands: begin behind it
+    before: str | Position | None = None  # the same: end before it
 
     def part_of(self, rows: list[T]) -> tuple[list[T], bool]:
         """The page, of rows of which there is one more where there are more; and whether there are."""

@@ -609,10 +609,12 @@ async def list_range(storage: SearchStorage, kind: ListKind, list_id: str, page:
     Raises: InvalidField for an id that is not in the list, and was not within the last day.
     """
 
-    async def position(param: str, row_id: str | None) -> Position | None:
-        found = None if row_id is None else await storage.position(kind, list_id, row_id)
-        if row_id is not None and found is None:
-            raise InvalidField(f"{param}: there is no {_NAMES[kind].format(row_id[:64])}", param=param)
+    async def position(param: str, cursor: str | Position | None) -> Position | None:
+        if not isinstance(cursor, str):
+            return cursor
+        found = await storage.position(kind, list_id, cursor)
+        if found is None:
+            raise InvalidField(f"{param}: there is no {_NAMES[kind].format(cursor[:64])}", param=param)
         return found
 
     after, before = await position("after", page.after), await position("before", page.before)

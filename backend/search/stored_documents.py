@@ -34,6 +34,7 @@ from backend.search.records import (
     Lesson,
     ListPage,
     ListRange,
+    Position,
     StoredDocument,
 )
 from backend.search.storage import SearchStorage, list_range
@@ -369,11 +370,14 @@ class StoredDocuments:
     async def _part(self, owner: str, query: DocumentQuery, page: ListPage) -> ListRange:
         if query.sort == "created_at":
             return await list_range(self._storage, "file", owner, page)
-        ends = []
-        for param, file_id in (("after", page.after), ("before", page.before)):
-            end = None if file_id is None else await self._storage.document_position(owner, file_id, query.sort)
-            if file_id is not None and end is None:
-                raise InvalidField(f"{param}: there is no document '{file_id[:64]}' (any more)", param=param)
+        ends = list[Position | None]()
+        for param, cursor in (("after", page.after), ("before", page.before)):
+            if not isinstance(cursor, str):
+                ends.append(cursor)
+                continue
+            end = await self._storage.document_position(owner, cursor, query.sort)
+            if end is None:
+                raise InvalidField(f"{param}: there is no document '{cursor[:64]}' (any more)", param=param)
             ends.append(end)
         return ListRange(page.limit + 1, page.order, *ends)
 

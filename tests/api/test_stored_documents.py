@@ -540,6 +540,37 @@ async def test_list(client: httpx.AsyncClient, services: FakeServices, owner: st
     assert {"same_file"} == {one["code"] for one in first["data"][0]["problems"]}
 
 
+@pytest.mark.parametrize("sort", ["created_at", "total", "supplier", "number"])
+async def test_a_list_goes_on_behind_a_deleted_document(
+    client: httpx.AsyncClient, services: FakeServices, owner: str, clock: ManualClock, sort: str
+):
+    """Read a page, delete it, read the next one: each document is seen once."""
+    stored = []
+    for number in range(3):
+        clock.advance(1.0)
+        fields = {"InvoiceId": f"F{number}", "InvoiceTotal": f"{number}.10", "VendorName": f"Año & Cía {number}"}
+        stored.append(await _kept_invoice(services, owner, **fields))
+    seen, query = [], {"sort": sort, "order": "asc", "limit": "1"}
+    for _ in stored:
+        page = (await client.get("/v1/documents", params=query)).json()
+        seen += [one["id"] for one in page["data"]]
+        assert 200 == (await client.delete(f"/v1/documents/{seen[-1]}")).status_code
+        query["after"] = page["last_id"]
+
+    assert (stored, False) == (seen, page["has_more"])
+
+
+async def test_a_cursor_of_another_list(client: httpx.AsyncClient, services: FakeServices, owner: str):
+    """Sorted in another way, or made up, it is refused."""
+    await _kept_invoice(services, owner)
+    cursor = (await client.get("/v1/documents?sort=total")).json()["last_id"]
+    wrong = [("supplier", cursor), ("created_at", cursor), ("total", "file-1~"), ("total", "file-1~W10=")]
+
+    for sort, after in wrong:
+        answer = await client.get("/v1/documents", params={"sort": sort, "after": after})
+        problem(answer, 422, "invalid_field", "after: is of a list that is sorted in another way")
+
+
 async def test_empty_values_are_absent(client: httpx.AsyncClient, services: FakeServices, owner: str):
     """As a form of a page sends them."""
     path = f"/v1/documents/{await _kept_invoice(services, owner)}"

@@ -10,6 +10,7 @@ import pytest
 
 from backend.errors import Conflict, FinanciaError, InvalidField, NotFound, QuotaExceeded, TooLarge
 from backend.search.corrected_answer import corrected_answer, fits, values_of
+from backend.search.document_sql import position_of
 from backend.search.files import FileService
 from backend.search.limits import SearchLimits
 from backend.search.records import ConfirmedDocument, DocumentQuery, ListPage, StoredDocument
@@ -519,13 +520,19 @@ class TestLists:
         assert wanted[1:3] == await documents.ids(ListPage(2, "asc", before=wanted[3]), sort=sort)
         assert wanted == [one.id async for one in documents.service.each("ana", DocumentQuery(sort=sort))]
 
-    async def test_a_cursor_of_a_deleted_document(self, documents: Documents, several: list[str]):
-        """By creation the list goes on behind it; by a field it is refused."""
-        await documents.service.delete("ana", several[1])
+    @pytest.mark.parametrize("sort", ["date", "due_date", "supplier", "number", "base", "total"])
+    async def test_a_cursor_of_a_deleted_document(self, documents: Documents, several: list[str], sort: Any):
+        """The list goes on behind it, and before it; by a field its id alone does not tell where that is."""
+        wanted = await documents.ids(ListPage(order="asc"), sort=sort)
+        stood = position_of(await documents.service.get("ana", wanted[1]), sort)
+        await documents.service.delete("ana", wanted[1])
 
-        assert several[2:] == await documents.ids(ListPage(order="asc", after=several[1]))
+        assert wanted[2:] == await documents.ids(ListPage(order="asc", after=stood), sort=sort)
+        assert wanted[:1] == await documents.ids(ListPage(order="asc", before=stood), sort=sort)
+        behind = several[several.index(wanted[1]) + 1 :]
+        assert behind == await documents.ids(ListPage(order="asc", after=wanted[1]))
         with pytest.raises(InvalidField, match="after: there is no document"):
-            await documents.ids(ListPage(order="asc", after=several[1]), sort="total")
+            await documents.ids(ListPage(order="asc", after=wanted[1]), sort=sort)
 
     async def test_a_walk_while_documents_are_deleted(self, documents: Documents, several: list[str]):
         """Ends, and leaves nothing out that stays."""

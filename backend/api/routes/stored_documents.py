@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
@@ -24,6 +25,8 @@ from backend.api.parameters import (
     NUMBER_PARAMETER,
     PASSWORD_PARAMETER,
     ListQuery,
+    check_cursor,
+    check_id,
     document_password,
     dots_per_inch,
     id_parameter,
@@ -49,6 +52,7 @@ from backend.invoices.records import FIELD_NAMES
 from backend.invoices.structure import fields_of_parts
 from backend.reasons import reasons_in
 from backend.search.corrected_answer import KIND
+from backend.search.document_sql import is_key, position_of
 from backend.search.lessons import document_of
 from backend.search.records import (
     DOCUMENT_STATES,
@@ -56,6 +60,8 @@ from backend.search.records import (
     DocumentQuery,
     DocumentSort,
     DocumentState,
+    ListPage,
+    Position,
     StoredDocument,
 )
 from backend.search.stored_documents import KINDS, CheckedDocument, StoredDocuments
@@ -138,8 +144,8 @@ class DocumentListAnswer(TypedDict):
 
     object: Literal["list"]
     data: list[ListedDocumentAnswer]
-    first_id: str | None
-    last_id: str | None
+    first_id: Annotated[str | None, Field(description="Of a list sorted by a field with its value: for `before`.")]
+    last_id: Annotated[str | None, Field(description="The same of the last one: for `after`.")]
     has_more: bool
 
 
@@ -267,6 +273,31 @@ class DocumentListQuery(ListQuery, DocumentConditions):
         """As the service asks the storage."""
         return DocumentQuery(**{name: getattr(self, name) for name in _CONDITIONS})
 
+    def page(self) -> ListPage:
+        """Raises: InvalidField for what is neither an id nor a `_cursor` of a list that is sorted so."""
+        after, before = (_place(getattr(self, name), name, self.sort) for name in ("after", "before"))
+        return ListPage(self.limit, self.order, after, before)
+
+
+def _cursor(stored: StoredDocument, sort: DocumentSort) -> str:
+    """Where a list goes on: an id, and in one that is sorted by a field its value, which goes with the document."""
+    if sort == "created_at":
+        return stored.id
+    key = orjson.dumps(position_of(stored, sort).created_s)
+    return f"{stored.id}~{urlsafe_b64encode(key).decode()}"
+
+
+def _place(cursor: str | None, param: str, sort: DocumentSort) -> str | Position | None:
+    """What a `_cursor` says, or the id of a document that is still there. Raises: InvalidField."""
+    file_id, mark, written = (cursor or "").partition("~")
+    if not mark:
+        return check_cursor(cursor, param)
+    with suppress(ValueError):
+        key = orjson.loads(urlsafe_b64decode(written))
+        if sort != "created_at" and is_key(key, sort):
+            return Position(key, check_id(file_id, param))
+    raise InvalidField(f"{param}: is of a list that is sorted in another way", param=param)
+
 
 _CONDITIONS = (
     "sort", "state", "kind", "supplier", "supplier_tax_id", "number", "date_from", "date_to", "due_from", "due_to",
@@ -288,29 +319,31 @@ async def in_turn(request: Request) -> AsyncIterator[None]:
 async def list_documents(request: Request) -> Response:
     """The stored documents of this key, by default the newest first, without their pages and lines.
 
-    `after` and `before` are ids of documents of the same list: sorted in the same way, with the same filters.
+    `after` and `before` are `last_id` and `first_id` of the same list, sorted in the same way, with the same filters:
+    it goes on there also where that document was changed or deleted meanwhile. Ids of its documents do, too.
     """
     query = validate_query(DocumentListQuery, request)
     owner, service = owner_of(request), _documents_of(request)
+    page = query.page()
     async with in_turn(request):
-        listed, has_more = await call_within_limit(request, service.list_documents(owner, query.query(), query.page()))
+        listed, has_more = await call_within_limit(request, service.list_documents(owner, query.query(), page))
         checked = await call_within_limit(request, service.checked(owner, listed))
-        return JsonBytes(await asyncio.to_thread(_list_bytes, checked, has_more=has_more))
+        return JsonBytes(await asyncio.to_thread(_list_bytes, checked, query.sort, has_more=has_more))
 
 
 _LINES = ("Items", "Movements")  # are most of a document, and nothing that a list shows
 
 
-def _list_bytes(listed: Sequence[CheckedDocument], *, has_more: bool) -> bytes:
+def _list_bytes(listed: Sequence[CheckedDocument], sort: DocumentSort, *, has_more: bool) -> bytes:
     """The list as JSON, written one by one: the writer holds Python's lock to its end."""
-    ids = [{"id": checked.stored.id} for checked in listed]
+    ends = [{"id": _cursor(checked.stored, sort)} for checked in (*listed[:1], *listed[-1:])]
     data = []
     for checked in listed:
         answer = _listed(checked)
         for document in answer["documents"]:
             document["fields"] = {name: field for name, field in document["fields"].items() if name not in _LINES}
         data.append(orjson.Fragment(orjson.dumps(answer)))
-    return orjson.dumps({**list_answer(ids, has_more=has_more), "data": data})
+    return orjson.dumps({**list_answer(ends, has_more=has_more), "data": data})
 
 
 async def retrieve_document(request: Request) -> Response:
