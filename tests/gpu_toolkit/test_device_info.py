@@ -7,8 +7,8 @@ import pytest
 from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import MACHINES, facts
 from backend.device.plan.placement import place
-from backend.device.records import AllocatorStats, Platform
-from backend.gpu_toolkit.gpu_config import card_dict, device_dict, memory_dict, platform_dict
+from backend.device.records import Platform
+from backend.gpu_toolkit.gpu_config import card_dict, device_dict, platform_dict
 
 GIB = 1024**3
 
@@ -54,15 +54,3 @@ def test_workers_of_cards():
     assert workers[0] > workers[1] >= 1
     assert 0 == old["suggested_workers"]
     assert old["fault"]
-
-
-def test_memory():
-    """Every amount in bytes and in GiB; used is what is not free."""
-    found = memory_dict(AllocatorStats(allocated_bytes=GIB, reserved_bytes=3 * GIB), 6 * GIB, 8 * GIB)
-
-    assert (1.0, 3.0, 2.0) == (found["allocated_gb"], found["reserved_gb"], found["cached_gb"])
-    assert (2 * GIB, 6 * GIB, 8 * GIB) == (found["used_bytes"], found["free_bytes"], found["total_bytes"])
-    assert 0.25 == found["used_ratio"]
-    assert {name.removesuffix("_gb") for name in found if name.endswith("_gb")} == {
-        name.removesuffix("_bytes") for name in found if name.endswith("_bytes")
-    }

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from backend.device import GPUConfig
-from backend.errors import BadSettings, DoesNotFit, TrainingFailed
+from backend.errors import DoesNotFit, TrainingFailed
 from backend.gpu_toolkit import manager as manager_module
 from backend.gpu_toolkit.training_system import count_items, split_pair, take_part, weight_of
 from backend.training import IntegratedGPUTrainingSystem, MixedPrecisionConfig
@@ -158,12 +158,6 @@ def test_a_schedule(system: Callable[..., IntegratedGPUTrainingSystem]):
 def test_mixed_precision_off(system: Callable[..., IntegratedGPUTrainingSystem]):
     """GPUConfig overrules MixedPrecisionConfig."""
     assert "fp32" == system(MixedPrecisionConfig(), enable_mixed_precision=False).trainer.precision
-
-
-def test_float16_on_a_cpu():
-    """The guide's own example, on a machine without a card: refused with the reason."""
-    with pytest.raises(BadSettings, match="float16 on a CPU"):
-        IntegratedGPUTrainingSystem(GPUConfig(device="cpu"), MixedPrecisionConfig(dtype="float16", loss_scaling=True))
 
 
 @pytest.mark.slow
