@@ -3,8 +3,7 @@
 Extractive: an answer is always a piece of the text. A question is read together with windows of the text by the
 encoder, so what either says is data; nothing that a text says changes what is asked. Of a long text a question is read
 with the windows around the passages whose vectors are nearest to its own, a few first and more where these leave it
-doubtful; a type, which is a question that may have
-many answers, with all of them.
+doubtful; a type, which is a question that may have many answers, with all of its sentences.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from backend.text.entity_merge import MODEL, Entity, Lost
 from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from backend.text.own_labels import words_of
 from backend.text.own_values import plain_of
-from backend.text.sentences import trimmed
+from backend.text.sentences import sentence_spans, trimmed
 from backend.text.written_numbers import NUMBER_WORDS
 
 MAX_QUESTIONS, MAX_QUESTION_CHARS = 50, 1_000
@@ -236,7 +235,8 @@ class AnswerService:
         texts_paired = []
         for text in dict.fromkeys(texts):
             tokens = await work.read(loaded.tokenizer, text, budget)
-            places = [_everywhere(len(tokens.ids), one.room) for one in asked]
+            split = partial(_by_sentences, text, tokens, [one.room for one in asked])
+            places = await work.run_long(split, len(text), inline=True)
             _require_room(asked, [(parts,) for parts in places], budget)
             texts_paired.append(await self._paired(asked, text, tokens, places))
         reads, timing = await self._read(loaded, texts_paired, Urgency(priority, deadline_s))
@@ -329,6 +329,32 @@ def _with_room(model: LoadedModel, questions: Sequence[str], read: Sequence[Toke
 def _everywhere(tokens: int, room: int) -> list[_Part]:
     """Overlapping parts that are the whole text together."""
     return cut(tokens, room, min(_OVERLAP, room // 2))
+
+
+def _by_sentences(text: str, tokens: TokenArrays, rooms: Sequence[int]) -> list[list[_Part]]:
+    """For each room parts that are the whole text together: as many whole sentences as fit.
+
+    No token is read twice, but of a sentence that does not fit: two thirds of the tokens of overlapping parts, and no
+    less is found (docs/own-words.md).
+    """
+    ends = np.searchsorted(tokens.offsets[:, 0], sentence_spans(text)[:, 1])
+    edges = np.unique([0, *ends.tolist(), len(tokens.ids)])
+    parts = {room: _joined(edges, room) for room in set(rooms)}
+    return [parts[room] for room in rooms]
+
+
+def _joined(edges: NDArray[np.int64], room: int) -> list[_Part]:
+    """The parts between edges, joined while they fit; one that is too long by itself in overlapping parts."""
+    parts = list[_Part]()
+    start = 0
+    while start < edges[-1]:
+        stop = int(edges[np.searchsorted(edges, start + room, side="right") - 1])
+        if stop == start:
+            stop = int(edges[np.searchsorted(edges, start, side="right")])
+        for first, last, own_start, own_stop in _everywhere(stop - start, room):
+            parts.append((start + first, start + last, start + own_start, start + own_stop))
+        start = stop
+    return parts
 
 
 def _require_room(asked: Sequence[_Asked], places: Sequence[Sequence[Sequence[_Part]]], budget: TokenBudget) -> None:

@@ -222,6 +222,21 @@ async def test_labels_name_words_of_the_text(taggers: TinyTaggers, build: Build)
     assert together[1].entities[-1].end > len(texts[1]) - len(TEXT)  # nothing is cut
 
 
+async def test_labels_are_asked_of_whole_sentences(taggers: TinyTaggers, build: Build) -> None:
+    """In a long text each sentence is read once, and where no other fits beside it as it is alone."""
+    service = build(model_of(spec_of(taggers.folder("bert", LABELS))))
+    labels, sentence, count = {"total": "", "is due": "querying"}, f"{TEXT} {TEXT}", 5
+    text = "\n\n".join([sentence] * count)
+
+    [alone], [together] = [(await service.label(labels, [one], min_score=0.0)).rows for one in (sentence, text)]
+
+    assert together.tokens == count * alone.tokens
+    starts = range(0, len(text), len(sentence) + 2)
+    assert [(one.type, start + one.start, start + one.end) for start in starts for one in alone.entities] == [
+        (one.type, one.start, one.end) for one in together.entities
+    ]
+
+
 async def test_names_of_programs_are_read_as_words(taggers: TinyTaggers, build: Build) -> None:
     """A label comes back as it was sent; asked for it is as words."""
     service = build(model_of(spec_of(taggers.folder("bert", LABELS))))
