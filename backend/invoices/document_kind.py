@@ -335,8 +335,9 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
         seen.add("slip")
     points = max(titles.values(), default=0.0) + sum(_POINTS[name] for name in seen)
     points += _PAIR * sum(pair <= seen for pair in _PAIRS)
-    points += _STATEMENT if any(map(_heads_movements, pages[:2])) else 0.0
-    is_statement = ("bank_statement" in titles and "account" in seen) or any(map(_heads_movements, pages[:2]))
+    has_movements = any(map(_heads_movements, pages[:2]))
+    points += _STATEMENT if has_movements else 0.0
+    is_statement = ("bank_statement" in titles and "account" in seen) or has_movements
     kind = _kind(titles, seen, is_statement=is_statement, buyer=buyer)
     reasons = [f"title {kind.replace('_', ' ')}"] if kind and kind in titles else []
     reasons += [name for name in _POINTS if name in seen]

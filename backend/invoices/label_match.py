@@ -21,6 +21,7 @@ _LONG_WORD = 5  # letters; a shorter word with a slip is another word
 _LONG = 6  # letters; OCR's slips are forgiven in phrases as long as that:
 _LETTERS_A_SLIP = 6  # one for so many of them
 _KEPT = 8192  # readings of words that are no phrase, a vocabulary
+_KEPT_CELLS = 1024  # with their labels, a vocabulary
 _MAX_TOKENS = 14  # of a phrase as printed: letter-spaced words come in pieces
 
 
@@ -81,13 +82,19 @@ class Vocabulary:
             if len(key) >= _LONG:
                 self._long.setdefault((key[0], len(key)), []).append(key)
         self._nearest = word_cache(_KEPT)(self._misread)  # words repeat, most of all in prose
+        self._in_words = word_cache(_KEPT_CELLS)(self._read)  # one rule after another asks for a cell's
 
     def find(self, cell: Cell) -> list[LabelMatch]:
         """The labels in a cell, left to right, without overlaps. Raises: CallerGone once nobody waits for them."""
         require_wanted()
-        pieces = [(piece, index) for index, word in enumerate(cell.words) for piece in _pieces_of(word.text)]
+        found = self._in_words("\n".join([word.text for word in cell.words]))
+        return [LabelMatch(label, phrase, cell, first, last) for label, phrase, first, last in found]
+
+    def _read(self, words: str) -> tuple[tuple[str, str, int, int], ...]:
+        """The labels in some lines of a word each: label, phrase, index of its first word and after its last."""
+        pieces = [(piece, index) for index, word in enumerate(words.split("\n")) for piece in _pieces_of(word)]
         tokens = [token for token, _ in pieces]
-        found: list[LabelMatch] = []
+        found: list[tuple[str, str, int, int]] = []
         position = 0
         while position < len(tokens):
             match = self._at(tokens, position) if tokens[position][0] in self._starts else None
@@ -95,10 +102,9 @@ class Vocabulary:
                 position += 1
                 continue
             count, label, phrase = match
-            first, last = pieces[position][1], pieces[position + count - 1][1] + 1
-            found.append(LabelMatch(label, phrase, cell, first, last))
+            found.append((label, phrase, pieces[position][1], pieces[position + count - 1][1] + 1))
             position += count
-        return found
+        return tuple(found)
 
     def _at(self, tokens: Sequence[str], start: int) -> tuple[int, str, str] | None:
         """The longest phrase that begins with a token: how many it takes, its label, itself."""
@@ -117,11 +123,12 @@ class Vocabulary:
 
     def _misread(self, joined: str, tokens: tuple[str, ...]) -> str | None:
         """The phrase that some letters must be, with few of them misread; None where none is near."""
-        most = max(1, len(joined) // _LETTERS_A_SLIP)
-        for length in (len(joined), len(joined) - 1, len(joined) + 1):
+        size, last = len(joined), joined[-1]
+        most = max(1, size // _LETTERS_A_SLIP)
+        for length in (size, size - 1, size + 1):
             for key in self._long.get((joined[0], length), ()):
                 # a letter more or less at the end is another word, or the next one's beginning
-                close = length == len(joined) or key[-1] == joined[-1]
+                close = length == size or key[-1] == last
                 if close and _distance(key, joined, score_cutoff=most) <= most and self._is_slip(key, tokens):
                     return key
         return None

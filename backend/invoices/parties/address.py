@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from backend.word_cache import word_cache
+
 CERTAIN, LIKELY, POSSIBLE, NONE = 3.0, 2.0, 1.0, 0.0
 
 # Words that begin a street in Romance languages and Malay: a capitalised name or a number follows.
@@ -84,6 +86,7 @@ _NUMBERED = re.compile(
 _DIGIT = re.compile(r"\d")
 
 
+@word_cache(4096)
 def address_strength(text: str) -> float:
     """How sure a folded piece of text is part of an address: CERTAIN, LIKELY, POSSIBLE or NONE."""
     text = text.strip(" ,.;:-")

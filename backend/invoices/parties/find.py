@@ -223,7 +223,7 @@ def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
     if party.names:
         height = max(word.box.height for word in party.names[0].words)
         score += min(1.5, max(0.0, height / page.rows.line_height - 1))
-        name = letters_of(clean_name(party.name))
+        name = party.letters
         if len(name) >= _MIN_LETTERS:
             score += min(1.5, page.text.count(name) - 1) + 1.5 * _is_domain(party, page) + 2.0 * (name in page.payees)
             score += 3.0 * (name in page.foot or any(_is_imprint(other, page) for other in mine)) + 1.5 * (
@@ -246,7 +246,7 @@ def _is_imprint(party: Party, page: _Page) -> bool:
 
 def _is_domain(party: Party, page: _Page) -> bool:
     """Whether a web site or e-mail address of the page is named like a party."""
-    name = letters_of(clean_name(party.name))
+    name = party.letters
     words = [letters_of(word) for word in party.name.split()]
     return any(
         name.startswith(domain) or domain.startswith(name)
@@ -261,7 +261,7 @@ def _same(party: Party, other: Party | None) -> bool:
         return True
     if other is None or not other.names or not party.names or _differ(party, other):
         return False
-    mine, theirs = letters_of(clean_name(party.name)), letters_of(clean_name(other.name))
+    mine, theirs = party.letters, other.letters
     return mine == theirs or (len(mine) >= _SAME_START and theirs.startswith(mine))
 
 

@@ -6,6 +6,7 @@ import re
 
 from backend.invoices.parties.address import is_region
 from backend.text.patterns.folding import fold
+from backend.word_cache import word_cache
 
 # Legal forms at the end of a company's name; OCR loses points and spaces.
 LEGAL_FORM = re.compile(
@@ -104,6 +105,7 @@ def legal_form_end(text: str) -> int | None:
     return end
 
 
+@word_cache(4096)
 def has_legal_form(text: str) -> bool:
     """Whether a folded text is a name that ends with a legal form."""
     text = without_registration(text)
@@ -121,6 +123,7 @@ def is_form_alone(text: str) -> bool:
     return _FORM_ALONE.fullmatch(text) is not None
 
 
+@word_cache(4096)
 def is_name(text: str) -> bool:
     """Whether a folded text may be the name of a company or person, by its capitals and length."""
     text = without_registration(text)

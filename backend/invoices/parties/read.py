@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from backend.files.visual_rows import Cell
 from backend.invoices.parties.address import CERTAIN, LIKELY, POSSIBLE, has_town
 from backend.invoices.parties.blocks import Block
 from backend.invoices.parties.labels import ADDRESS, NAME, TOWN
 from backend.invoices.parties.names import (
+    clean_name,
     ends_open,
     has_legal_form,
     is_form_alone,
@@ -17,13 +19,14 @@ from backend.invoices.parties.names import (
     starts_inside,
 )
 from backend.invoices.parties.pieces import Piece, Role
+from backend.text.patterns.folding import letters_of
 
 _MAX_NAME_LINES = 2  # above its last
 _MAX_BETWEEN = 2  # pieces of another kind within an address
 _MAX_ADDRESS_PIECES = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Party:
     """What a block tells of one party."""
 
@@ -36,17 +39,22 @@ class Party:
     has_registry: bool
     is_sender: bool = False  # a line with name and address, above others, as above the window of an envelope
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name as printed."""
         return " ".join(piece.text for piece in self.names)
 
-    @property
+    @cached_property
+    def letters(self) -> str:
+        """Letters and digits of its name, by which parties are compared."""
+        return letters_of(clean_name(self.name))
+
+    @cached_property
     def address_strength(self) -> float:
         """How sure its lines are an address, added up."""
         return sum(piece.strength for piece in self.address)
 
-    @property
+    @cached_property
     def has_legal_form(self) -> bool:
         """Whether its name ends, or begins, with a legal form."""
         folded = " ".join(piece.folded for piece in self.names)
