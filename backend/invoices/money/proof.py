@@ -64,10 +64,7 @@ class Proof(NamedTuple):
 class _Printed(NamedTuple):
     number: Number
     page: PageRows
-
-    @property
-    def cents(self) -> int:
-        return abs(int((self.number.value * 100).to_integral_value()))
+    cents: int  # without its sign
 
 
 class _Row(NamedTuple):
@@ -84,6 +81,23 @@ class _Row(NamedTuple):
     @property
     def cents(self) -> int:
         return self.base.cents + sum(tax.cents for tax in self.taxes)
+
+
+class _Group(NamedTuple):
+    """Rows of different rates, with what is asked of them again and again."""
+
+    rows: tuple[_Row, ...]
+    bases: tuple[_Printed, ...]
+    taxes: tuple[_Printed, ...]
+    base: int  # sum of the bases in cents
+    whole: int  # with the taxes
+    used: frozenset[int]  # cents of each part
+
+    @classmethod
+    def of(cls, rows: tuple[_Row, ...]) -> _Group:
+        bases, taxes = tuple(row.base for row in rows), tuple(tax for row in rows for tax in row.taxes)
+        cents = [part.cents for part in (*bases, *taxes)]
+        return cls(rows, bases, taxes, sum(cents[: len(bases)]), sum(cents), frozenset(cents))
 
 
 class _Sum(NamedTuple):
@@ -124,7 +138,7 @@ def _amounts(lines: MoneyLines) -> dict[int, _Printed]:
     found: list[_Printed] = []
     for page, _, numbers in (*lines.goods, *lines.plain):
         amounts = [n for n in numbers if not n.percent and (n.decimals == CENTS or n.currency) and n.value]
-        found += [_Printed(number, page) for number in amounts]
+        found += [_Printed(n, page, abs(int((n.value * 100).to_integral_value()))) for n in amounts]
     last = sorted(found[-_MAX_AMOUNTS:], key=lambda printed: printed.number.value > 0)  # "-10,00" is what was paid
     return {printed.cents: printed for printed in last}
 
@@ -146,11 +160,12 @@ class _Search:
         return [self.printed[value] for value in cents if value in self.printed][:_MAX_TOTALS]
 
     @cached_property
-    def groups(self) -> list[tuple[_Row, ...]]:
+    def groups(self) -> list[_Group]:
         """Rows of different rates whose amounts are not each other's."""
         options = {rate: rows for rate in sorted(self.rates, reverse=True) if (rows := self._rows(rate))}
         most = max((total.cents for total in self.totals), default=0)
-        return list(islice(_grown(options, list(options)[:_MAX_RATES], (), 2 * most), _MAX_GROUPS))
+        grown = _grown(options, list(options)[:_MAX_RATES], (), 2 * most)
+        return [_Group.of(rows) for rows in islice(grown, _MAX_GROUPS)]
 
     def _rows(self, rate: Decimal) -> list[_Row]:
         """Printed bases with their printed taxes at a rate, the greatest first."""
@@ -186,20 +201,16 @@ class _Search:
 
     def _of_rows(self, total: _Printed) -> Iterator[_Sum]:
         """Rows as they are, less withholding, or with an untaxed base."""
-        for rows in self.groups:
-            whole, base = sum(row.cents for row in rows), sum(row.base.cents for row in rows)
-            bases, taxes = tuple(row.base for row in rows), tuple(tax for row in rows for tax in row.taxes)
-            slack, used = CENTS + len(rows), {part.cents for part in (*bases, *taxes)}
-            bonus = 0.2 * (len(rows) - 1)
-            if abs(whole - total.cents) <= slack:
+        for rows, bases, taxes, base, whole, used in self.groups:
+            off, slack, bonus = whole - total.cents, CENTS + len(rows), 0.2 * (len(rows) - 1)
+            if abs(off) <= slack:
                 yield _Sum(total, rows, bases, taxes, None, 1.0 + bonus)
             for free in self._untaxed:
-                if abs(whole + free.cents - total.cents) <= slack and free.cents not in used:
+                if abs(off + free.cents) <= slack and free.cents not in used:
                     yield _Sum(total, rows, (*bases, free), taxes, None, 0.6 + bonus)
-            if _MIN_TAX < whole - total.cents < base and total.cents not in used:
+            if _MIN_TAX < off < base and total.cents not in used:
                 for held in self._withheld(base):
-                    near = abs(whole - held.number_cents - total.cents) <= slack
-                    if near and held.number_cents not in used:
+                    if abs(off - held.number_cents) <= slack and held.number_cents not in used:
                         yield _Sum(total, rows, bases, taxes, held.withheld, 0.8 + bonus)
 
     @cached_property
