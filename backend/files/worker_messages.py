@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from backend.errors import (
     DeadlineExceeded,
@@ -200,10 +201,12 @@ def text_layer(frame: Frame) -> TextLayer:
     boxes = np.frombuffer(frame.payload, np.float32, count * 4).reshape(count, 4)
     lines, blocks = np.frombuffer(frame.payload, np.int32, 2 * count, count * _BOX_BYTES).reshape(2, count).tolist()
     ends = np.frombuffer(frame.payload, np.float32, 4 * rulings, words_bytes).reshape(rulings, 4).astype(np.float64)
-    sides = np.round(boxes.astype(np.float64), 2).tolist()  # a hundredth of a point is finer than any printer
+    sides = np.round(boxes.astype(np.float64), 2)  # a hundredth of a point is finer than any printer
+    known: dict[str, str] = {}
+    shared = map(known.setdefault, map(str, texts), map(str, texts))
     words = [
-        (block, line, RawWord(str(text), Box(*box)))
-        for text, box, line, block in zip(texts, sides, lines, blocks, strict=True)
+        (block, line, RawWord(text, box))
+        for text, box, line, block in zip(shared, _boxes(sides), lines, blocks, strict=True)
     ]
     nested = tuple(
         tuple(tuple(word for *_, word in line) for _, line in groupby(block, key=lambda word: word[1]))
@@ -217,6 +220,13 @@ def text_layer(frame: Frame) -> TextLayer:
     grids = None if header.get("grids") is None else grids_of(header["grids"])
     pictures = tuple(PlacedPicture(int(first), Box(*map(float, box))) for first, *box in header.get("pictures", ()))
     return TextLayer(width, height, turn, nested, LayerStats(**header["stats"]), drawn, grids, pictures)
+
+
+def _boxes(sides: NDArray[np.floating[Any]]) -> Iterator[Box]:
+    """The boxes of words (words, 4). Equal numbers are one object: a million words stand in lines and columns."""
+    values, places = np.unique(sides, return_inverse=True)
+    numbers = map(values.tolist().__getitem__, places.ravel().tolist())
+    return map(Box._make, zip(*[numbers] * 4, strict=True))
 
 
 def model_page(frame: Frame, size: tuple[int, int]) -> ModelPage:
