@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backend.files import text_files
 from backend.files.text_files import MIN_BIGRAM_SCORE, TABLE, score_bigrams
 
 ENGLISH = (
@@ -53,6 +54,15 @@ def test_glyph_numbers_taken_for_characters():
 def test_only_neighbours_within_a_word_count():
     """Digits, blanks and other scripts separate letters; accents do not."""
     assert score_bigrams("a1b c ñ").total == 0
+
+
+def test_a_long_text_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch):
+    """No pair is lost, or counted twice, where two meet."""
+    text = "La factura del mes de marzo, con IVA. " * 5
+    whole = score_bigrams(text)
+    monkeypatch.setattr(text_files, "_COUNTED_CHARS", 7)
+
+    assert whole == score_bigrams(text)
     assert score_bigrams("año").total == 2
     assert score_bigrams("при вет").total == 0
 

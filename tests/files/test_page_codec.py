@@ -5,6 +5,7 @@ import zlib
 import orjson
 import pytest
 
+from backend.files import page_codec
 from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
 from backend.files.pages import Box, Document, Page, RawWord, Ruling, make_page
 
@@ -30,6 +31,25 @@ def page_of(number: int = 1, **changes: object) -> Page:
 def test_a_page_comes_back_to_the_last_bit(page: Page) -> None:
     """Encoding is lossless."""
     assert page == unpack_page(pack_page(page))
+
+
+def test_a_page_of_very_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written and parsed in parts, each of which holds Python's lock; further pages stay apart."""
+    many = make_page(
+        [[[RawWord(str(number), Box(0, 0, 1, 1)) for number in range(10)]]],
+        number=1,
+        width=9.0,
+        height=9.0,
+        source="ocr",
+        why="because",
+        engine="e 1",
+    )
+    document = Document("pdf", (many, page_of(2), many), 3, "ff")
+    monkeypatch.setattr(page_codec, "_WORDS_A_LINE", 4)
+
+    assert 3 == len(zlib.decompress(pack_page(many)).split(b"\n"))
+    assert many == unpack_page(pack_page(many))
+    assert document == unpack_document(pack_document(document))
 
 
 def test_a_page_of_an_earlier_release() -> None:
