@@ -442,4 +442,5 @@ def _kind(titles: Mapping[str, float], seen: AbstractSet[str], *, is_statement: 
 
 def _heads_movements(page: PageRows) -> bool:
     """Whether the header of an account's movements stands on the page."""
-    return any(sum(bool(_COLUMNS.find(cell)) for cell in row.cells) >= _STATEMENT_COLUMNS for row in page.rows)
+    wide = (row for row in page.rows if len(row.cells) >= _STATEMENT_COLUMNS)
+    return any(sum(bool(_COLUMNS.find(cell)) for cell in row.cells) >= _STATEMENT_COLUMNS for row in wide)
