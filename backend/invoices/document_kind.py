@@ -8,7 +8,7 @@ contracts, letters, reports and court decisions (docs/fields.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Literal, NamedTuple
@@ -155,6 +155,7 @@ _HEADINGS = Vocabulary(
 _INVOICES = (
     "factura", "fra", "fact", "factura simplificada", "factura rectificativa", "ticket", "recibo", "minuta", "facture",
     "invoice", "tax invoice", "bill", "receipt", "credit note", "inv", "cash bill", "fattura", "fatura", "rechnung",
+    "minuta de honorarios", "nota de honorarios", "note d'honoraires", "honorarnote", "parcella",
 )  # fmt: skip
 _NUMBERED = Vocabulary(
     {
@@ -162,7 +163,7 @@ _NUMBERED = Vocabulary(
             *(f"{noun} {mark}" for noun in _INVOICES for mark in ("n", "no", "num", "numero", "number", "nr", "id")),
             *(f"{mark} {of}{noun}" for noun in _INVOICES for mark in ("n", "no", "num") for of in ("", "de ")), "inv",
             "rechnungsnummer", "rechnungs nr", "belegnummer", "beleg nr", "numero de la facture", "gutschriftsnummer",
-            "numero da fatura", "numero della fattura", "numero y serie", "nota de honorarios n",
+            "numero da fatura", "numero della fattura", "numero y serie",
         ),
         "title": (
             "factura", "invoice", "tax invoice", "ticket", "recibo", "receipt", "bill", "facture", "rechnung", "fra",
@@ -186,6 +187,9 @@ _POINTS = {
 _PAIRS = ({"tax", "base"}, {"paid", "change"})  # what is together on invoices and receipts alone
 _PAIR = 0.5
 _SUMMED = {"id", "total", "tax", "base"}  # no other paper says all of an invoice
+_BILLED = {"total", "tax"}  # letters name sums of money; with their tax only those that bill
+_AMOUNT = re.compile(r"\d[.,]\d\d(?![.,]?\d)")  # no date
+_WORDS_TO_AMOUNT = 8  # from what a sentence calls it
 _SURE = 0.7  # least strength of a reading: "importe" alone heads any column
 _COLUMNS = Vocabulary(
     {
@@ -307,6 +311,7 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     titles: dict[str, float] = {}
     seen: set[str] = set()
     other, strange, headed = "", "", False
+    spoken_of: set[str] = set()  # what sentences name beside an amount
     words = prose = 0
     buyer = False
     for page, cell in cells:
@@ -314,6 +319,7 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
         if len(cell.words) > _PROSE_WORDS:
             prose += len(cell.words)
             seen.update(_names_in_sentence(cell))
+            spoken_of.update(_amounts_in_sentence(cell))
             if _is_top(page, cell) and (spoken := _TITLES.find(_beginning(cell))) and spoken[0].first == 0:
                 titles.setdefault(spoken[0].label, _SPOKEN_TITLE)  # "Factura que emite Juan Pérez …"
             continue
@@ -331,6 +337,8 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
                 headed |= _is_heading(page, cell)
                 titles[match.label] = max(titles.get(match.label, 0.0), 2.0 if _is_top(page, cell) else 1.0)
         seen.update(_amount_labels(page, cell))
+    if spoken_of >= _BILLED:
+        seen |= _BILLED
     if pages and pages[0].page.height > _SLIP * pages[0].page.width:
         seen.add("slip")
     points = max(titles.values(), default=0.0) + sum(_POINTS[name] for name in seen)
@@ -362,6 +370,24 @@ def _names_in_sentence(cell: Cell) -> set[str]:
     if not any(character.isdigit() for word in cell.words for character in word.text):
         return set()
     return {name for match in _labels_in(cell) if _is_followed_by_number(match) and (name := _name_of(match))}
+
+
+def _amounts_in_sentence(cell: Cell) -> set[str]:
+    """What a sentence says of its amounts: "to which VAT at 20% of £570.00 must be added"."""
+    amounts = {index for index, word in enumerate(cell.words) if _AMOUNT.search(word.text)}
+    if not amounts:
+        return set()
+    return _amounts_named(
+        match
+        for match in MONEY_LABELS.find(cell)
+        if not amounts.isdisjoint(range(match.last, match.last + _WORDS_TO_AMOUNT))
+    )
+
+
+def _amounts_named(matches: Iterable[LabelMatch]) -> set[str]:
+    """Under which names labels of amounts count."""
+    readings = [reading for match in matches for reading in readings_of(match) if reading.strength >= _SURE]
+    return {name for name, kinds in _AMOUNTS.items() for reading in readings if reading.kind in kinds}
 
 
 def _beginning(cell: Cell) -> Cell:
@@ -408,10 +434,7 @@ def _name_of(match: LabelMatch) -> str:
 
 def _amount_labels(page: PageRows, cell: Cell) -> set[str]:
     """What the labels in a cell beside or above an amount say of it."""
-    readings = [
-        reading for match in MONEY_LABELS.find(cell) for reading in readings_of(match) if reading.strength >= _SURE
-    ]
-    found = {name for name, kinds in _AMOUNTS.items() for reading in readings if reading.kind in kinds}
+    found = _amounts_named(MONEY_LABELS.find(cell))
     if not found:
         return set()
     row = page.rows[cell.row]

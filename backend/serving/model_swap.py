@@ -105,26 +105,30 @@ class ModelSwapper:
                 await self._serve_anew(model)
 
     async def adopt_measured(self, model: LoadedModel) -> None:
-        """Serve a model as it was measured since; unless another serves by now."""
+        """Serve a model as it was measured since, unless another serves by now; in memory only where it was before."""
         assert model.after_start is not None
         choice = await asyncio.to_thread(model.after_start.measured)
         if choice is None:
             return
         log_event(_log, logging.INFO, "model measured", task=model.task, why="; ".join(choice.why))
         if (choice.candidate, choice.budget) != (model.choice.candidate, model.choice.budget):
-            await self._serve_anew(model)
+            new = await self._serve_anew(model)
+            for resident in new.residents if new is not None and not model.is_loaded else ():
+                await asyncio.to_thread(_unload, resident)
         elif self._catalog.of(model.task) is model:
             self._catalog.replace(replace(model, choice=choice, after_start=None))
 
-    async def _serve_anew(self, model: LoadedModel) -> None:
-        """Serve the same model by what is known by now; unless another serves."""
+    async def _serve_anew(self, model: LoadedModel) -> LoadedModel | None:
+        """Serve the same model by what is known by now; None where another serves, or its files were replaced."""
         assert model.after_start is not None
         async with self._lock:
             if self._catalog.of(model.task) is not model:
-                return
+                return None
             new = await asyncio.to_thread(self._checked, model.after_start.load)
-            if new.spec.fingerprint == model.spec.fingerprint:  # else its files were replaced meanwhile
-                await self._swap(new)
+            if new.spec.fingerprint != model.spec.fingerprint:
+                return None
+            await self._swap(new)
+            return new
 
     def _load_and_check(
         self, source: str, task: str, check: Callable[[LoadedModel], None] = lambda _model: None

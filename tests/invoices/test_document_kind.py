@@ -20,6 +20,15 @@ LETTER_INVOICE = """Factura que emite Juan Pérez (NIF 12345678Z) con el número
 los servicios prestados en el mes de febrero según lo acordado entre las partes y sin más condiciones que las dichas.
 Importe       500,00 €
 Total         605,00 €"""
+SPOKEN_INVOICE = """Bufete Arriaga y Ochoa, S.L.P.
+Minuta de honorarios n.º 31/2026
+Muy señores nuestros: por nuestra intervención en el procedimiento ordinario 512/2025, hasta la sentencia firme.
+Nuestros honorarios ascienden a 2.850,00 €, a los que debe añadirse el IVA del 21 %, es decir, 598,50 €. El importe
+total de la minuta es por tanto de 3.448,50 €, que les rogamos abonen antes del 25 de junio de 2026."""
+SPOKEN_LETTER = """Bufete Arriaga y Ochoa, S.L.P.
+Nuestra factura n.º 31/2026
+Muy señores nuestros: no hemos recibido hasta hoy el importe total de 3.448,50 €, que les rogamos abonen cuanto antes en
+nuestra cuenta, pues en otro caso tendríamos que reclamarlo por vía judicial sin nuevo aviso y con sus intereses."""
 CREDIT = """CREDIT NOTE
 Credit note number: CN-7
 Total   -120.00"""
@@ -55,6 +64,8 @@ def _kind(text: str, document_type: str | None = None) -> str | None:
         pytest.param(INVOICE, "invoice", id="invoice"),
         pytest.param(SPACED, "invoice", id="letter-spaced"),
         pytest.param(LETTER_INVOICE, "invoice", id="written-as-a-letter"),
+        pytest.param(SPOKEN_INVOICE, "invoice", id="amounts-in-sentences"),
+        pytest.param(SPOKEN_LETTER, None, id="letter-about-an-invoice"),
         pytest.param(CREDIT, "credit_note", id="credit-note"),
         pytest.param(RECEIPT, "receipt", id="receipt-without-a-title"),
         pytest.param(STATEMENT, "bank_statement", id="statement"),

@@ -8,6 +8,7 @@ from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import Unavailable
 from backend.models.autotune import Choice, EncoderRequest
+from backend.models.encoder_source import UnloadableEncoder
 from backend.serving.catalog import AfterStart, Catalog, LoadedModel
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.loading import LoadContext, ModelRequest
@@ -58,6 +59,20 @@ async def test_a_better_choice_is_swapped_in(started):
 
     assert [start.anew] == start.swaps
     assert FASTER == start.catalog.embedding().choice
+
+
+@pytest.mark.parametrize("was_loaded", [True, False])
+async def test_a_model_is_in_memory_only_where_it_was(started, was_loaded):
+    """What was measured before anybody asked for the model does not keep it there."""
+    start = started(FASTER)
+    new = UnloadableEncoder(start.anew.engine, lambda: start.anew.engine, name="new")
+    old = UnloadableEncoder(start.anew.engine if was_loaded else None, lambda: start.anew.engine, name="old")
+    start.anew = replace(start.anew, residents=(new,))
+    start.model = replace(start.model, residents=(old,))
+    start.catalog.replace(start.model)
+    await start.swapper.adopt_measured(start.model)
+
+    assert (start.anew, was_loaded) == (start.catalog.embedding(), new.is_loaded)
 
 
 async def test_the_same_choice_swaps_nothing(started):
