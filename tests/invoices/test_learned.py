@@ -172,7 +172,7 @@ def test_rows_of_taxes_that_make_the_base() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "without"), [(SENTENCES, "invoice", None), (TILL, "receipt", None), (ORDER, None, "invoice")]
+    ("text", "kind", "without"), [(SENTENCES, "invoice", "invoice"), (TILL, "receipt", None), (ORDER, None, "invoice")]
 )
 def test_a_page_that_looks_like_a_kind(
     text: str, kind: str | None, without: str | None, monkeypatch: pytest.MonkeyPatch

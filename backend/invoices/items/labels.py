@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from backend.files.visual_rows import Cell
 from backend.invoices.label_match import LabelMatch, Vocabulary, tokens_of
+from backend.tables.numbers import numbers_in
 from backend.text.patterns.folding import fold
 
 # Labels of columns. "Article" and "Units" mean one of two columns, which the other labels of the header tell.
@@ -216,7 +217,7 @@ _CONNECTORS = frozenset(
         "eur", "euro", "euros", "gbp", "usd", "rm",
     }
 )  # fmt: skip
-_SERIES = 3  # labels of a cell that sums up: "Net 460.00, VAT 92.00, total 552.00"
+_SERIES = 2  # labels, and amounts, of a cell that sums up: "Net 460.00, VAT 92.00"
 _MIN_SHARE = {"total": 0.6, "subtotal": 0.6, "tax": 0.75, "payment": 0.6, "note": 0.3, "carried": 0.5}
 _TOTAL_WORDS = frozenset((
     "total", "totals", "totales", "grand", "gesamtbetrag", "rechnungsbetrag", "totale", "subtotal", "sub", "sous",
@@ -232,7 +233,7 @@ def end_label(cells: Sequence[Cell]) -> str | None:
     """
     for cell in cells:
         found = _ENDS.find(cell)
-        is_series = len({match.label for match in found}) >= _SERIES
+        is_series = len({match.label for match in found}) >= _SERIES <= len(numbers_in(cell))
         for match in found[:1]:
             if _is_first(match) and (is_series or _is_total(match) or _share(match) >= _MIN_SHARE[match.label]):
                 return match.label

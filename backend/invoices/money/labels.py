@@ -152,7 +152,8 @@ CHARGE = (
     "miscellaneous charges|exento|importe exento|base exenta|exempt|no sujeto|importe no sujeto|exento de iva|"
     "no sujeto a iva|zero rated|total zero rated|versand|versandkosten|porto|fracht|lieferkosten|verpackung|port|"
     "livraison|frais|débours|spese|trasporto|spedizione|bollo|imposta di bollo|despesas|tasa turística|"
-    "city tax fee|tourist tax"
+    "city tax fee|tourist tax|no sujetos|conceptos no sujetos|no sujetas|operaciones no sujetas|exentos|"
+    "conceptos exentos|operaciones exentas|total exento|total no sujeto|esente|fuori campo iva|steuerfrei|isento"
 )
 ROUNDING = (
     "rounding|rounding adj|rounding adjustment|rounding adjustments|rounding amount|rnd adj|round|rounded|"

@@ -362,7 +362,8 @@ def whole_rows(rows: Sequence[TaxRow], base: Decimal, tax: Decimal) -> tuple[Tax
     slack = sum((_HUNDRED * TAX_TOLERANCE / row.rate for row in rows if row.rate), TAX_TOLERANCE)
     off = abs(sum(row.amount.value for row in rows) - tax)
     is_whole = off <= TAX_TOLERANCE and abs(left) <= slack
-    return tuple(rows) if is_whole and all(row.holds is not False for row in rows) else ()
+    is_taxed = all(row.rate or not row.amount.value for row in rows)  # at no rate is no tax: a figure that none is on
+    return tuple(rows) if is_whole and is_taxed and all(row.holds is not False for row in rows) else ()
 
 
 def _base_of(row: TaxRow) -> Decimal:
