@@ -1,7 +1,6 @@
 """Compares a server's vectors, requested over HTTP, with those of sentence-transformers."""
 
 import json
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -11,6 +10,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.client import sent
 from benchmarks.peers import model_folder
 
 Vectors = npt.NDArray[np.float64]  # (texts, width), rows of length 1
@@ -19,26 +19,25 @@ _TEXTS_PER_REQUEST = 32
 _SINGLE_TEXTS = 32  # texts also sent in requests of one
 
 
-def fetch(url: str, texts: Sequence[str]) -> Vectors:
+def fetch(port: int, texts: Sequence[str]) -> Vectors:
     """The normalized vectors of ``texts`` in order, by requests of ``_TEXTS_PER_REQUEST``; shape (texts, width)."""
     rows: list[list[float]] = []
     for first in range(0, len(texts), _TEXTS_PER_REQUEST):
-        rows.extend(_request_vectors(url, texts[first : first + _TEXTS_PER_REQUEST]))
+        rows.extend(_request_vectors(port, texts[first : first + _TEXTS_PER_REQUEST]))
     return normalized(np.asarray(rows, dtype=np.float64))
 
 
-def _request_vectors(url: str, texts: Sequence[str]) -> list[list[float]]:
-    data = json.loads(response_body(url, texts))["data"]
+def _request_vectors(port: int, texts: Sequence[str]) -> list[list[float]]:
+    data = json.loads(response_body(port, texts))["data"]
     return [item["embedding"] for item in sorted(data, key=lambda item: cast("int", item["index"]))]
 
 
-def response_body(url: str, texts: str | Sequence[str]) -> bytes:
-    """The body of a response with float vectors."""
+def response_body(port: int, texts: str | Sequence[str]) -> bytes:
+    """The body of a response with float vectors. Raises: RequestRefused, OSError."""
     input_texts = texts if isinstance(texts, str) else list(texts)
-    body = json.dumps({"model": "bundled", "input": input_texts, "encoding_format": "float"}).encode()
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as response:
-        return cast("bytes", response.read())
+    body = {"model": "bundled", "input": input_texts, "encoding_format": "float"}
+    with sent(port, "/v1/embeddings", body) as response:
+        return response.read()
 
 
 def reference_vectors(texts: Sequence[str], folder: Path | None = None) -> Vectors:
@@ -58,10 +57,10 @@ def _reference(texts: list[str], folder: Path) -> Vectors:
     return normalized(model.encode(texts, batch_size=_TEXTS_PER_REQUEST).astype("float64"))
 
 
-def accuracy(url: str, texts: Sequence[str], reference: Vectors) -> dict[str, float]:
-    """Agreement of the server at ``url`` with ``reference``, and of single texts with the same texts in batches."""
-    vectors = fetch(url, texts)
-    single_vectors = np.concatenate([fetch(url, [text]) for text in texts[:_SINGLE_TEXTS]])
+def accuracy(port: int, texts: Sequence[str], reference: Vectors) -> dict[str, float]:
+    """Agreement of the server on ``port`` with ``reference``, and of single texts with the same texts in batches."""
+    vectors = fetch(port, texts)
+    single_vectors = np.concatenate([fetch(port, [text]) for text in texts[:_SINGLE_TEXTS]])
     return agreement(vectors, reference) | {
         "alone_cosine_min": float(_cosines(single_vectors, vectors[:_SINGLE_TEXTS]).min())
     }

@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,6 +21,7 @@ from pathlib import Path
 from backend.device.facts.host import cpu
 from backend.models.runtimes import fastest_known
 from benchmarks.accuracy import Vectors, accuracy, reference_vectors, response_body
+from benchmarks.client import RequestRefused, ask
 from benchmarks.load import Report, Shape, run_in_subprocess
 from benchmarks.machine import facts, machine
 from benchmarks.peers import (
@@ -142,21 +142,20 @@ class HttpBenchmark:
         try:
             with running(peer, self._work) as server:
                 measure(server)
-        except (PeerError, OSError, subprocess.CalledProcessError) as error:
+        except (PeerError, RequestRefused, OSError, subprocess.CalledProcessError) as error:
             log = log_of(peer, self._work).read_text(encoding="utf-8", errors="replace")
             last = "".join(log.splitlines()[-1:])  # the lines of a traceback name folders of this machine
             self.results.failed[peer.name] = f"{error}: {last}"
             print(f"{peer.name} is left out: {error}\n{log[-2000:]}", file=sys.stderr)
 
     def _measure_accuracy(self, server: Server, reference: Vectors | None) -> None:
-        name, url = server.peer.name, server.url("/v1/embeddings")
+        name, port = server.peer.name, server.port
         self.results.starts.append(Start(name, -1, server.ready_s, resident_bytes(server.pid)))
         if reference is not None:
-            self.results.accuracy[name] = accuracy(url, self._texts, reference)
+            self.results.accuracy[name] = accuracy(port, self._texts, reference)
         if name == OURS:
-            self._body.write_bytes(response_body(url, self._texts[0]))
-            with urllib.request.urlopen(server.url("/v1/system"), timeout=10) as response:
-                self.results.system = json.load(response)
+            self._body.write_bytes(response_body(port, self._texts[0]))
+            self.results.system = ask(port, "/v1/system")
 
     def _measure_peer(self, server: Server, index: int) -> None:
         """All closed loops, on Spanish texts for our encoders, then the open ones, which can leave a queue behind."""

@@ -13,7 +13,7 @@ LANGUAGES = ("es", "en")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # (sentences in a text, share of texts): queries, single sentences, short paragraphs, paragraphs. With the sentences of
-# ../shared/data this gives a mean of 36 tokens, 39 of MiniLM's (tests/benchmarks/test_texts.py holds it there).
+# ../shared/data this gives a mean of 36 tokens, 39 of MiniLM's.
 LENGTHS = ((1, 0.56), (2, 0.27), (3, 0.11), (6, 0.06))
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")

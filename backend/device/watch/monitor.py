@@ -146,7 +146,7 @@ class DeviceMonitor:
     hangs delays no caller. Before the first snapshot they poll themselves. Thread-safe.
 
     A poll costs 0.4 to 1.1 ms of CPU with a full history, 0.1 % of a core at one poll a second, plus the time in
-    NVML (``python -m benchmarks.device_monitor``, AVX-512 CPU, simulated cards).
+    NVML (benchmarks/device_monitor.py, last in commit fb789e9; AVX-512 CPU, simulated cards).
 
     Args:
         placements: every device in use, the CPU too; at least one.
