@@ -10,6 +10,34 @@ from tests.invoices.rows import rows_of_text
 LAYOUTS = [
     pytest.param(
         """\
+POSADA LA MARISMA
+Casa rural
+Camino del Molino 4, 39770 Laredo
+Tel. 942 00 11 22
+
+Huésped obligado al pago: D.ª Sabela Regueiro Lema
+Rúa Real 60, 15003 A Coruña
+
+Factura 88/2026                  Fecha 15/05/2026
+
+Concepto                         Importe
+Habitación doble, 2 noches        180,00
+IVA 10%                            18,00
+Total                             198,00
+
+Explotaciones Hosteleras del Asón, S.L. · tax id ESB62345678 · gracias por su visita
+""",
+        {
+            "VendorName": "Explotaciones Hosteleras del Asón, S.L.",
+            "VendorAddress": "Camino del Molino 4, 39770 Laredo",
+            "VendorTaxId": "ESB62345678",
+            "CustomerName": "Sabela Regueiro Lema",
+            "CustomerAddress": "Rúa Real 60, 15003 A Coruña",
+        },
+        id="trade-name-above-company-below",
+    ),
+    pytest.param(
+        """\
 INVOICE 3381
 Issued 4 March 2026
 

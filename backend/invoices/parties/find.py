@@ -299,6 +299,8 @@ def _vendor_fields(vendor: Party | None, mine: Sequence[Party], customer: Party 
         for piece in party.tax_ids:
             if number is None and piece.tax_id and not piece.tax_id.is_customer and piece.tax_id.value not in taken:
                 number = Found((piece,), 0.95 if piece.tax_id.label else 0.8, because("vendor_block_tax_id"))
+                if vendor is not None and not (vendor.label or vendor.has_legal_form) and party.has_legal_form:
+                    name = Found(party.names, 0.85, because("legal_name_of_tax_id"))  # the other is a trade name
     return {"VendorName": name, "VendorAddress": address, "VendorTaxId": number}
 
 

@@ -68,10 +68,12 @@ _LAST_WORDS = re.compile(
 )
 _LEADING = re.compile(
     r"^(?:(?:attn?|atte|a la att|att|atencion|d|dna|dña|dª|don|dona|doña|sr|sra|srs|sres|senor|senora|mr|mrs|ms|messrs"
-    r"|herrn?|frau|monsieur|madame|m|mme|fao|spett\.? ?le|exmo|exma)[.:]\s*(?:/\s*\w+\.?\s*)?"
+    r"|herrn?|frau|monsieur|madame|m|mme|fao|spett\.? ?le|exmo|exma)[.:](?!ª)\s*(?:/\s*\w+\.?\s*)?"
     r"|(?:don|dona|doña|messrs|herrn|herr|frau|monsieur|madame|mme|mr|mrs|ms|d\.|d\.ª|dª|dna\.) )+",
     re.IGNORECASE,
 )
+# "Otorgante obligado al pago: Sabela Regueiro"
+_ROLE_BEFORE = re.compile(r"^([^:\d]{4,60}): +(?=[^\W\d_]\S* [^\W\d_])")
 # "Bodegas Duero, S.A., con" before a tax number; "Alder & Finch Ltd by Rowan Studio".
 _SENTENCE_AFTER = re.compile(r",?(?<!\s)\s+(?:con|with|mit|avec|com|amb)$")
 # "Factura emitida por Cable Norte, S.L.", "Puede reclamar en el 1470. Cable Norte, S.L."
@@ -143,6 +145,9 @@ def is_name(text: str) -> bool:
 def clean_name(text: str) -> str:
     """A name without a form of address before it, and without a registration number or the title after it."""
     text = text.strip(" ,;:-·*")
+    role = _ROLE_BEFORE.match(text)
+    if role and not has_legal_form(fold(role[1]).text):
+        text = text[role.end() :]
     if not has_legal_form(text) or _ATTENTION.match(text):
         text = _LEADING.sub("", text)
     else:
