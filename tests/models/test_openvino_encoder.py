@@ -48,6 +48,20 @@ def test_sizes_are_rounded(lengths):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "kept"), [("bf16", "f16"), ("fp32", "f32")])
+def test_weights_beside_bfloat16_are_kept_in_half_precision(dtype, kept, monkeypatch):
+    """OpenVINO keeps the weights that it was given beside those it computes with."""
+    compiled = []
+    monkeypatch.setattr(
+        openvino_encoder.openvino.Core, "compile_model", lambda core, model, *rest: compiled.append(model) or Mock()
+    )
+    OpenVinoEncoder(resolve("minilm"), dtype=dtype, lanes=2, threads=1)
+    constants = [node for node in compiled[0].get_ops() if node.get_type_name() == "Constant"]
+
+    assert kept == max(constants, key=lambda node: node.get_byte_size()).get_element_type().get_type_name()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
 def test_lanes_do_not_disturb_each_other(dtype):
     """Four threads at once, each with texts of its own, get what each gets alone."""
