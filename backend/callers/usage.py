@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -31,6 +31,7 @@ from backend.retry import Backoff
 from backend.supervision import Pusher, Supervisor
 from backend.telemetry import log_event
 
+Period = Literal["minute", "day", "month"]
 _KEPT_MONTHS = 13  # this one and a year
 _KEPT_S = 86_400 * 31 * _KEPT_MONTHS
 _SOURCE_MINUTES = 1440  # how long a process' last batch is known: it repeats one within seconds of its store's return

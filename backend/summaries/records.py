@@ -60,6 +60,11 @@ class Summary:
     warnings: tuple[str, ...] = ()  # why it is empty, which options it does not use
     tokens: int = 0  # read and written by the model that wrote it; those of the embedding model are the analysis's
 
+    @property
+    def generated(self) -> bool:
+        """Whether a model wrote it: then it may say what the text does not."""
+        return self.method != "extractive"
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryResult:

@@ -24,6 +24,7 @@ from backend.text.entity_merge import MODEL, PATTERN, Entity, Lost, merge
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from backend.text.patterns.companies import LEGAL_FORM
 
+SOURCES = (MODEL, PATTERN)
 _PATTERN_WORK = 16  # times the tokenizer's cost of a character: 4 us
 _TextCandidates = tuple[str, Sequence[Entity]]  # a text, and what the model found in it
 _Merged = tuple[tuple[Entity, ...], tuple[Lost, ...]]  # the entities of a text, and those that lost to them
@@ -92,7 +93,7 @@ class EntityService:
         Args:
             types: the kinds to answer with; unset: all.
             min_score: the least score of an entity, 0 to 1.
-            sources: `MODEL`, `PATTERN`; unset: patterns, and the model where one is loaded.
+            sources: of ``SOURCES``; unset: patterns, and the model where one is loaded.
             deadline_s: on the monotonic clock; work that would be late never reaches the device.
 
         Raises: UnknownModel, InvalidField, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded,

@@ -33,7 +33,7 @@ async def test_an_extract(make_summaries: Make) -> None:
     result = await make_summaries().service.summarize(TEXT, SummaryOptions(sentences=4))
     summary = result.summary
 
-    assert ("extractive", 1.0) == (summary.method, summary.coverage)
+    assert ("extractive", False, 1.0) == (summary.method, summary.generated, summary.coverage)
     assert 4 == len(summary.sentences)
     assert [TEXT[each.start : each.end] for each in summary.sentences] == [each.text for each in summary.sentences]
     assert sorted(each.start for each in summary.sentences) == [each.start for each in summary.sentences]
@@ -121,7 +121,7 @@ async def test_a_model_writes(make_summaries: Make, generators: TinyGenerators, 
     result = await bench.service.summarize(TEXT, WRITES)
     summary = result.summary
 
-    assert ("model", generators.folder(family).name) == (summary.method, summary.model)
+    assert ("model", True, generators.folder(family).name) == (summary.method, summary.generated, summary.model)
     assert summary.text
     assert summary.written
     assert () == summary.sentences
@@ -232,7 +232,7 @@ async def test_what_written_sentences_rest_on(make_summaries: Make) -> None:
     summary = (await make_summaries(chat=writer).service.summarize(TEXT, SummaryOptions("api"))).summary
     rose, invented, changed = summary.written
 
-    assert ("api", "fake-1", 7) == (summary.method, summary.model, summary.tokens)
+    assert ("api", "fake-1", 7, True) == (summary.method, summary.model, summary.tokens, summary.generated)
     assert "Revenue of the group" in rose.based_on[0].text
     assert TEXT[rose.based_on[0].start : rose.based_on[0].end] == rose.based_on[0].text
     assert rose.based_on[0].cosine > 0.8
