@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -177,6 +178,17 @@ class Document:
         return tuple(accumulate(lengths[:-1], initial=0)) if lengths else ()
 
 
+@cache
+def _offsets() -> Sequence[int]:
+    return tuple(range(2**17))
+
+
+def shared_offset(number: int) -> int:
+    """The number as the one object of its value. Each page's words count from 0: a million of two numbers are 64 MB."""
+    offsets = _offsets()
+    return offsets[number] if 0 <= number < len(offsets) else number
+
+
 def make_page(
     blocks: Iterable[Iterable[Iterable[RawWord]]],
     *,
@@ -214,7 +226,8 @@ def make_page(
                     offset += len(gap)
                 end = offset + len(word.text)
                 pieces.append(word.text)
-                words.append(Word(word.text, word.box, word.confidence, offset, end, line_index, block_index))
+                span = shared_offset(offset), shared_offset(end)
+                words.append(Word(word.text, word.box, word.confidence, *span, line_index, block_index))
                 offset, gap = end, WORD_GAP
             if cleaned:
                 line_index, gap = line_index + 1, LINE_GAP

@@ -8,6 +8,7 @@ import pytest
 from backend.files import page_codec
 from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
 from backend.files.pages import Box, Document, Page, RawWord, Ruling, make_page
+from backend.files.text_files import document_of_text
 
 
 def page_of(number: int = 1, **changes: object) -> Page:
@@ -50,6 +51,21 @@ def test_a_page_of_very_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 3 == len(zlib.decompress(pack_page(many)).split(b"\n"))
     assert many == unpack_page(pack_page(many))
     assert document == unpack_document(pack_document(document))
+
+
+def test_equal_values_are_one_object() -> None:
+    """A text of 737,000 words took 383 MiB when it came from the cache, 168 when it was read from its file."""
+    [page] = document_of_text("alfa beta gamma\n" * 100).pages
+    restored, again = unpack_page(pack_page(page)), unpack_page(pack_page(page))
+    assert restored is not None
+    assert again is not None
+
+    first, second, later = restored.words[0], restored.words[3], again.words[-1]
+    assert first.text is second.text
+    assert first.box.left is second.box.left
+    assert first.confidence is second.confidence
+    assert restored.words[-1].start is later.start
+    assert restored.words[-1].line is later.line
 
 
 def test_a_page_of_an_earlier_release() -> None:
