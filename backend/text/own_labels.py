@@ -16,7 +16,9 @@ from backend.errors import InvalidField, TooLarge
 
 MAX_LABELS, MAX_CHARS, MAX_LEVELS = 200, 1000, 4
 MAX_CHOICES = 1000  # of one enum
-_MAX_PROPERTIES = 1000  # met on all ways through a schema: 100 kB of references that fan out would be met for hours
+# Met on all ways through a schema, and required by one of its objects: 100 kB of references that fan out would be met
+# for hours, a long list behind five hundred references for seconds.
+_MAX_PROPERTIES = 1000
 _MAX_STEPS = 32  # references and choices on the way to a property, one within the other
 STRING, NUMBER, INTEGER, BOOLEAN = "string", "number", "integer", "boolean"
 # Kinds of values beside these, and the entities of patterns that they are read as.
@@ -164,7 +166,9 @@ class _Reader:
                 param=self.param,
             )
         required = node.get("required")
-        wanted = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        required = required if isinstance(required, list) else []
+        self.require_few(len(required), _MAX_PROPERTIES)
+        wanted = {name for name in required if isinstance(name, str)}
         found: list[OwnLabel] = []
         for name, raw in node["properties"].items():
             own = (*path, name)
@@ -216,7 +220,7 @@ class _Reader:
 
     def _one(self, choices: Any, place: str, null: Any) -> Any:
         """The only choice beside null."""
-        others = [one for one in choices if one != null] if isinstance(choices, list) else []
+        others = [one for one in choices if one != null] if isinstance(choices, list) and len(choices) <= 2 else []
         if len(others) != 1:
             raise InvalidField(f"{place}: one type, or one and null, is understood, not several", param=self.param)
         return others[0]

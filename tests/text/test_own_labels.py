@@ -66,6 +66,12 @@ def laughs(properties: int) -> dict[str, Any]:
     return {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": defs | {"C": leaves}}
 
 
+def required(name: str, times: int) -> dict[str, Any]:
+    """Many objects that are the same, which says so often that it must have a property."""
+    one = {"properties": {name: {"type": "string"}}, "required": [name] * times}
+    return {"properties": {f"p{number}": {"$ref": "#/$defs/A"} for number in range(100)}, "$defs": {"A": one}}
+
+
 CHAIN = {
     "properties": {"a": {"$ref": "#/$defs/0"}},
     "$defs": {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(1000)},
@@ -94,6 +100,13 @@ LOOP = {"properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"properties"
         pytest.param([str(name) for name in range(MAX_LABELS + 1)], TooLarge, "201 is over", id="too-many"),
         pytest.param(["a"] * 300, TooLarge, "300 is over", id="too-many-before-they-are-looked-at"),
         pytest.param(laughs(30), TooLarge, "1001 is over", id="references-that-fan-out"),
+        pytest.param(required("n", 1001), TooLarge, "1001 is over", id="a-long-list-behind-many-references"),
+        pytest.param(
+            {"a": {"anyOf": [{"type": "string"}, *[{"type": "null"}] * 1000]}},
+            InvalidField,
+            "one type",
+            id="many-nulls",
+        ),
         pytest.param(CHAIN, InvalidField, "more than 32", id="a-chain-of-references"),
         pytest.param({"properties": {"a": {"$ref": []}}}, InvalidField, "not in", id="a-reference-that-is-a-list"),
         pytest.param({"a": {"enum": ["x"] * (MAX_CHOICES + 1)}}, TooLarge, "1001 is over", id="too-many-choices"),
