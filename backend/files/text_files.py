@@ -7,6 +7,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice, pairwise
@@ -62,7 +63,8 @@ TABLE = (
     "62546241402455640464200020", "72007000704010500004603013",
 )  # fmt: skip
 _FIRST, _LAST = "a", "z"
-_COUNTED_CHARS = 2**17  # at once: who counts holds Python's lock, .3 s for the two million of one page
+_SLICE_CHARS = 2**17  # at once: what counts or looks at each holds Python's lock, .3 s for the two million of one page
+_MAX_CHARACTER_BYTES = 4  # in any encoding
 
 
 def decode_text(content: bytes) -> str | None:
@@ -75,11 +77,15 @@ def decode_text(content: bytes) -> str | None:
     if content.startswith(_PROGRAMS_TEXT):
         return None
     text = _decoded(content)
-    if text is None or _SURROGATE.search(text):
+    if text is None or any(_SURROGATE.search(part) for part in _slices(text)):
         return None
     if len(_CONTROL.findall(text[: 2**20])) > _MAX_CONTROLS * min(len(text), 2**20):
         return None
-    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
+    return "".join(part.translate(_CONTROLS) for part in _slices(text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def _slices(text: str) -> Iterator[str]:
+    return (text[start : start + _SLICE_CHARS] for start in range(0, len(text), _SLICE_CHARS))
 
 
 def read_text_file(content: bytes, limits: FileLimits) -> str | None:
@@ -87,15 +93,18 @@ def read_text_file(content: bytes, limits: FileLimits) -> str | None:
 
     Raises: TooLarge for more characters than LIMIT_DOCUMENT_CHARS.
     """
+    _check_characters("characters of the file, at least", len(content) // _MAX_CHARACTER_BYTES, limits)
     text = decode_text(content)
-    if text is None:
-        return None
-    if len(text) > limits.document_chars:
-        raise TooLarge(
-            "characters of the file", len(text), limits.document_chars, "LIMIT_DOCUMENT_CHARS",
-            advice="Split the file.", param="file",
-        )  # fmt: skip
+    if text is not None:
+        _check_characters("characters of the file", len(text), limits)
     return text
+
+
+def _check_characters(what: str, characters: int, limits: FileLimits) -> None:
+    if characters > limits.document_chars:
+        raise TooLarge(
+            what, characters, limits.document_chars, "LIMIT_DOCUMENT_CHARS", advice="Split the file.", param="file"
+        )
 
 
 def has_rows(name: str) -> bool:
@@ -200,8 +209,8 @@ def score_bigrams(text: str) -> BigramScore:
     plain = text.translate(folds)
     total = count = 0
     pairs = Counter[tuple[str, str]]()
-    for start in range(0, len(plain), _COUNTED_CHARS):
-        pairs.update(pairwise(plain[start : start + _COUNTED_CHARS + 1]))
+    for start in range(0, len(plain), _SLICE_CHARS):
+        pairs.update(pairwise(plain[start : start + _SLICE_CHARS + 1]))
     for (first, second), times in pairs.items():
         if _FIRST <= first <= _LAST and _FIRST <= second <= _LAST:
             total += int(TABLE[ord(first) - 97][ord(second) - 97]) * times

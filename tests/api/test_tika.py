@@ -5,9 +5,11 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.api.dependencies import ApiLimits
 from backend.errors import UnreadableFile
 from tests.api.checks import problem
-from tests.api.fakes import FakeServices
+from tests.api.conftest import connect
+from tests.api.fakes import FakeServices, fake_services
 
 PDF = b"%PDF-1.7 of a test"
 TEXT = "IBAN ES91 2100\nTotal 1.284,50 €\n\n<b> &"
@@ -87,6 +89,14 @@ async def test_language(client: httpx.AsyncClient, text: str, expected: str) -> 
     answer = await client.put("/language/string", content=text.encode(), headers=headers)
 
     assert (200, expected) == (answer.status_code, answer.text)
+
+
+async def test_language_of_a_file_that_is_too_large() -> None:
+    """It is refused by its bytes, as any body with a text is: files may be 100 MB, which would be 400 MB of text."""
+    async with connect(fake_services(limits=ApiLimits(body_bytes=50_000))) as client:
+        answer = await client.put("/language/stream", content=b"a" * 50_001)
+
+    assert "LIMIT_BODY_BYTES" in problem(answer, 413, "too_large")["detail"]
 
 
 async def test_version(client: httpx.AsyncClient) -> None:

@@ -60,7 +60,7 @@ def test_a_long_text_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch):
     """No pair is lost, or counted twice, where two meet."""
     text = "La factura del mes de marzo, con IVA. " * 5
     whole = score_bigrams(text)
-    monkeypatch.setattr(text_files, "_COUNTED_CHARS", 7)
+    monkeypatch.setattr(text_files, "_SLICE_CHARS", 7)
 
     assert whole == score_bigrams(text)
     assert score_bigrams("año").total == 2

@@ -4,7 +4,10 @@ import codecs
 
 import pytest
 
-from backend.files.text_files import decode_text, has_rows
+from backend.errors import TooLarge
+from backend.files import text_files
+from backend.files.limits import FileLimits
+from backend.files.text_files import decode_text, has_rows, read_text_file
 
 TEXT = "Año 2024: 1.284,50 € — «ñandú»\nsegunda línea"
 LATIN = "Año 2024: 1.284,50 y ñandú\nsegunda línea"
@@ -55,6 +58,16 @@ def test_text(content: bytes, expected: str) -> None:
 )
 def test_no_text(content: bytes) -> None:
     assert decode_text(content) is None
+
+
+def test_a_file_that_is_too_large_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes tell: 100 MB of them would be 400 MB of text."""
+    limits = FileLimits(document_chars=10)
+    with pytest.raises(TooLarge, match="11 is over the limit of 10"):
+        read_text_file(b"a" * 11, limits)
+    monkeypatch.delattr(text_files, "decode_text")
+    with pytest.raises(TooLarge, match="at least: 25 is over the limit of 10"):
+        read_text_file(b"a" * 100, limits)
 
 
 def test_rows() -> None:

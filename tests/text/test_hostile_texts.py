@@ -34,7 +34,7 @@ from backend.files.office.html_page import read_html
 from backend.files.office.rtf import read_rtf
 from backend.files.office.text_kinds import delimiter_of, is_markdown
 from backend.files.pages import Document
-from backend.files.text_files import document_of_text
+from backend.files.text_files import decode_text, document_of_text
 from backend.invoices.structure import fields_of, tables_of
 from backend.models.features import gram_places
 from backend.models.words import word_places, word_spellings
@@ -405,6 +405,14 @@ def test_others_run_while_a_megabyte_is_folded(work: Callable[[str], object]):
     text = "nº. " * 250_000
 
     assert longest_hold_s(work, text) < MAX_HELD_S / 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the clock of another thread")
+def test_others_run_while_a_file_is_decoded():
+    """Control characters were looked for in all of it at once, for 0.5 s in the longest that there may be."""
+    content = ("ñ" * 5_000_000).encode()
+
+    assert longest_hold_s(lambda _: decode_text(content), "") < MAX_HELD_S / 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the clock of another thread")

@@ -15,8 +15,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from backend import __version__
 from backend.api.api_keys import TIKA_CONTENTS
-from backend.api.dependencies import context_of, limits_of
+from backend.api.dependencies import ApiLimits, context_of, limits_of
 from backend.api.json_answers import json_response
+from backend.api.json_body import require_body_bytes
 from backend.api.request_fields import check_limits
 from backend.api.routes.documents import accept_header, process_upload
 from backend.api.routing import JSON, Endpoint, PlainRoute, body_route, described, get, upload_route
@@ -27,6 +28,7 @@ from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentOpt
 from backend.errors import UnreadableFile
 from backend.files.file_types import media_type_of, sniff
 from backend.files.pages import PAGE_GAP
+from backend.text.language import Language
 from backend.text.language import detect as detect_code
 
 _CONTENT = "X-TIKA:content"
@@ -141,10 +143,16 @@ async def read_metadata(request: Request) -> Response:
 async def detect_language(request: Request) -> Response:
     """The language of a text, such as `es`; empty where it has too few letters to tell."""
     async with _uploaded(request) as upload:
-        text = upload.stored.content().decode("utf-8", "replace")
-    check_limits([text], limits_of(request), "text")
-    language = await asyncio.to_thread(detect_code, text)
+        language = await asyncio.to_thread(_language, upload, limits_of(request))
     return PlainTextResponse("" if language is None else language.code)
+
+
+def _language(upload: Upload, limits: ApiLimits) -> Language | None:
+    """Raises: TooLarge for what is larger than a request with a text may be."""
+    require_body_bytes(upload.stored.size_bytes, limits.body_bytes)
+    text = upload.stored.content().decode("utf-8", "replace")
+    check_limits([text], limits, "text")
+    return detect_code(text)
 
 
 async def version(_request: Request) -> Response:
