@@ -7,6 +7,7 @@ import binascii
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, Literal, NotRequired, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -143,9 +144,14 @@ def joined_pieces(pieces: Iterable[bytes]) -> list[bytes]:
 
 
 def json_pieces(content: Any) -> Iterator[bytes]:
-    """``content`` as JSON in pieces: a list in it that is longer than ``PIECE_ITEMS`` is written part by part."""
+    """``content`` as JSON in pieces: a list in it that is longer than ``PIECE_ITEMS`` is written part by part.
+
+    An iterator is a list whose items are made as they are written, plain ones: a million words are no objects at once.
+    """
     if isinstance(content, WrittenJson):
         yield from content.pieces
+    elif isinstance(content, Iterator):
+        yield from _list_pieces(content)
     elif isinstance(content, dict) and _has_long_list(content):
         for index, (name, value) in enumerate(content.items()):
             yield (b"," if index else b"{") + _dumps(str(name)) + b":"
@@ -167,6 +173,13 @@ def json_pieces(content: Any) -> Iterator[bytes]:
         yield _dumps(content)
 
 
+def _list_pieces(items: Iterator[Any]) -> Iterator[bytes]:
+    yield b"["
+    for index, part in enumerate(iter(lambda: list(islice(items, PIECE_ITEMS)), [])):
+        yield (b"," if index else b"") + _dumps(part)[1:-1]
+    yield b"]"
+
+
 def _after_comma(value: Any) -> Iterator[bytes]:
     yield b","
     yield from json_pieces(value)
@@ -177,7 +190,7 @@ def _has_long_list(content: Any) -> bool:
         return len(content) > PIECE_ITEMS or any(map(_has_long_list, content))
     if isinstance(content, dict):
         return any(map(_has_long_list, content.values()))
-    return isinstance(content, WrittenJson)
+    return isinstance(content, WrittenJson | Iterator)
 
 
 def _dumps(content: Any) -> bytes:

@@ -22,6 +22,11 @@ MANY_NAMES = f"prebuilt-read:analyze?queryFields={','.join(map(str, range(201)))
 SENT = {"base64Source": base64.b64encode(PDF).decode()}
 
 
+def written(answer: DocumentAnswer, asked: Asked) -> dict[str, Any]:
+    result: dict[str, Any] = orjson.loads(b"".join(analyze_result(answer, asked)))
+    return result
+
+
 async def ended(api: JobsApi, location: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
     """The operation, once its job has ended."""
     await api.ended(location.partition("?")[0].rpartition("/")[2], headers)
@@ -84,7 +89,7 @@ def test_roles_of_headings() -> None:
     read = ExtractedDocument(Document("pdf", (page,), 1, "ab" * 32), (), 1, 0.0, 0.0, 0.0)
     answer = DocumentAnswer(read, page.text, Understood(), DocumentOptions(), "cpu", 0.0, 0.0)
 
-    paragraphs = orjson.loads(analyze_result(answer, Asked("prebuilt-layout")))["paragraphs"]
+    paragraphs = written(answer, Asked("prebuilt-layout"))["paragraphs"]
 
     assert ["title", "sectionHeading", None, None] == [paragraph.get("role") for paragraph in paragraphs]
 
@@ -251,9 +256,9 @@ def test_query_fields() -> None:
     value = OwnValue('"10,50"', "10,50", start, start + 5, 0.7, "why", (TextLocation(1, Box(72, 72, 108, 84)),))
     answer = replace(answer, understood=replace(answer.understood, custom=(OwnField(("Total",), (value,)),)))
 
-    [beside] = orjson.loads(analyze_result(answer, Asked("prebuilt-invoice")))["documents"]
+    [beside] = written(answer, Asked("prebuilt-invoice"))["documents"]
     answer = replace(answer, understood=replace(answer.understood, fields=None))
-    [alone] = orjson.loads(analyze_result(answer, Asked("prebuilt-layout")))["documents"]
+    [alone] = written(answer, Asked("prebuilt-layout"))["documents"]
 
     assert ("invoice", "prebuilt-layout", 0.7) == (beside["docType"], alone["docType"], alone["confidence"])
     assert {"Total"} == alone["fields"].keys() == beside["fields"].keys() - set(NAMES)
@@ -265,7 +270,7 @@ def test_query_fields() -> None:
 @pytest.mark.parametrize("content_format", ["text", "markdown"])
 def test_spans_of_an_invoice(content_format: str) -> None:
     """Every span is that of its content, in UTF-16 here, in the text and in the Markdown."""
-    result = orjson.loads(analyze_result(invoice(), Asked("prebuilt-invoice", "utf16CodeUnit", content_format)))
+    result = written(invoice(), Asked("prebuilt-invoice", "utf16CodeUnit", content_format))
 
     units = result["content"].encode("utf-16-le")
     [page], [document], [table] = result["pages"], result["documents"], result["tables"]
@@ -278,8 +283,8 @@ def test_spans_of_an_invoice(content_format: str) -> None:
 
 def test_fields_and_tables() -> None:
     """Fields have Azure's types; a receipt's model gives the same by a receipt's names."""
-    result = orjson.loads(analyze_result(invoice(), Asked("prebuilt-invoice")))
-    receipt = orjson.loads(analyze_result(invoice(), Asked("prebuilt-receipt")))["documents"][0]
+    result = written(invoice(), Asked("prebuilt-invoice"))
+    receipt = written(invoice(), Asked("prebuilt-receipt"))["documents"][0]
 
     [document], [table] = result["documents"], result["tables"]
     [code] = result["pages"][0]["barcodes"]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,24 @@ def test_what_is_written_elsewhere_has_its_place() -> None:
     content = {"a": 1, "b": [WrittenJson([b"[1", b",2]"])], "c": WrittenJson(iter([b"{}"]))}
 
     assert b'{"a":1,"b":[[1,2]],"c":{}}' == b"".join(json_pieces(content))
+
+
+def test_an_iterator_is_a_list() -> None:
+    """Whose items are made as they are written, wherever it stands."""
+    made = [0]
+
+    def words() -> Iterator[dict[str, int]]:
+        for index in range(2_500):
+            made[0] += 1
+            yield {"index": index}
+
+    pieces = json_pieces({"pages": [{"words": words()}, {"words": iter([])}]})
+    begun = [next(pieces) for _ in range(6)]
+    made_by_then = made[0]
+
+    answer = json.loads(b"".join([*begun, *pieces]))
+    assert [[{"index": index} for index in range(2_500)], []] == [page["words"] for page in answer["pages"]]
+    assert made_by_then < 2_500
 
 
 def test_few_pieces_of_many() -> None:

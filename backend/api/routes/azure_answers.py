@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from backend.api.json_answers import json_pieces
 from backend.documents.formats.markdown import body_size, heading_level, place_in_markdown, stream_markdown
 from backend.documents.records import DocumentAnswer, OwnField
 from backend.files.file_types import IMAGES
@@ -42,8 +44,8 @@ class Asked(NamedTuple):
     content_format: str = "text"
 
 
-def analyze_result(answer: DocumentAnswer, asked: Asked) -> bytes:
-    """The JSON of ``analyzeResult``. Takes some milliseconds a page: call it in a thread where there are many."""
+def analyze_result(answer: DocumentAnswer, asked: Asked) -> Iterator[bytes]:
+    """The JSON of ``analyzeResult``, in pieces. Takes some milliseconds a page: in a thread where there are many."""
     document = answer.document
     tables = answer.understood.tables if "tables" in answer.options.features else None
     content = _markdown(document, tables) if asked.content_format == "markdown" else _plain(document)
@@ -55,7 +57,7 @@ def analyze_result(answer: DocumentAnswer, asked: Asked) -> bytes:
         "contentFormat": asked.content_format,
         "content": content.text,
         "pages": [writer.page(index) for index in range(len(document.pages))],
-        "paragraphs": [paragraph for index in range(len(document.pages)) for paragraph in writer.paragraphs(index)],
+        "paragraphs": chain.from_iterable(map(writer.paragraphs, range(len(document.pages)))),
         "styles": [],
     }
     if language := answer.understood.language:
@@ -72,7 +74,7 @@ def analyze_result(answer: DocumentAnswer, asked: Asked) -> bytes:
             {"code": "PageNotRead", "message": str(failed.error), "target": f"page {failed.number}"}
             for failed in answer.failed
         ]
-    return orjson.dumps(result)
+    yield from json_pieces(result)
 
 
 def offsets(text: str, string_index_type: str) -> Sequence[int]:
@@ -97,8 +99,9 @@ def _extends(code: int) -> bool:
     return code == _ZERO_WIDTH_JOINER or code in _SKIN_TONES or unicodedata.category(chr(code)) in _EXTENDING
 
 
-def _counted(units: Any) -> list[int]:
-    counted: list[int] = np.concatenate(([0], np.cumsum(units))).tolist()
+def _counted(units: Any) -> Sequence[int]:
+    counted = array("q", np.cumsum(units, dtype=np.int64).tobytes())
+    counted.insert(0, 0)
     return counted
 
 
@@ -106,9 +109,10 @@ class _Content(NamedTuple):
     """The text that spans are of, and where in it the words of the document stand, in reading order."""
 
     text: str
-    starts: list[int]  # of each word in `Document.text`
-    ends: list[int]
-    places: list[tuple[int, int]]  # of the same words in ``text``
+    starts: array[int]  # of each word in `Document.text`
+    ends: array[int]
+    firsts: array[int]  # of the same words in ``text``
+    pasts: array[int]
     pages: list[tuple[int, int]]  # of each page in ``text``
 
 
@@ -116,33 +120,31 @@ def _plain(document: Document) -> _Content:
     """The document's own text; a page begins after an empty line."""
     pages = [(start, start + len(page.text)) for start, page in zip(document.page_starts, document.pages, strict=True)]
     starts, ends = _word_places(document)
-    return _Content(document.text.replace("\f", "\n"), starts, ends, list(zip(starts, ends, strict=True)), pages)
+    return _Content(document.text.replace("\f", "\n"), starts, ends, starts, ends, pages)
 
 
 def _markdown(document: Document, tables: Sequence[Table] | None) -> _Content:
     """The Markdown; a word of a table that stands elsewhere than in the page's text is looked for around."""
     parts = [part.decode() for part in stream_markdown(document, tables)]
-    places: list[tuple[int, int]] = []
+    firsts, pasts = array("q"), array("q")
     pages, offset = [], 0
     for page, part in zip(document.pages, parts, strict=True):
         cursor = 0
         for word in page.words:
             start, end = place_in_markdown(part, word.text, cursor)
-            places.append((offset + start, offset + end))
+            firsts.append(offset + start)
+            pasts.append(offset + end)
             cursor = end if start < end else cursor
         pages.append((offset, offset + len(part)))
         offset += len(part)
     starts, ends = _word_places(document)
-    return _Content("".join(parts), starts, ends, places, pages)
+    return _Content("".join(parts), starts, ends, firsts, pasts, pages)
 
 
-def _word_places(document: Document) -> tuple[list[int], list[int]]:
-    places = [
-        (start + word.start, start + word.end)
-        for start, page in zip(document.page_starts, document.pages, strict=True)
-        for word in page.words
-    ]
-    return [start for start, _ in places], [end for _, end in places]
+def _word_places(document: Document) -> tuple[array[int], array[int]]:
+    pages = list(zip(document.page_starts, document.pages, strict=True))
+    starts = array("q", (start + word.start for start, page in pages for word in page.words))
+    return starts, array("q", (start + word.end for start, page in pages for word in page.words))
 
 
 class _Writer:
@@ -169,7 +171,7 @@ class _Writer:
             "height": round(height * scale, 4),
             "unit": "pixel" if self._in_pixels else "inch",
             "spans": [self._span_of(*self._content.pages[index])],
-            "words": [
+            "words": (
                 {
                     "content": word.text,
                     "polygon": self._polygon(page, word.box),
@@ -177,12 +179,12 @@ class _Writer:
                     "span": self._span(start + word.start, start + word.end),
                 }
                 for word in page.words
-            ],
-            "lines": [
+            ),
+            "lines": (
                 {**self._stretch(page, start, line), "polygon": self._polygon(page, _box_of(line))}
                 for block in blocks_of(page)
                 for line in block
-            ],
+            ),
             "barcodes": [
                 {
                     "kind": _BARCODES.get(code.kind, code.kind),
@@ -322,11 +324,11 @@ class _Writer:
         first, last = bisect_left(content.ends, start + 1), bisect_left(content.starts, end) - 1
         if not first <= last:
             return {
-                "offset": self.units[-1] if first == len(content.ends) else self.units[content.places[first][0]],
+                "offset": self.units[-1] if first == len(content.ends) else self.units[content.firsts[first]],
                 "length": 0,
             }
-        begin, stop = content.places[first][0], content.places[last][1]
-        return self._span_of(begin, stop if stop >= begin else content.places[first][1])
+        begin, stop = content.firsts[first], content.pasts[last]
+        return self._span_of(begin, stop if stop >= begin else content.pasts[first])
 
     def _span_of(self, start: int, end: int) -> Span:
         return {"offset": self.units[start], "length": self.units[end] - self.units[start]}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -16,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import Handle, base_of, owner_of
-from backend.api.json_answers import JsonBytes
+from backend.api.json_answers import JsonBytes, JsonPieces, WrittenJson, joined_pieces, json_pieces
 from backend.api.json_body import is_json, validate_fields
 from backend.api.problems import AZURE_PATHS, azure_error
 from backend.api.request_fields import PAGES_PATTERN, WireRequest, none_if_empty
@@ -203,8 +202,8 @@ async def retrieve_analysis(request: Request) -> Response:
     if result is None or result.answer is None:
         return JsonBytes(orjson.dumps(operation), headers={"Retry-After": _POLL_S})
     asked = Asked(**{name: value for name, value in job.options["answer"].items() if name in Asked._fields})
-    written = await run_off_loop(result.document, partial(analyze_result, result.answer, asked))
-    return JsonBytes(orjson.dumps({**operation, "analyzeResult": orjson.Fragment(written)}))
+    content = {**operation, "analyzeResult": WrittenJson(analyze_result(result.answer, asked))}
+    return JsonPieces(await run_off_loop(result.document, lambda: joined_pieces(json_pieces(content))))
 
 
 async def retrieve_pdf(request: Request) -> Response:

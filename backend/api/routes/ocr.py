@@ -16,7 +16,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import JsonBytes
+from backend.api.json_answers import JsonPieces, joined_pieces, json_pieces
 from backend.api.json_body import is_json, validate_fields
 from backend.api.request_fields import NOT_SERVED, WireRequest, refuse
 from backend.api.routes.document_answers import document_pieces
@@ -218,7 +218,7 @@ async def read_pages_for_mistral(request: Request) -> Response:
         )
         answer = await process_upload(request, upload, options)
         write = partial(_written, answer, body, upload.stored.size_bytes)
-        return JsonBytes(await run_off_loop(answer.document, write))
+        return JsonPieces(await run_off_loop(answer.document, write))
 
 
 @asynccontextmanager
@@ -244,7 +244,7 @@ async def _file_of(request: Request, document: OcrDocument) -> AsyncIterator[Upl
         yield upload
 
 
-def _written(answer: DocumentAnswer, body: MistralOcrRequest, size_bytes: int) -> bytes:
+def _written(answer: DocumentAnswer, body: MistralOcrRequest, size_bytes: int) -> list[bytes]:
     document = answer.document
     blocks = list(pages_blocks(document, answer.understood.tables))
     headers = _recurring(document.pages, blocks, at_top=True) if body.extract_header else {}
@@ -256,9 +256,8 @@ def _written(answer: DocumentAnswer, body: MistralOcrRequest, size_bytes: int) -
     ]
     usage = {"pages_processed": len(pages), "doc_size_bytes": size_bytes}
     annotation = _annotation(answer) if answer.options.schema else None
-    return orjson.dumps(
-        {"pages": pages, "model": body.model or MODEL, "usage_info": usage, "document_annotation": annotation}
-    )
+    content = {"pages": pages, "model": body.model or MODEL, "usage_info": usage, "document_annotation": annotation}
+    return joined_pieces(json_pieces(content))
 
 
 def _recurring(
@@ -348,10 +347,10 @@ class _Writer:
         }
         if body.include_blocks:
             kinds = {id(header): "header", id(footer): "footer"}
-            written["blocks"] = [
+            written["blocks"] = (
                 self._block(block, kinds.get(id(block), block.kind), tables.get(id(block)), scale.factor)
                 for block in blocks
-            ]
+            )
         if body.confidence_scores_granularity and page.words:
             average, least = _confidence(page.words)
             written["confidence_scores"] = {
@@ -359,7 +358,7 @@ class _Writer:
                 "minimum_page_confidence_score": least,
             }
             if body.confidence_scores_granularity == "word":
-                written["confidence_scores"]["word_confidence_scores"] = list(_word_scores(texts))
+                written["confidence_scores"]["word_confidence_scores"] = _word_scores(texts)
         return written
 
     def _table(self, block: MarkdownBlock) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from typing_extensions import TypedDict
 
-from backend.api.json_answers import JsonBytes
+from backend.api.json_answers import JsonPieces, WrittenJson, joined_pieces, json_pieces
 from backend.api.json_body import validate_fields
 from backend.api.request_fields import StrictForm, none_if_empty
 from backend.api.routes.docling import Words
@@ -93,7 +92,9 @@ async def partition(request: Request) -> Response:
         for upload in uploads:
             answer = await process_upload(request, upload, options)
             written.append(await run_off_loop(answer.document, partial(_written, upload, answer, form)))
-    return JsonBytes(written[0] if len(written) == 1 else b"[" + b",".join(written) + b"]")
+    if len(written) == 1:
+        return JsonPieces(written[0])
+    return JsonPieces(list(json_pieces([WrittenJson(pieces) for pieces in written])))
 
 
 async def docs(_request: Request) -> Response:
@@ -101,9 +102,10 @@ async def docs(_request: Request) -> Response:
     return PlainTextResponse("The API is described at /docs.\n")
 
 
-def _written(upload: Upload, answer: DocumentAnswer, form: PartitionForm) -> bytes:
+def _written(upload: Upload, answer: DocumentAnswer, form: PartitionForm) -> list[bytes]:
     elements = _elements(upload, answer, form)
-    return orjson.dumps(list(_chunked(elements, form) if form.chunking_strategy in ("basic", "by_title") else elements))
+    is_chunked = form.chunking_strategy in ("basic", "by_title")
+    return joined_pieces(json_pieces(_chunked(elements, form) if is_chunked else elements))
 
 
 def _elements(upload: Upload, answer: DocumentAnswer, form: PartitionForm) -> Iterator[Node]:
