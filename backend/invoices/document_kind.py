@@ -409,7 +409,8 @@ def _is_heading(page: PageRows, cell: Cell) -> bool:
 def _heading_of_other(page: PageRows, cell: Cell) -> str:
     """Of what other kind a heading is; empty for none, and for "Contrato: 998" among the lines at the top of a bill."""
     is_large = cell.box.height > _LARGE * page.line_height
-    if not _is_top(page, cell) or not (is_large or cell.row < _FIRST_ROWS):
+    is_sentence_end = cell.words[0].text[:1].islower() and cell.words[-1].text.endswith(".")
+    if is_sentence_end or not _is_top(page, cell) or not (is_large or cell.row < _FIRST_ROWS):
         return ""
     found = next(iter(_HEADINGS.find(_beginning(cell))), None)
     if found is None or any(character.isalpha() for word in cell.words[: found.first] for character in word.text):

@@ -126,3 +126,10 @@ def test_the_reason_is_said() -> None:
     """What was found, or what is missing."""
     assert "title invoice" in document_kind(rows_of(document_of_text(INVOICE))).why
     assert "title is a quote's" in document_kind(rows_of(document_of_text(QUOTE))).why
+
+
+def test_end_of_a_sentence_is_no_heading():
+    """ "hoja de encargo" on a line of its own is an order's title, and the end of a sentence is not."""
+    text = "Factura número 09/26\nHonorarios del proyecto, según la\nhoja de encargo de 3 de febrero.\n"
+    amounts = "Base imponible: 100,00 €\nIVA 21 %: 21,00 €\nTotal: 121,00 €\n"
+    assert _kind(text + amounts) == "invoice"

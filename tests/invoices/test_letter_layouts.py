@@ -254,3 +254,14 @@ def test_nothing_that_is_printed_is_zero_due():
         9C41F7A2-0013 · €205.26 due March 8, 2026    Page 1 of 1
     """)
     assert found["AmountDue"] == "205.26"
+
+
+def test_retention_as_a_guarantee_is_no_tax():
+    """A builder's client keeps a part of the total back: it is due later, and nothing was withheld."""
+    text = "FACTURA 26-C-019\nConstrucciones Soto, S.L.\nNIF B62345673\nFecha: 31-08-2026\n\n"
+    text += "Concepto                      Importe\nEstructura de hormigón        35.840,00\n\n"
+    text += "Base imponible                35.840,00\nIVA 10 %                       3.584,00\n"
+    text += "TOTAL FACTURA                 39.424,00\nRetención en garantía 5 %     -1.792,00\n"
+    found = values(text + "LÍQUIDO A ABONAR              37.632,00\n")
+    assert (found["InvoiceTotal"], found["AmountDue"]) == ("39424.00", "37632.00")
+    assert "WithholdingAmount" not in found

@@ -127,6 +127,50 @@ def test_invoice_no_is_not_invoice_to() -> None:
     assert set(found(text)) == {"VendorName", "VendorAddress"}
 
 
+def test_the_number_of_a_customer_is_not_the_customer() -> None:
+    """What follows "Kunden-Nr." is a number, or the next label; the window below the sender's line names who buys."""
+    text = "Elektro Horst GmbH · Lindenweg 9 · 49525 Lengerich\nMarta Krause\nBahnhofstr. 12\n49477 Ibbenbüren\n\n"
+    fields = found(text + "Kunden-Nr.      Leistungszeitraum\n20418           Mai 2026\n" + GOODS)
+    assert fields["CustomerName"].value == "Marta Krause"
+    assert fields["CustomerAddress"].value == "Bahnhofstr. 12, 49477 Ibbenbüren"
+
+
+def test_the_window_below_a_brand_and_its_address_is_of_the_buyer() -> None:
+    """A company with its tax number there is not the seller, who is told whole at the foot."""
+    text = "RTN · C/ Lermandabide 18 · 01015 Vitoria-Gasteiz\nEnvasados Soto, S.L.U.\nBarrio La Quintana, s/n\n"
+    text += "39311 Cartes\nNIF: B39481270\n\n"
+    foot = "\nRodamientos del Norte, S.A.   R.M. de Álava, T. 812, F. 44, H. VI-3390\nC.I.F. A-01033463"
+    fields = found(text + GOODS + foot)
+    assert fields["CustomerName"].value == "Envasados Soto, S.L.U."
+    assert fields["CustomerAddress"].value == "Barrio La Quintana, s/n, 39311 Cartes"
+    assert fields["VendorTaxId"].value == "A01033463"
+
+
+def test_the_address_of_the_contract_is_the_windows() -> None:
+    """Where the row of the contract names the customer alone."""
+    text = "ROSA CERVELLÓ TOUS\nC/ NAU 8, 3º 2ª\n43204 REUS\n\nTitular: Rosa Cervelló Tous   NIF: 39871245D\n" + GOODS
+    assert found(text)["CustomerAddress"].value == "C/ NAU 8, 3º 2ª, 43204 REUS"
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "address"),
+    [
+        ("Murtagh Fuel Ltd\nDublin Road, Mullingar, Co. Westmeath N91 X2F4", "Murtagh Fuel Ltd",
+         "Dublin Road, Mullingar, Co. Westmeath N91 X2F4"),
+        ("Rowntree Limited\nMeadow Lane Industrial Estate\nLong Eaton NG10 2FE", "Rowntree Limited",
+         "Meadow Lane Industrial Estate, Long Eaton NG10 2FE"),
+        ("Garnier & Fils\nSARL PLOMBERIE GARNIER & FILS\n14 rue Haute\n64100 BAYONNE", "SARL PLOMBERIE GARNIER & FILS",
+         "14 rue Haute, 64100 BAYONNE"),
+        ("Lumbrera Hogar S.L.\nCalle Espina 17\nNumancia de la Sagra, Toledo, 45230\nES", "Lumbrera Hogar S.L.",
+         "Calle Espina 17, Numancia de la Sagra, Toledo, 45230, ES"),
+    ],
+)  # fmt: skip
+def test_an_address_has_all_its_lines(lines: str, name: str, address: str) -> None:
+    """A county, an estate, a town before its postcode, the code of a country."""
+    fields = found(f"{lines}\nVAT GB 980 7806 84\n" + GOODS)
+    assert (fields["VendorName"].value, fields["VendorAddress"].value) == (name, address)
+
+
 def test_two_parties_of_one_name_are_two() -> None:
     """A firm may bill its own subsidiary: their tax numbers differ."""
     text = "Fruites Vall SL\nRambla Nova, 50\n25003 Lleida\nNIF B62345673\n\nClient\nFruites Vall SL\nRambla Vella, 5\n"

@@ -122,6 +122,7 @@ DISCOUNT = (
     "desconto comercial|cupón|vale descuento|ahorro aplicado|promoción"
 )
 PAID = (
+    "retención en garantía|retención de garantía|retención por garantía|fondo de garantía|retention money|"
     "anticipo|anticipos|menos anticipo|anticipo recibido|total anticipos|entrega a cuenta|entregas a cuenta|"
     "a cuenta|pago a cuenta|pagos a cuenta|pagos anticipados|pago anticipado|pagado|importe pagado|ya pagado|"
     "total pagado|importe ya pagado|pagado a cuenta|señal|depósito|provisión de fondos|provisiones de fondos|"

@@ -18,7 +18,8 @@ _STREET_FIRST = re.compile(
     r"|urb|urbanizacion|cuesta|rambla|rbla|barrio|bda|barriada"
     r"|apartado|apdo|edificio|edif|nave|parcela|km|kale|kalea|etorbidea|rua|alameda|partida|sector|muelle|via"
     r"|travessera|torrent|lugar|aldea|costanilla|bulevar"
-    r"|boulevard|bd|rue|chemin|allee|impasse|quai|cours|zone (?:industrielle|artisanale|d activites)"
+    r"|boulevard|bd|rue|chemin|allee|impasse|quai|cours|residence|immeuble|lotissement"
+    r"|zone (?:industrielle|artisanale|d activites)"
     r"|z\.? ?[ai]\.?(?= )|place|square|route|autoroute|bp|travessa|largo|praca"
     r"|estrada|quinta|lote|viale|piazza|corso|vicolo|strada|largo|jalan|jln|lorong|lrg|taman|tmn|lebuh|lebuhraya"
     r"|persiaran|kampung|kg\.|kawasan|bandar|seksyen"
@@ -55,9 +56,7 @@ _POSTCODE_TOWN = re.compile(
     rf"|(?:{_STATES}),? \d{{4,5}}[A-Z]?(?:-\d{{4}})?$"
     rf"|{_UK}(?![^\W_])|[A-Z]\d[\dW] [A-Z\d]{{4}}(?![^\W_])|[A-Z]\d[A-Z] ?\d[A-Z]\d)"
 )
-_TOWN_POSTCODE = re.compile(
-    rf"(?<![^\W\d_]){_TOWN}[ ,(-]{{1,3}}\d{{5}}\)?$|^(?:c\.? ?p\.?:? ?)?\d{{5}}$", re.IGNORECASE
-)
+_TOWN_POSTCODE = re.compile(rf"(?<![^\W\d_]){_TOWN}[ ,(-]{{1,3}}\d{{5}}\)?$|^(?i:c\.? ?p\.?:? ?)?\d{{5}}$")
 _FOUR_DIGITS_TOWN = re.compile(
     rf"\d{{4}},? {_TOWN}(?: {_TOWN}){{0,3}}(?:,.*)?"
 )  # Austria, Switzerland, Belgium, Denmark
@@ -67,6 +66,7 @@ _COUNTRY = re.compile(
     r"|deutschland|germany|france|portugal|italia|italy|osterreich|austria|schweiz|suisse|switzerland|belgique"
     r"|belgium|belgie|nederland|netherlands|the netherlands|luxembourg|andorra"
     r"|malaysia|singapore|argentina|mexico|chile|colombia|peru|brasil|canada|australia|hong kong|china|japan"
+    r"|(?-i:ES|PT|FR|DE|IT|IE|GB|NL|BE|AT|CH)"  # as marketplaces print them
     r"|deutschland ?/ ?germany|selangor|johor|kuala lumpur|penang|perak|melaka)\.?",
     re.IGNORECASE,
 )
@@ -76,7 +76,7 @@ _PROVINCE = re.compile(
     r"|la coruna|cuenca|gipuzkoa|guipuzcoa|girona|granada|guadalajara|huelva|huesca|jaen|la rioja|las palmas|leon"
     r"|lleida|lugo|madrid|malaga|murcia|navarra|ourense|palencia|pontevedra"
     r"|salamanca|segovia|sevilla|soria|tarragona|santa cruz de tenerife|teruel|toledo|valencia|valladolid|zamora"
-    r"|zaragoza|ceuta|melilla)\)?",
+    r"|zaragoza|ceuta|melilla|(?:co\.|county) [^\W\d_]+)\)?",
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(
@@ -107,7 +107,8 @@ def address_strength(text: str) -> float:
 
 def is_place(text: str) -> bool:
     """Whether a folded text without a number may name a building, a street or a country: "Harbour House"."""
-    return address_strength(text) > NONE or any(regex.search(text) for regex in (_STREET_FIRST, _STREET_LAST))
+    ended = any(match.start() for match in _STREET_LAST.finditer(text))  # "Dr. Ana Gil" is no drive
+    return ended or address_strength(text) > NONE or _STREET_FIRST.search(text) is not None
 
 
 def is_region(text: str) -> bool:

@@ -30,6 +30,7 @@ _LABEL_WORDS = 7
 _SHORT_TOKEN = 3  # letters
 _WORDS_AFTER_SLASH, _WORDS_BEFORE_SLASH = 4, 2
 _GREETING_WORDS = 9
+_NUMBER_SIGNS = frozenset(("n", "no", "nr", "num", "numero", "id"))
 _ARTICLES = frozenset(("el", "la", "los", "las", "the", "le", "les", "der", "die", "das", "o", "il", "els"))
 _GREETING = re.compile(
     r"(?:(?:hello|hi|dear|hey|good (?:morning|afternoon|evening|day)|hola|buenos dias|buenas tardes|estimad[oa]s?"
@@ -111,7 +112,10 @@ def _to_colon(match: LabelMatch) -> LabelMatch:
 def _is_certain(match: LabelMatch) -> bool:
     """Whether a misread label cannot be another: "Invoice No" is not "Invoice to", "Factura" is not "Factura a"."""
     phrase = tokens_of(match.phrase)
-    said, meant = "".join(tokens_of(" ".join(word.text for word in match.words))), "".join(phrase)
+    tokens = tokens_of(" ".join(word.text for word in match.words))
+    said, meant = "".join(tokens), "".join(phrase)
+    if tokens[-1] in _NUMBER_SIGNS and tokens[-1] not in phrase:
+        return False  # "Kunden-Nr." is not "Kundin", nor "Facture n°" "facturer"
     return said == meant or len(phrase[-1]) > _SHORT_TOKEN or (len(said) == len(meant) and said.endswith(phrase[-1]))
 
 

@@ -129,6 +129,10 @@ def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Fou
     customer, customer_why = _labelled_customer(parties, page), because("customer_label")
     greeted = next((party for party in parties if party.label == GREETING and party.names), None)
     theirs = [p for p in parties if p.label in (CUSTOMER, DELIVERY) and p.names and _may_be_party(p, page)]
+    addressee = next((party for party in parties if party.is_addressee and party.names and _is_whole(party)), None)
+    if addressee is not None and (customer is None or customer.label == DELIVERY):
+        customer, customer_why = addressee, because("below_vendor")
+        theirs.append(addressee)
     vendors = [party for party in parties if party.label == VENDOR]
     free = [party for party in parties if not party.label and _may_be_party(party, page)]
     scores = {id(party): _vendor_score(party, page, free) for party in free}
@@ -308,7 +312,11 @@ def _customer_fields(customer: Party | None, why: str, parties: Sequence[Party])
     name = address = number = None
     if customer is not None:
         name = Found(customer.names, 0.95 if customer.label else 0.7, why)
-        address = Found(customer.address, 0.9, because("customer_block_address")) if customer.address else None
+        lines = customer.address
+        if not _is_whole(customer):  # the window of the envelope has the address, the contract's row a name alone
+            alike = (p for p in parties if p.label != DELIVERY and p.letters == customer.letters and _is_whole(p))
+            lines = next((p.address for p in alike), lines)
+        address = Found(lines, 0.9, because("customer_block_address")) if lines else None
         if address is None:
             place = next((party for party in parties if party.label == DELIVERY and party.address), None)
             address = Found(place.address, 0.6, because("delivery_address")) if place else None

@@ -19,7 +19,8 @@ LEGAL_FORM = re.compile(
     r"|Sociedad (?:Limitada|Anonima|Cooperativa)|Comunidad de Bienes"
     r"|PartG(?: ?mbB)?|mbB|KGaA|eG|SE|GmbH(?: & Co\.? KG)?|UG|OHG|KG|GbR|AG|mbH|e\. ?K\.|e\. ?V\.|Ltd\.?|Limited"
     r"|LLC|L\.L\.C\.|LLP|LP|PLC|plc"
-    r"|Inc\.?|Incorporated|Corp\.?|Corporation|Company|& Co\.?|Co\.|Co\.,? Ltd\.?|DAC|CLG|CIC"
+    r"|Inc\.?|Incorporated|Corp\.?|Corporation|Company|& Co\.?"
+    r"|Co\.(?! [A-Z][a-z]+)|Co\.,? Ltd\.?|DAC|CLG|CIC"  # not "Co. Dublin"
     r"|Unip(?:essoal)?\.?,? Lda\.?|Ltda\.?|Lda\.?|N\.?V\.?|B\.?V\.?|Pty\.?(?: Ltd\.?)?|Sdn\.? ?Bhd\.?"
     r"|S[DO]N\.? ?BHD\.?|S/B|Bhd\.?|Pte\.? Ltd\.?|Berhad|ApS|A/S|AB|Oy"
     r")(?![^\W_])\.?",
@@ -28,6 +29,7 @@ _CAPITAL_FORM = re.compile(
     r"(?<![^\W_])(?:GMBH|LTD|LIMITED|INC|CORP|CORPORATION|SDN\.? ?BHD|BHD|S\. ?COOP|LDA|LLC|SARL|SRL|SPA|SAS|SLU|SAU"
     r"|PTY|COMPANY|PLC|& CO)(?![^\W_])\.?"
 )
+_FORM_FIRST = re.compile(r"(?:SARL|SASU?|EURL|SCI|SNC|SELARL|SCP) (?!au )[^\W\d_]{2}")  # of French companies
 _FORM_ALONE = re.compile(
     r"\W*(?:S\. ?[AL]\.(?: ?U\.)?|S\.?L\.?U?|S\. ?Coop\.?|Coop\.?|[LA]\.(?: ?U\.)?|SDN\.? ?BHD\.?|GmbH|Ltd\.?"
     r"|Limited|Inc\.?|LLC)\W*",
@@ -109,8 +111,10 @@ def legal_form_end(text: str) -> int | None:
 
 @word_cache(4096)
 def has_legal_form(text: str) -> bool:
-    """Whether a folded text is a name that ends with a legal form."""
+    """Whether a folded text is a name that ends, or begins, with a legal form."""
     text = without_registration(text)
+    if _FORM_FIRST.match(text):
+        return True
     end = legal_form_end(text)
     return end is not None and len(text) - end <= _AFTER_FORM
 

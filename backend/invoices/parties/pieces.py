@@ -109,7 +109,7 @@ _HEADING = re.compile(
 # Data of the document that stand near a party and are no part of it. Whole words.
 _NUMBER = re.compile(r"\W*(?:n\.?[ºo]|nr)(?![^\W\d_])\.?", re.IGNORECASE)  # of an invoice; of a house, too
 _FIELD = re.compile(
-    r"\W*(?:num(?:\.|ero)?|#"
+    r"\W*(?:num(?:ero)?(?![^\W\d_])|#"
     r"|(?:fecha|date|datum|factura|invoice|facture|rechnung|fatura|fattura|fra|receipt|recelpt|ticket|pedido"
     r"|orden"
     r"|albaran|delivery note|vencimiento|vto|due|venc|periodo|period|billing period|contrato|contract|cups|poliza"
@@ -126,7 +126,7 @@ _FIELD = re.compile(
     r"|resumen|summary"
     r"|venciment|bestelldatum|rechnungsdatum|[a-z]+datum|[a-z]+nummer|[a-z]+-nr|numero de|detalle|detail"
     r"|phone|reg c\d*|zahlung|client n|condizioni|pagamento|expediente|matricula|vehiculo"
-    r"|habitacion"
+    r"|habitacion|moneda|divisa|currency|wahrung|devise|valuta|leistungszeitraum|abrechnungszeitraum"
     r"|reserva|check-? ?(?:in|out)|entrada|salida|estancia|booking|gracias|thank|thanks|merci|danke|welcome"
     r"|bienvenid[oa]s?"
     r"|www|http|iban|domiciliacion|emision|kunden-?nr|kundennummer|bestellnummer|lieferdatum|zahlbar)(?![^\W\d_]))",

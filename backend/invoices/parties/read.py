@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from backend.files.visual_rows import Cell
-from backend.invoices.parties.address import CERTAIN, LIKELY, POSSIBLE, has_town
+from backend.invoices.parties.address import CERTAIN, LIKELY, POSSIBLE, has_town, is_place
 from backend.invoices.parties.blocks import Block
 from backend.invoices.parties.labels import ADDRESS, NAME, TOWN
 from backend.invoices.parties.names import (
@@ -38,6 +38,7 @@ class Party:
     has_contact: bool  # telephone, e-mail or web site
     has_registry: bool
     is_sender: bool = False  # a line with name and address, above others, as above the window of an envelope
+    is_addressee: bool = False  # directly below a sender's line
 
     @cached_property
     def name(self) -> str:
@@ -72,8 +73,9 @@ def read_parties(block: Block) -> list[Party]:
             pieces = pieces[1:]
         if _begins_imprint(pieces, parts[-1]):
             parts.append([])
+        begun = any(_is_address(piece) for line in parts[-1] for piece in line)
         parts[-1].append(pieces)
-        if _is_sender_line(pieces):
+        if not begun and _is_sender_line(pieces):  # "Numancia, Toledo, 45230" below its street is no sender
             senders.add(len(parts) - 1)
             parts.append([])
     cells = {word.start: line.cell for line in block.lines for word in line.words}
@@ -82,7 +84,8 @@ def read_parties(block: Block) -> list[Party]:
         pieces = [piece for line in lines for piece in line]
         if pieces:
             party = _read(pieces, block.label if index == 0 else "", cells)
-            found.append(replace(party, is_sender=index in senders and party.label == ""))
+            sender, addressee = index in senders and party.label == "", index - 1 in senders and bool(party.address)
+            found.append(replace(party, is_sender=sender, is_addressee=addressee and not party.has_contact))
     return found
 
 
@@ -109,6 +112,7 @@ def _read(pieces: Sequence[Piece], label: str, cells: Mapping[int, Cell]) -> Par
         names, end, start = (pieces[start],), start + 1, start + 1  # "Studio 54", "Propietarios Calle Mayor 4"
     if not names:
         names, _ = _form_name(pieces)
+    pieces, start = _with_buildings(pieces, end, start)
     contact = [piece for piece in pieces if piece.role is Role.CONTACT]
     first = (names or pieces)[0].words[0].start
     return Party(
@@ -120,6 +124,22 @@ def _read(pieces: Sequence[Piece], label: str, cells: Mapping[int, Cell]) -> Par
         bool(contact),
         any(piece.role is Role.REGISTRY for piece in pieces),
     )
+
+
+def _with_buildings(pieces: Sequence[Piece], end: int, start: int) -> tuple[Sequence[Piece], int]:
+    """The pieces with those between name and address that name a building or an estate as address, and its start.
+
+    Args:
+        end: index after the name.
+        start: index at which the address begins.
+    """
+    first = start
+    while first > end and pieces[first - 1].role in (Role.NAME, Role.OTHER) and is_place(pieces[first - 1].folded):
+        first -= 1
+    if first == start or start >= len(pieces):
+        return pieces, start
+    buildings = [piece._replace(role=Role.ADDRESS) for piece in pieces[first:start]]
+    return [*pieces[:first], *buildings, *pieces[start:]], first
 
 
 def _is_address(piece: Piece) -> bool:
