@@ -5,6 +5,7 @@ MixedPrecisionConfig and TrainingConfig have the names and fields that training 
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,7 +28,8 @@ class MixedPrecisionConfig:
 
     Fields may be assigned later, as guides do (``config.dtype = "bfloat16"``): a run reads them when it starts,
     ``MixedPrecisionTrainer`` at the beginning of each step. An invalid value raises and leaves the old one.
-    ``loss_scaling=True`` with bfloat16, as guides write it, is taken back with a warning.
+    ``loss_scaling=True`` with bfloat16, as guides write it, is taken back with a warning; a ``hysteresis`` that no run
+    would survive is refused unless bfloat16 is asked for, which no scaler reads.
 
     Raises: BadSettings for combinations that only look right.
     """
@@ -88,7 +90,7 @@ class MixedPrecisionConfig:
             (f"growth_interval={self.growth_interval}: must be at least 1", self.growth_interval < 1),
             (
                 f"hysteresis={self.hysteresis}: bad steps in a row to bear; 1 to {_HYSTERESIS_MAX}, usually 2",
-                not 1 <= self.hysteresis <= _HYSTERESIS_MAX,
+                not 1 <= self.hysteresis <= (sys.maxsize if _DTYPES.get(self.dtype) == "bf16" else _HYSTERESIS_MAX),
             ),
             (
                 f"scales {self.min_scale:g} <= {self.initial_scale:g} <= {self.max_scale:g} must be in this order",

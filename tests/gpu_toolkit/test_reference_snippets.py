@@ -159,17 +159,35 @@ def test_001_several_cards() -> None:
     )
 
 
-@pytest.mark.parametrize("initial_scale", [2**16, 2**15], ids=["advanced", "diffusion"])
-def test_001_a_scaler_for_bfloat16(initial_scale: int) -> None:
-    """Taken as both snippets write it but for the scaler, with a warning that says why; 2000 bad steps are refused."""
-    fields: dict[str, Any] = {"growth_factor": 2.0, "backoff_factor": 0.5, "min_scale": 1.0, "max_scale": 2**24}
-    fields |= {"dtype": "bfloat16", "loss_scaling": True, "initial_scale": initial_scale, "growth_interval": 2000}
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param(
+            {
+                "enabled": True,
+                "initial_scale": 2**16,
+                "growth_factor": 2.0,
+                "backoff_factor": 0.5,
+                "growth_interval": 2000,
+                "hysteresis": 2000,
+                "min_scale": 1.0,
+                "max_scale": 2**24,
+            },
+            id="advanced",
+        ),
+        pytest.param({"initial_scale": 2**15}, id="diffusion"),
+    ],
+)
+def test_001_a_scaler_for_bfloat16(fields: dict[str, Any]) -> None:
+    """Taken as both snippets write it but for the scaler, with a warning that says why; one for float16 must react."""
     with pytest.warns(UserWarning, match=r"loss_scaling=True with bfloat16 has no effect: .* only skips steps"):
-        taken = MixedPrecisionConfig(enabled=True, **fields)
+        taken = MixedPrecisionConfig(dtype="bfloat16", loss_scaling=True, **fields)
 
-    assert ("bf16", None, initial_scale) == (taken.short_dtype, taken.loss_scaling, taken.initial_scale)
-    with pytest.raises(BadSettings, match="hysteresis=2000: bad steps in a row to bear"):
-        MixedPrecisionConfig(**fields, hysteresis=2000)
+    assert ("bf16", None) == (taken.short_dtype, taken.loss_scaling)
+    assert fields == {name: getattr(taken, name) for name in fields}
+    for dtype in ("float16", "auto"):
+        with pytest.raises(BadSettings, match="hysteresis=2000: bad steps in a row to bear"):
+            MixedPrecisionConfig(dtype=dtype, **{**fields, "hysteresis": 2000})
 
 
 def test_001_when_memory_runs_out(device: str, model: nn.Module) -> None:
