@@ -68,6 +68,7 @@ GPU_FILE, GPU_CONTAINER = "docker-compose.gpu.yml", "financia_backend_gpu"
 CONTAINER_PORT = 8000
 ENV_FILES = ("backend/.env", ".env")  # a later one goes before an earlier one, as in the Compose files
 OLDEST_COMPOSE = (2, 24)  # the first that knows an env_file which need not be there
+OLDEST_WITH_CDI = (29, 2)  # the first Docker whose driver "nvidia" of the Compose file takes CDI (moby#50228)
 POLL_S = 2
 FETCH_TIMEOUT_S = 10.0
 WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"  # where Windows puts it; not in the PATH of every shell
@@ -76,6 +77,8 @@ _INFO = (
     "{{.OSType}}|{{.Architecture}}|{{.KernelVersion}}|{{.OperatingSystem}}|"
     "{{range $name, $_ := .Runtimes}}{{$name}} {{end}}"
 )
+_CDI = "{{range .DiscoveredDevices}}{{.ID}} {{end}}"  # asked apart: Docker before 28.2 fails on it
+_CDI_KIND = "nvidia.com/gpu="
 _STATE = "{{.State.Status}} {{.RestartCount}} {{.State.ExitCode}} {{.State.OOMKilled}}"
 _UPDATE = "Update the NVIDIA driver to {} or newer (under WSL in Windows)."
 _TOOLKIT_FIX = (
@@ -192,7 +195,9 @@ class Facts:
     machine: str = ""  # of the Docker engine: x86_64, aarch64, ...
     kernel: str = ""  # of the Docker engine
     engine: str = ""  # "Docker Desktop", "Ubuntu 24.04 LTS", ...
+    docker_version: str = ""  # of the engine
     runtimes: tuple[str, ...] = ()
+    has_cdi: bool = False  # whether Docker knows NVIDIA's cards by CDI; asked where there is no runtime for them
     compose: tuple[str, ...] = ("docker", "compose")
     compose_version: str = ""
     smi: str = "absent"  # absent, failed or listed
@@ -337,6 +342,7 @@ def read_docker(host: Host) -> Facts:
     code, out, err = host.ask("docker", "version", "--format", "{{.Server.Version}}")
     if code:
         raise _daemon_failed(out + err, facts.system)
+    facts.docker_version = out.strip()
     code, out, err = host.ask("docker", "info", "--format", _INFO)
     if code:
         fix = "Docker's own daemon is needed; a stand-in for it may lack this."
@@ -344,6 +350,9 @@ def read_docker(host: Host) -> Facts:
     line = [line for line in out.splitlines() if "|" in line][-1]
     kind, machine, facts.kernel, facts.engine, runtimes = line.split("|", 4)
     facts.machine, facts.runtimes = machine_name(machine), tuple(runtimes.split())
+    if "nvidia" not in facts.runtimes:
+        code, out, _ = host.ask("docker", "info", "--format", _CDI)
+        facts.has_cdi = code == 0 and _CDI_KIND in out
     if kind == "windows":
         raise Failed(
             3,
@@ -376,8 +385,7 @@ def _read_compose(host: Host, facts: Facts) -> None:
             "brings it.",
         )
     facts.compose_version = version.strip().lstrip("v")
-    found = re.match(r"(\d+)\.(\d+)", facts.compose_version)
-    if found and (int(found[1]), int(found[2])) < OLDEST_COMPOSE:
+    if _is_older(facts.compose_version, OLDEST_COMPOSE):
         oldest = ".".join(map(str, OLDEST_COMPOSE))
         fault = f"Docker Compose {facts.compose_version} is too old: the Compose files need {oldest} or newer"
         fix = (
@@ -385,6 +393,12 @@ def _read_compose(host: Host, facts: Facts) -> None:
             " (a newer Docker Desktop has it)."
         )
         raise Failed(3, fault, fix)
+
+
+def _is_older(version: str, oldest: tuple[int, int]) -> bool:
+    """Not where the version is no number."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) < oldest
 
 
 def read_cards(host: Host, facts: Facts) -> None:
@@ -457,9 +471,15 @@ def _find_obstacle(facts: Facts, decision: Decision) -> None:
         if "microsoft" not in facts.kernel:  # on its WSL 2 engine Docker Desktop brings the toolkit along
             decision.obstacle = "Docker Desktop hands no GPU to containers without its WSL 2 engine"
             decision.fix = _WSL2_ENGINE_FIX
-    elif "nvidia" not in facts.runtimes:
+    elif "nvidia" not in facts.runtimes and not facts.has_cdi:
         decision.obstacle = "the NVIDIA Container Toolkit is not installed, or Docker does not know it"
         decision.fix = _TOOLKIT_FIX
+    elif facts.has_cdi and _is_older(facts.docker_version, OLDEST_WITH_CDI):
+        newer = ".".join(map(str, OLDEST_WITH_CDI))
+        decision.obstacle = (
+            f"Docker {facts.docker_version} knows the GPU by CDI alone, which --gpus takes from {newer} on"
+        )
+        decision.fix = f"Update Docker to {newer} or newer. Or: {_TOOLKIT_FIX}"
 
 
 def _pick_cards(request: Request, facts: Facts, decision: Decision) -> list[Card]:

@@ -32,6 +32,7 @@ _HEALTH = (
 )
 _PASSED = ("TORCH_INDEX_URL", "USE_GPU", "CUDA_VISIBLE_DEVICES", "PORT", "DEVICE")
 INFO = "docker info *"
+CDI = "docker info *DiscoveredDevices*"
 VERSION = "docker version *"
 READY = "GET *health/ready"
 STATE = "docker inspect *State.Status*"
@@ -57,6 +58,8 @@ class Machine:
     engine_kernel: str = ""  # as the machine's own unless Docker runs in another one
     engine_name: str = "Ubuntu 24.04.1 LTS"
     runtimes: tuple[str, ...] = ("io.containerd.runc.v2", "nvidia", "runc")
+    docker: str = "27.3.1"
+    cdi: str = ""  # devices that Docker knows by CDI; it has to be 28.2 or newer to be asked
     driver: str = "580.95.05"
     cards: tuple[str, ...] = ()
     smi: str = "listed"  # absent, failed, listed, or old: a driver that does not know compute_cap
@@ -162,7 +165,10 @@ def _usual(machine: Machine) -> dict[str, Answer | Sequence[Answer]]:
     kernel = machine.engine_kernel or machine.kernel
     info = f"{machine.engine}|{machine.machine}|{kernel}|{machine.engine_name}|{' '.join(machine.runtimes)} \n"
     return {
-        VERSION: Answer("27.3.1\n"),
+        VERSION: Answer(f"{machine.docker}\n"),
+        CDI: Answer(f"{machine.cdi} \n")
+        if machine.cdi
+        else Answer(err="can't evaluate field DiscoveredDevices", code=1),
         INFO: Answer(info),
         "docker compose version --short": Answer("2.29.7\n"),
         "docker container inspect *": Answer(err="No such container\n", code=1),

@@ -103,6 +103,17 @@ CASES = [
         WSL2.but(engine_name="Ubuntu 24.04", runtimes=("runc",)),
         says="nvidia-ctk runtime configure",
     ),
+    Case(
+        "cdi-alone", LINUX.but(runtimes=("runc",), docker="29.2.1", cdi="nvidia.com/gpu=0 nvidia.com/gpu=all"), "cu130"
+    ),
+    Case(
+        "cdi-alone-and-docker-too-old",
+        LINUX.but(runtimes=("runc",), docker="28.5.1", cdi="nvidia.com/gpu=all"),
+        says="Update Docker to 29.2 or newer. Or: Install nvidia-container-toolkit",
+    ),
+    Case(
+        "cdi-of-others", LINUX.but(runtimes=("runc",), docker="29.2.1", cdi="amd.com/gpu=0"), says="nvidia-ctk runtime"
+    ),
     Case("toolkit-in-wsl", WSL2.but(engine_name="Ubuntu 24.04", runtimes=("nvidia", "runc")), "cu126"),
     Case("gpu-demanded-without-toolkit", LINUX.but(runtimes=("runc",)), options=("--gpu", "0"), says="Toolkit", code=4),
     Case(
