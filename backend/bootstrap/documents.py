@@ -16,7 +16,7 @@ from backend.bootstrap.domains import Found, Shared
 from backend.bootstrap.images import ImageDomain, build_images
 from backend.bootstrap.speech import SpeechDomain, build_speech
 from backend.config import Settings
-from backend.device.memory.device_memory import apply_ceiling
+from backend.device.memory.device_memory import lower_ceiling
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.documents.extraction import DocumentExtractor
@@ -171,8 +171,8 @@ def _ocr(shared: Shared) -> OcrService:
     rapidocr = _rapidocr_placement(context, placement)
     engines = load_ocr_engines(settings.ocr_engine, tessdata, rapidocr, keep_in=context.models_dir)
     check_default_languages(settings.ocr_languages, engines)
-    if engines.rapidocr is not None and engines.rapidocr.on_device:  # torch's ceiling does not bind ONNX Runtime
-        apply_ceiling(placement.device, placement.process_bytes - rapidocr.device_bytes)
+    if engines.rapidocr is not None and engines.rapidocr.on_device:
+        lower_ceiling(placement.device, rapidocr.device_bytes)
     all_there = engines.default != "auto" or engines.any_tesseract is not None
     log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
     rapidocr_lanes = shared.page_lanes if placement.type is DeviceType.CPU else shared.model_lanes

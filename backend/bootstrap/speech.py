@@ -16,6 +16,7 @@ from typing import Any
 
 from backend.bootstrap.domains import Found, OwnModelDomain, Shared
 from backend.config import Settings
+from backend.device.memory.device_memory import lower_ceiling
 from backend.errors import HubUnreachable, ModelUnavailable
 from backend.lanes.cache.blobs import BlobCache
 from backend.models.fingerprint import fingerprint_of
@@ -24,9 +25,9 @@ from backend.speech.activity import SileroNetwork, SpeechActivityEngine, silero_
 from backend.speech.model_files import BUNDLED_SPEECH, SpeechModelFiles, resolve_speech_model
 from backend.speech.records import SPEECH_TASKS, SpeechEngines
 from backend.speech.speakers import SpeakerNetwork, VoiceEngine
-from backend.speech.transcribe import CPU_BUDGET, CUDA_BUDGET, SpeechEngine
+from backend.speech.transcribe import CPU_BUDGET, CUDA_BUDGET, WINDOW_MS, SpeechEngine
 from backend.speech.transcription import TranscriptionService
-from backend.speech.whisper import WhisperSource, place_speech
+from backend.speech.whisper import WhisperSource, device_bytes, place_speech
 from backend.telemetry import OOM_ACTIONS, log_event
 
 NO_MODEL = "none"  # as SPEECH_MODEL
@@ -137,6 +138,9 @@ def _engines(shared: Shared, speakers: SpeakerNetwork | None, files: SpeechModel
     source, detector = WhisperSource(files, place), silero_file()
     network = SileroNetwork(detector)
     on_cpu = place.device == "cpu"
+    if not on_cpu:
+        placement = ground.placements[0]
+        lower_ceiling(placement.device, device_bytes(files.weights_bytes, CUDA_BUDGET // WINDOW_MS, placement))
     parts = {"whisper": source.fingerprint, "detector": sha256_of(detector)}
 
     def release() -> None:

@@ -185,6 +185,10 @@ class SpeechModelFiles:
         is_whole = len(self.paths[WEIGHTS]) == 1 and self.config == _config(self.paths[CONFIG][0])
         return self.paths[WEIGHTS][0].parent if is_whole else None
 
+    @property
+    def weights_bytes(self) -> int:
+        return sum(part.stat().st_size for part in self.paths[WEIGHTS])
+
     def check_unchanged(self) -> None:
         """Refuse weights that were replaced since they were found: their transcripts are cached as the old ones'.
 

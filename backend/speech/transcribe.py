@@ -227,7 +227,8 @@ TASK = "speech"  # the engine's name, and a label of its metrics
 # Milliseconds of a batch. On a CPU four short pieces together take 20 % less than alone, and pieces of 26 s nothing
 # less (measured, int8, one thread): more would only make a lane's next piece wait.
 CPU_BUDGET = 30_000
-CUDA_BUDGET = 480_000  # 16 windows of 30 s
+WINDOW_MS = 30_000  # that the encoder hears at once
+CUDA_BUDGET = 16 * WINDOW_MS
 _MIN_SAMPLES = 1600  # 0.1 s: in less nobody says anything
 _FIRST_TIME_S = 1.0  # the first time that a text may begin at: the cutter leaves no longer silence
 # A piece may get so many, of its own length and not of its window: fast speech in Latin letters has 8 a second, other

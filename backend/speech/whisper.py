@@ -26,6 +26,10 @@ from backend.telemetry import log_event
 _log = logging.getLogger(__name__)
 SpeechPrecision = Literal["auto", "int8", "float16", "float32"]
 _ON_CPU, _ON_CUDA = "int8", "float16"
+# Of a card for a window of 30 s: scores of one layer's attention, and keys and values of every layer. By the shapes of
+# Whisper tiny (40 MB) to large-v3 (340 MB) in float16, not measured on a card.
+_WINDOW_BYTES, _WINDOW_RATIO = 48 * 2**20, 0.1
+_DEVICE_RATIO = 0.25  # of this process's memory there, at most: a longer batch is split
 # CTranslate2 is built for CUDA 12 and opens the first of these at its first multiplication; it needs no cuDNN.
 _CUBLAS, _CUBLAS_LT = "libcublas.so.12", "libcublasLt.so.12"
 
@@ -84,6 +88,12 @@ def place_speech(
             "int8 or float32"
         )
     return SpeechPlacement("cpu", 0, chosen, lanes, 1, f"CTranslate2 on the CPU in {chosen}: {why}")
+
+
+def device_bytes(weights_bytes: int, windows: int, placement: Placement) -> int:
+    """What a model with a batch of so many windows may take of a card: CTranslate2 allocates beside torch."""
+    foreseen_bytes = weights_bytes + windows * (_WINDOW_BYTES + int(_WINDOW_RATIO * weights_bytes))
+    return min(foreseen_bytes, int(_DEVICE_RATIO * placement.memory_bytes))
 
 
 def _cpu_types() -> frozenset[str]:

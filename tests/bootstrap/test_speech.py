@@ -1,6 +1,7 @@
 """Transcription from the settings: a hub that is away, wrong settings, and what requests may call the model."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -12,13 +13,14 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from backend.bootstrap import speech
 from backend.bootstrap.speech import HUB_NAMES, OPENAI_NAMES, SpeechDomain, _names, build_speech, find_speech_model
 from backend.config import Settings, load_settings
-from backend.device.records import DeviceType
+from backend.device.plan.placement import Placement
 from backend.errors import ModelUnavailable
 from backend.files.limits import FileLimits
 from backend.lanes.memory_keeper import IdleTrim
 from backend.models import model_files as hub_module
 from backend.retry import Backoff
 from backend.serving import pending_models
+from backend.speech.whisper import SpeechPlacement
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.bootstrap.test_models import until
@@ -54,9 +56,12 @@ def hub(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) -> _Hub:
     return made
 
 
-async def _built(settings: Settings) -> SpeechDomain:
-    telemetry = Telemetry()
-    placement, facts = SimpleNamespace(type=DeviceType.CPU, device="cpu"), SimpleNamespace(cores=1)
+CPU = Placement("cpu", 1, 1, 1, ())
+CARD = Placement("cuda:1", 1, 1, 2, (), memory_bytes=40 * 2**30)
+
+
+async def _built(settings: Settings, placement: Placement = CPU) -> SpeechDomain:
+    telemetry, facts = Telemetry(), SimpleNamespace(cores=1)
     shared = SimpleNamespace(
         settings=settings, context=SimpleNamespace(placements=[placement], facts=facts, telemetry=telemetry),
         readers=SimpleNamespace(limits=FileLimits()), model_lanes=None, page_lanes=None, cache=None,
@@ -167,6 +172,23 @@ def test_openai_s_names() -> None:
     audio_model = pytest.importorskip("openai.types.audio_model")
 
     assert set(get_args(audio_model.AudioModel)) - {"gpt-4o-transcribe-diarize"} == set(OPENAI_NAMES)
+
+
+async def test_what_a_card_keeps_for_speech(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) -> None:
+    """Its library allocates beside torch, whose ceiling leaves room for the weights and 16 windows; on a CPU none."""
+    lowered: list[tuple[str, int]] = []
+    monkeypatch.setattr(speech, "lower_ceiling", lambda *asked: lowered.append(asked))
+    folder = tiny_whispers.folder()
+    weights_bytes = (folder / "model.bin").stat().st_size
+    await _built(load_settings(speech_model=str(folder)))
+    monkeypatch.setattr(speech, "place_speech", lambda *_, **__: SpeechPlacement("cuda", 1, "float16", 1, 1, ""))
+    await _built(load_settings(speech_model=str(folder)), CARD)
+    await _built(load_settings(speech_model=str(folder)), replace(CARD, memory_bytes=2**20))
+
+    [(device, kept_bytes), (_, kept_of_little_bytes)] = lowered
+    assert "cuda:1" == device
+    assert weights_bytes + 16 * 40 * 2**20 < kept_bytes < 1.2 * 2**30
+    assert 2**18 == kept_of_little_bytes
 
 
 async def test_a_model_of_voices_tells_speakers_apart(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def apply_ceiling(device: str, memory_bytes: int) -> str:
     """Limit this process to ``memory_bytes`` on ``device``, before its first allocation; returns a log sentence.
 
     At the limit torch first empties its cache and retries, then raises OutOfMemoryError without calling the driver, so
-    other processes on the device lose nothing. The limit covers torch alone, not the CUDA context (300 to 500 MB),
-    ONNX Runtime or other libraries.
+    other processes on the device lose nothing. The limit covers torch alone, not the CUDA context (300 to 500 MB); for
+    other libraries there is ``lower_ceiling``.
 
     ``throw_on_cudamalloc_oom`` is set on ROCm only, where an out-of-memory error of the driver aborts the process. The
     option skips emptying the cache, so elsewhere batches that fit would fail beside cached blocks (pytorch#179057).
@@ -73,6 +73,12 @@ def apply_ceiling(device: str, memory_bytes: int) -> str:
         if torch.version.hip:
             _throw_on_driver_oom(torch)
     return f"this process takes at most {format_bytes(memory_bytes)} of {device} ({fraction:.2f} of it)"
+
+
+def lower_ceiling(device: str, other_bytes: int) -> str:
+    """Take what another library may allocate on the device from torch's limit there; returns a log sentence."""
+    ceiling_bytes = read_memory_usage(device).ceiling_bytes
+    return apply_ceiling(device, max(1, ceiling_bytes - other_bytes)) if ceiling_bytes else f"no ceiling on {device}"
 
 
 def headroom_bytes(

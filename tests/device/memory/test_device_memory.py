@@ -19,6 +19,7 @@ from backend.device.memory.device_memory import (
     cleanup_gpu_memory,
     gpu_memory_guard,
     headroom_bytes,
+    lower_ceiling,
 )
 from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.records import AllocatorStats, Platform
@@ -167,6 +168,18 @@ def test_a_torch_without_the_private_setter(monkeypatch, state):
 
     assert "at most 8.0 GiB of cuda:0" in apply_ceiling("cuda:0", 8 * GIB)
     assert (0.1, "cuda:0") in asked
+
+
+def test_libraries_that_allocate_beside_torch_lower_its_ceiling(monkeypatch):
+    """One after the other; a device without a ceiling gets none."""
+    asked = fake_cuda(monkeypatch, total=80 * GIB)
+    usage = [MemoryUsage(AllocatorStats(), 0, bytes_) for bytes_ in (72 * GIB, 70 * GIB, 0)]
+    monkeypatch.setattr(device_memory, "read_memory_usage", lambda device: usage.pop(0))
+
+    assert "at most 70.0 GiB of cuda:1" in lower_ceiling("cuda:1", 2 * GIB)
+    assert "at most 69.0 GiB of cuda:1" in lower_ceiling("cuda:1", GIB)
+    assert "no ceiling on cuda:1" == lower_ceiling("cuda:1", GIB)
+    assert [70 / 80, 69 / 80] == [fraction for fraction, device in asked if device == "cuda:1"]
 
 
 def test_a_ceiling_on_an_apple(monkeypatch):
