@@ -1,4 +1,4 @@
-"""The kernels of ``torch_fused``, in Triton; imported on a card alone."""
+"""The kernels of ``torch_packed_layers.FusedKernels``, in Triton; imported on a card alone."""
 
 from __future__ import annotations
 

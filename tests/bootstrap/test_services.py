@@ -19,10 +19,11 @@ from backend.api import routes, upload
 from backend.api.dependencies import Handle
 from backend.bootstrap import models
 from backend.bootstrap.metering import metering_of
-from backend.bootstrap.services import Services, api_options
+from backend.bootstrap.services import Services, _text_work, api_options
 from backend.callers.callers import Quotas, read_key_ring
 from backend.config import load_settings
 from backend.device.facts import host
+from backend.device.plan.placement import Placement
 from backend.errors import (
     BadSettings,
     DeviceUnavailable,
@@ -32,6 +33,7 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.bootstrap.conftest import QUICK, measured
 from tests.tiny_models import TinyModels, reference_of
@@ -365,6 +367,17 @@ async def test_an_idle_model_is_unloaded_and_loaded_again(start):
 
     assert (before.vectors == after.vectors).all()
     assert loads + 1 == services.telemetry.registry.get_sample_value("financia_model_loads_total", name)
+
+
+@pytest.mark.parametrize(("device", "cores", "threads"), [("cpu", 16, 2), ("cuda:0", 16, 14), ("cuda:0", 2, 2)])
+def test_a_card_is_fed_by_the_cores(device, cores, threads):
+    """A core tokenises a twentieth of what a card computes; on a CPU the cores are the model's."""
+    telemetry = Telemetry()
+    context = SimpleNamespace(placements=[Placement(device, 1, 1, 1, ())], facts=SimpleNamespace(cores=cores))
+    text_work = _text_work(load_settings(), context, telemetry, Supervisor(telemetry))
+    text_work.close()
+
+    assert threads == text_work.threads
 
 
 @pytest.mark.slow

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from backend.models.torch_graphs import GraphCache, GraphKey, Outputs
+from backend.models.torch_graphs import CudaGraph, GraphCache, GraphKey, Outputs, keys_of, lengths_for
 
 INPUTS = torch.zeros(4, dtype=torch.int32)
 
@@ -118,3 +121,54 @@ def test_a_lost_device_is_not_taken_for_a_failed_capture():
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
         replay(cache, key())
+
+
+@pytest.mark.parametrize("fault", [None, RuntimeError("no capture")], ids=["captured", "failed"])
+def test_a_graph_computes_in_no_workspace_but_its_own(monkeypatch, fault):
+    """torch frees a stream's workspace with any graph of it: one of the warm run would be read after it is gone."""
+    events: list[str] = []
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+
+    @contextmanager
+    def block(name):
+        events.append(name)
+        yield
+        events.append(f"end of {name}")
+
+    def run(inputs):
+        events.append("run")
+        if fault is not None and "capture" in events:
+            raise fault
+        return torch.zeros(4, 2), inputs
+
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: events.append("clear"), raising=False)
+    for name, fake in {
+        "device": lambda device: block("device"),
+        "current_stream": lambda: stream,
+        "set_stream": lambda current: events.append("set stream"),
+        "stream": lambda aside: block("warm run"),
+        "CUDAGraph": SimpleNamespace,
+        "graph": lambda *_, **__: block("capture"),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    memory = SimpleNamespace(device=torch.device("cpu"), stream=stream, pool=None, outputs=torch.empty(8, 2))
+    with nullcontext() if fault is None else pytest.raises(RuntimeError, match="no capture"):
+        CudaGraph(run, 4, memory)
+
+    ends = ["end of capture"] if fault is None else []
+    expected = ["device", "warm run", "run", "end of warm run", "clear", "capture", "run", *ends, "clear", "set stream"]
+    assert expected == events[: len(expected)]
+
+
+def test_keys_of_a_size():
+    """Fewest places for texts first, short texts before long ones; the batch that captures a graph fits it."""
+    keys = keys_of(2048, 512)
+
+    assert [(128, 32), (128, 128), (128, 512), (512, 32), (512, 128), (512, 512)] == [
+        (key.longest, key.texts) for key in keys
+    ]
+    for each in keys:
+        lengths = lengths_for(each)
+        assert len(lengths) == each.texts
+        assert max(lengths) <= each.longest
+        assert sum(lengths) <= each.rows
