@@ -131,6 +131,19 @@ async def test_a_name_of_the_same_meaning() -> None:
     assert fields["matrícula"].values[0].score < fields["marca"].values[0].score
 
 
+async def test_descriptions_that_contradict() -> None:
+    """A printed name that is spelt as a label's is that one's, whatever descriptions say; a value goes to one label."""
+    document = paper([(50, 10, "Matrícula: 1234 BCD"), (50, 24, "Color: rojo")])
+
+    swapped = await find(document, {"matrícula": "color", "color": "matrícula"})
+    same = await find(
+        document, {"placa": "matrícula", "registro": "matrícula"}, placa="plate", registro="plate", matrícula="plate"
+    )
+
+    assert {"matrícula": "1234 BCD", "color": "rojo"} == first(swapped)
+    assert ["1234 BCD"] == list(first(same).values())
+
+
 async def test_names_that_are_spelt_need_no_vectors() -> None:
     """The encoder is asked only for labels whose names are not on the page."""
     meanings = MeaningByFirstWord()

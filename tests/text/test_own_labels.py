@@ -49,6 +49,14 @@ def test_what_is_asked_for(asked: Any, expected: list[tuple[str, str, str, bool]
     assert expected == [(".".join(label.path), label.prompt, label.kind, label.many) for label in labels]
 
 
+def test_as_many_and_as_long_as_may_be() -> None:
+    """200 names with descriptions of 1,000 characters are taken whole."""
+    labels = read_labels({f"name {number}": "x" * MAX_CHARS for number in range(MAX_LABELS)})
+
+    assert MAX_LABELS == len(labels)
+    assert all(MAX_CHARS <= len(label.prompt) for label in labels)
+
+
 def nested(levels: int) -> dict[str, Any]:
     inner: dict[str, Any] = {"type": "string"}
     for _ in range(levels):
