@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from backend.text.entity_merge import Entity
-from backend.training.data.conll import OUTSIDE, Sentence, detokenize, keep_types, read_conll, rename_types
+from backend.training.data.conll import (
+    OUTSIDE,
+    Sentence,
+    detokenize,
+    entity_spans,
+    keep_types,
+    read_conll,
+    rename_types,
+)
 from backend.training.metrics import entity_scores
 from benchmarks.evaluation.records import ENTITIES, Evaluation, EvaluationContext, NotMeasured, Row
 from tools.train_bundled import NER_FIRST
@@ -76,7 +84,7 @@ async def evaluate(context: EvaluationContext, dataset: EntityDataset) -> list[R
     expected = [sentence.tags for sentence in sentences]
     report = entity_scores(expected, [tags_of(*pair) for pair in zip(found, spans, strict=True)])
     exact = f1_of(
-        [spans_of(*pair) for pair in zip(expected, spans, strict=True)],
+        [entity_spans(*pair) for pair in zip(expected, spans, strict=True)],
         [{(entity.type, entity.start, entity.end) for entity in entities} for entities in found],
     )
     by_kind = {row.label: row.f1 for row in report.per_class if row.f1 is not None}
@@ -104,18 +112,6 @@ def tags_of(entities: Sequence[Entity], spans: Sequence[tuple[int, int]]) -> lis
         for index in covered:
             tags[index] = f"{'B' if index == covered[0] else 'I'}-{entity.type}"
     return tags
-
-
-def spans_of(tags: Sequence[str], word_spans: Sequence[tuple[int, int]]) -> set[Span]:
-    """The character spans of the entities in BIO tags."""
-    entities: list[Span] = []
-    for tag, (start, end) in zip(tags, word_spans, strict=True):
-        if tag.startswith("I-"):
-            entity_type, first, _ = entities.pop()
-            entities.append((entity_type, first, end))
-        elif tag != OUTSIDE:
-            entities.append((tag[2:], start, end))
-    return set(entities)
 
 
 def f1_of(expected: Sequence[set[Span]], actual: Sequence[set[Span]]) -> float:

@@ -14,9 +14,9 @@ from backend.documents.own_fields import OwnFields
 from backend.files.pages import Document
 from backend.lanes.inference import Urgency
 from backend.text.own_labels import read_labels
-from backend.training.data.conll import detokenize, keep_types, read_conll
+from backend.training.data.conll import detokenize, entity_spans, keep_types, read_conll
 from benchmarks.answers import f1
-from benchmarks.evaluation.entities import f1_of, spans_of
+from benchmarks.evaluation.entities import f1_of
 from benchmarks.evaluation.records import OWN_WORDS, Evaluation, EvaluationContext, Row
 from benchmarks.fields_scores import calibration
 from tools.near_misses import articles
@@ -98,7 +98,7 @@ async def types(context: EvaluationContext) -> list[Row]:
         laid_out = [detokenize(sentence.words) for sentence in some]
         labels = dict(asked.values())
         named = {label: kind for kind, (label, _) in asked.items()}
-        expected = [spans_of(sentence.tags, spans) for sentence, (_, spans) in zip(some, laid_out, strict=True)]
+        expected = [entity_spans(sentence.tags, spans) for sentence, (_, spans) in zip(some, laid_out, strict=True)]
         result = await answers.label(labels, [text for text, _ in laid_out])
         found = [{(named[one.type], one.start, one.end): one.score for one in row.entities} for row in result.rows]
         pairs = [

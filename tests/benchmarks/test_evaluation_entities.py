@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.text.entity_merge import MODEL, Entity
-from backend.training.data.conll import detokenize, read_conll
-from benchmarks.evaluation.entities import DATASETS, EntityDataset, evaluate, f1_of, sentences_of, spans_of, tags_of
+from backend.training.data.conll import detokenize, entity_spans, read_conll
+from benchmarks.evaluation.entities import DATASETS, EntityDataset, evaluate, f1_of, sentences_of, tags_of
 from benchmarks.evaluation.records import EvaluationContext
 from tools.train_bundled import NER_FIRST, cut
 
@@ -68,13 +68,11 @@ def test_places_and_tags_are_each_others_inverse(tagged):
         tags.append("B-X" if tag == "I-X" and (not tags or not tags[-1].endswith("X")) else tag)
     text, spans = detokenize(words)
 
-    entity_spans = spans_of(tags, spans)
-    entities = [Entity(kind, text[start:end], start, end, 1.0, MODEL) for kind, start, end in entity_spans]
+    found = entity_spans(tags, spans)
+    entities = [Entity(kind, text[start:end], start, end, 1.0, MODEL) for kind, start, end in found]
 
     assert tags == tags_of(entities, spans)
-    assert f1_of([entity_spans], [{(entity.type, entity.start, entity.end) for entity in entities}]) == (
-        1.0 if entity_spans else 0.0
-    )
+    assert f1_of([found], [{(entity.type, entity.start, entity.end) for entity in entities}]) == (1.0 if found else 0.0)
 
 
 def test_perfect_answers_score_one(tmp_path):

@@ -114,6 +114,18 @@ def detokenize(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     return "".join(pieces), spans
 
 
+def entity_spans(tags: Sequence[str], word_spans: Sequence[tuple[int, int]]) -> set[tuple[str, int, int]]:
+    """Type, start and end in characters of each entity in BIO tags."""
+    entities: list[tuple[str, int, int]] = []
+    for tag, (start, end) in zip(tags, word_spans, strict=True):
+        if tag.startswith("I-"):
+            entity_type, first, _ = entities.pop()
+            entities.append((entity_type, first, end))
+        elif tag != OUTSIDE:
+            entities.append((tag[2:], start, end))
+    return set(entities)
+
+
 def _sentences(file: Path, text: str) -> Iterator[Sentence]:
     words: list[str] = []
     tags: list[str] = []
