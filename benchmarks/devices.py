@@ -26,7 +26,7 @@ from benchmarks.machine import ROOT, facts
 from benchmarks.ocr_client import read_all
 from benchmarks.ocr_pages import clean_page, sentences
 from benchmarks.peers import Server, ours, running
-from benchmarks.results import spread
+from benchmarks.results import spread, write
 
 # task -> what stands in the table; the amounts are those that guides promise numbers for
 TITLES = {
@@ -86,7 +86,7 @@ def measure_tasks(
     seconds: dict[tuple[str, str], list[float]] = {}
     faults: dict[str, str] = {}
     with _servers(devices, folder, settings or {}) as servers:
-        on = {device: system_report(server.port) for device, server in servers.items()}
+        on = {device: ask(server.port, "/v1/models") for device, server in servers.items()}
         for index in range(-1, effort.rounds):  # the first pass warms up and does not count
             for task, device in product(TASKS, servers):
                 if f"{task} on {device}" in faults:
@@ -137,12 +137,6 @@ def _servers(
         yield servers
 
 
-def measure(devices: Sequence[str], effort: Effort) -> dict[str, Any]:
-    """The tasks' table."""
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        return measure_tasks(devices, effort, Path(folder))
-
-
 def training(device: str, *, quick: bool) -> dict[str, Any]:
     """The training options on one device, in a process of their own: torch's threads would stay."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -184,11 +178,6 @@ def documents(count: int, first: int) -> list[str]:
     return [" ".join(islice(sentences(f"document {first + index}"), _SENTENCES)) for index in range(count)]
 
 
-def system_report(port: int) -> Any:
-    """What GET /v1/models says: what each model runs on, in which arithmetic."""
-    return ask(port, "/v1/models")
-
-
 def _send_all(port: int, path: str, texts: Sequence[str]) -> None:
     with ThreadPoolExecutor(min(_CLIENTS, len(texts))) as pool:
         list(pool.map(lambda text: ask(port, path, {"input": text}), texts))
@@ -205,17 +194,14 @@ def main() -> None:
     flags = parser.parse_args()
     environment, found = facts(), cards()
     devices = [CPU, *found]
-    result = {**environment, "cards": found, **measure(devices, QUICK if flags.quick else FULL)}
-    _write(flags.out, result)
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        tasks = measure_tasks(devices, QUICK if flags.quick else FULL, Path(folder))
+    result = {**environment, "cards": found, **tasks}
+    write(flags.out, result)
     result["training"] = []
     for device in () if flags.no_training else devices:
         result["training"].append(training(device, quick=flags.quick))
-        _write(flags.out, result)
-
-
-def _write(path: Path, result: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(flags.out, result)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from benchmarks.fields_table_scores import score_tables
 from benchmarks.fields_tables import OURS, PATTERNS, fields_section, missed
 from benchmarks.machine import facts
 from benchmarks.peers import ours, running
-from benchmarks.results import spread
+from benchmarks.results import spread, write
 from benchmarks.texts import DATA
 
 RESULT = Path(__file__).parent / "results" / "fields.json"
@@ -178,8 +178,7 @@ def main() -> None:
     result |= measure(samples, flags.data, is_quick=flags.quick)
     print(fields_section(result))
     if out := flags.out or (None if flags.quick else RESULT):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(out, result)
     sys.exit(bool(missed(result)) and not flags.quick)
 
 

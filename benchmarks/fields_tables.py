@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.fields_scores import FIELDS
-from benchmarks.tables import Result, about, table
+from benchmarks.tables import Result, about, faults, table
 
 OURS, PATTERNS = "ours", "patterns"
 _MAX_INVENTED = 0.01
@@ -31,9 +31,7 @@ def fields_section(result: Result) -> str:
     )
     tables = [table(_split_rows(result)), "F1 of each field, ours:", table(_field_rows(result))]
     sections = [opening, *tables, _cost(result), *_sure(result)]
-    if result["failed"]:
-        sections.append("Failed: " + "; ".join(f"{key}: {why}" for key, why in result["failed"].items()))
-    return "\n\n".join(sections)
+    return "\n\n".join([*sections, *faults("Failed", result["failed"])])
 
 
 def _cost(result: Result) -> str:

@@ -23,19 +23,17 @@ from backend.models.runtimes import fastest_known
 from benchmarks.accuracy import Vectors, accuracy, reference_vectors, response_body
 from benchmarks.client import RequestRefused, ask
 from benchmarks.load import Report, Shape, run_in_subprocess
-from benchmarks.machine import facts, machine
+from benchmarks.machine import ROOT, facts, machine
 from benchmarks.peers import (
     INFINITY_SETTINGS,
     OTHER_ENCODERS,
     OURS,
-    ROOT,
     Peer,
     PeerError,
     Server,
     bare_fastapi,
     constant,
     infinity,
-    install_infinity,
     log_of,
     model_folder,
     other_encoders,
@@ -43,7 +41,7 @@ from benchmarks.peers import (
     resident_bytes,
     running,
 )
-from benchmarks.results import Load, Results, Start
+from benchmarks.results import Load, Results, Start, write
 from benchmarks.texts import distinct_texts
 
 RESULTS = Path(__file__).parent / "results" / "http"
@@ -203,9 +201,7 @@ class HttpBenchmark:
 
 
 def chosen_peers(names: Sequence[str], venv: Path, work: Path) -> list[Peer]:
-    """The peers of ``names``, in that order; creates infinity's environment when it is among them."""
-    if any(name.startswith("infinity") for name in names):
-        install_infinity(venv)
+    """The peers of ``names``, in that order."""
     makers: dict[str, Callable[[], Peer]] = {OURS: lambda: ours(work / "state"), "fastapi": bare_fastapi}
     for name, source in OTHER_ENCODERS.items():
         makers[name] = partial(ours, work / "state", name=name, EMBEDDING_MODEL=source)
@@ -243,10 +239,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         peers = chosen_peers(flags.peers.split(","), flags.infinity_venv, Path(folder))
         results = HttpBenchmark(peers, effort, Path(folder)).run()
-    flags.out.parent.mkdir(parents=True, exist_ok=True)
-    flags.out.write_text(
-        json.dumps(environment | {"effort": asdict(effort)} | results.as_json(), indent=2) + "\n", encoding="utf-8"
-    )
+    write(flags.out, environment | {"effort": asdict(effort)} | results.as_json())
     sys.exit(1 if results.failed else 0)
 
 

@@ -1,21 +1,18 @@
 """A minimal keep-alive HTTP/1.1 client connection that only finds the end of each response.
 
 A general client costs more CPU than a fast service's response; on a shared machine it would be the thing
-measured. This one discards headers and body and understands Content-Length and chunked encoding only.
+measured. This one discards headers and body; httptools, uvicorn's parser, reads them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import cast
 
-LOST = 0  # status of a response that the end of the connection cut off
+import httptools
 
-_HEAD_END = b"\r\n\r\n"
-_LENGTH = b"content-length:"
-_NO_BODY = (204, 304)
+LOST = 0  # status of a response that the end of the connection cut off
 
 
 def request_bytes(path: str, body: bytes) -> bytes:
@@ -30,65 +27,6 @@ def request_bytes(path: str, body: bytes) -> bytes:
     return head.encode("ascii") + body
 
 
-class ResponseParser:
-    """Finds the end of one response in the bytes fed to it; nothing may follow, since nothing is pipelined."""
-
-    __slots__ = ("_chunked", "_head", "_left_bytes", "_started", "closes", "status")
-
-    def __init__(self) -> None:
-        self.status = LOST
-        self.closes = False  # the server closes the connection after this response
-        self._head = b""
-        self._started = False  # the head is complete
-        self._left_bytes = 0  # of the body, or of the current chunk and its line end
-        self._chunked = False
-
-    def feed(self, data: bytes) -> bool:
-        """Take the next bytes; true once the response is complete."""
-        if not self._started:
-            data = self._head + data
-            end = data.find(_HEAD_END)
-            if end < 0:
-                self._head = data
-                return False
-            self._read_head(data[:end])
-            data = data[end + len(_HEAD_END) :]
-        if self._chunked:
-            return self._feed_chunks(data)
-        self._left_bytes -= len(data)
-        return self._left_bytes <= 0
-
-    def _read_head(self, head: bytes) -> None:
-        self._started = True
-        self._head = b""
-        self.status = int(head[9:12])
-        lower = head.lower()
-        self.closes = b"connection: close" in lower
-        start = lower.find(_LENGTH)
-        if start >= 0:
-            self._left_bytes = int(lower[start + len(_LENGTH) :].split(b"\r\n", 1)[0])
-            return
-        self._chunked = b"transfer-encoding: chunked" in lower
-        if not self._chunked and self.status not in _NO_BODY:
-            self._left_bytes = sys.maxsize  # ends with the connection: such a response counts as lost
-
-    def _feed_chunks(self, data: bytes) -> bool:
-        data, self._head = self._head + data, b""
-        while True:
-            if self._left_bytes >= len(data):
-                self._left_bytes -= len(data)
-                return False
-            data, self._left_bytes = data[self._left_bytes :], 0
-            line_end = data.find(b"\r\n")
-            if line_end < 0 or (data.startswith(b"0") and len(data) < line_end + 4):
-                self._head = data
-                return False
-            size_bytes = int(data[:line_end].split(b";")[0], 16)
-            if size_bytes == 0:
-                return True
-            data, self._left_bytes = data[line_end + 2 :], size_bytes + 2
-
-
 class Connection(asyncio.Protocol):
     """Sends one request at a time and calls ``on_response`` when its response is complete or lost."""
 
@@ -96,7 +34,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, on_response: Callable[[Connection, int], None]) -> None:
         self._on_response = on_response
-        self._parser = ResponseParser()
+        self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self.busy = False
         self.is_open = False
@@ -106,7 +44,6 @@ class Connection(asyncio.Protocol):
         """Send one request; the previous one must have its response."""
         if self._transport is None:
             raise RuntimeError("send before the connection was made")
-        self._parser = ResponseParser()
         self.busy = True
         self.since_s = since_s
         self._transport.write(request)
@@ -122,13 +59,19 @@ class Connection(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        if not self._parser.feed(data):
-            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.connection_lost(None)
+            self.close()
+
+    def on_message_complete(self) -> None:
+        """Called by the parser. Nothing follows a response, since nothing is pipelined."""
         self.busy = False
-        if self._parser.closes:
+        if not self._parser.should_keep_alive():
             self.is_open = False
             self.close()
-        self._on_response(self, self._parser.status)
+        self._on_response(self, self._parser.get_status_code())
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.is_open = False

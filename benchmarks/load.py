@@ -25,7 +25,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.http_connection import LOST, request_bytes
-from benchmarks.load_loops import Clock, ClosedLoop, LoadRecorder, OpenLoop
+from benchmarks.load_loops import ClosedLoop, LoadRecorder, OpenLoop
 from benchmarks.texts import LANGUAGES, distinct_texts, mix
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,27 +117,27 @@ def _requests(shape: Shape, texts: Sequence[str]) -> list[bytes]:
     return [request_bytes(shape.path, body) for body in request_bodies]
 
 
-async def measure(port: int, shape: Shape, clock: Clock = time.monotonic) -> Report:
+async def measure(port: int, shape: Shape) -> Report:
     """Run one load on the server at ``port``, in this process. Raises ``OSError`` when nothing listens there."""
     fill, measured = requests(shape)
     if fill:
-        await ClosedLoop(port, iter(fill), LoadRecorder(clock(), clock() + _MAX_FILL_S), clock).run(4)
+        await ClosedLoop(port, iter(fill), LoadRecorder(time.monotonic(), time.monotonic() + _MAX_FILL_S)).run(4)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    recorder = await (_closed if shape.clients else _open)(port, shape, measured, clock)
+    recorder = await (_closed if shape.clients else _open)(port, shape, measured)
     return _report(shape, recorder, cpu_s=time.process_time() - cpu_s, wall_s=time.perf_counter() - wall_s)
 
 
-async def _closed(port: int, shape: Shape, measured: Iterator[bytes], clock: Clock) -> LoadRecorder:
-    opens_s = clock() + shape.warmup_s
+async def _closed(port: int, shape: Shape, measured: Iterator[bytes]) -> LoadRecorder:
+    opens_s = time.monotonic() + shape.warmup_s
     recorder = LoadRecorder(opens_s, opens_s + shape.duration_s)
-    await ClosedLoop(port, measured, recorder, clock).run(shape.clients)
+    await ClosedLoop(port, measured, recorder).run(shape.clients)
     return recorder
 
 
-async def _open(port: int, shape: Shape, measured: Iterator[bytes], clock: Clock) -> LoadRecorder:
-    loop = OpenLoop(port, measured, clock)
+async def _open(port: int, shape: Shape, measured: Iterator[bytes]) -> LoadRecorder:
+    loop = OpenLoop(port, measured)
     await loop.connect(min(max(int(shape.rate_per_s), 4), 64))  # each used about once a second
-    starts_s = clock()
+    starts_s = time.monotonic()
     opens_s = starts_s + shape.warmup_s
     recorder = LoadRecorder(opens_s, opens_s + shape.duration_s)
     dues_s = arrivals_s(shape.rate_per_s, shape.warmup_s + shape.duration_s)

@@ -5,23 +5,17 @@ Both run as callbacks on one event loop, without a task or future per request, a
 
 import asyncio
 import contextlib
-import ctypes
-import os
-import sys
-import time
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from benchmarks.http_connection import Connection, connect
-
-Clock = Callable[[], float]  # seconds, as time.monotonic
 
 OK = 200
 
 _CONNECTIONS_MAX = 256  # of an open loop; further requests wait in the generator, which counts as latency
-_CLOCK_MONOTONIC = 1  # linux/time.h
-_ABSOLUTE = 1  # TFD_TIMER_ABSTIME, linux/timerfd.h
 _DRAIN_S = 2.0  # how long an open loop waits for responses after its last request
 
 
@@ -74,11 +68,10 @@ class LoadRecorder:
 class ClosedLoop:
     """``clients`` connections, each always waiting for exactly one response."""
 
-    def __init__(self, port: int, requests: Iterator[bytes], recorder: LoadRecorder, clock: Clock) -> None:
+    def __init__(self, port: int, requests: Iterator[bytes], recorder: LoadRecorder) -> None:
         self._port = port
         self._requests = requests
         self._recorder = recorder
-        self._clock = clock
         self._finished = asyncio.Event()
         self._connections: set[Connection] = set()
         self._reconnects: set[asyncio.Task[None]] = set()
@@ -88,7 +81,7 @@ class ClosedLoop:
         for _ in range(clients):
             await self._open()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._recorder.closes_s - self._clock()):
+            async with asyncio.timeout(self._recorder.closes_s - monotonic()):
                 await self._finished.wait()
         self._finished.set()
         for connection in self._connections:
@@ -99,10 +92,10 @@ class ClosedLoop:
     async def _open(self) -> None:
         connection = await connect(self._port, self._on_response)
         self._connections.add(connection)
-        self._send(connection, self._clock())
+        self._send(connection, monotonic())
 
     def _on_response(self, connection: Connection, status: int) -> None:
-        now_s = self._clock()
+        now_s = monotonic()
         self._recorder.record(status, since_s=connection.since_s, now_s=now_s, moment_s=now_s)
         if connection.is_open:
             self._send(connection, now_s)
@@ -131,12 +124,10 @@ class ClosedLoop:
 class OpenLoop:
     """Sends requests when due, on any idle connection; opens more connections while none is idle."""
 
-    def __init__(self, port: int, requests: Iterator[bytes], clock: Clock) -> None:
+    def __init__(self, port: int, requests: Iterator[bytes]) -> None:
         self._port = port
         self._requests = requests
         self._recorder = LoadRecorder(0.0, 0.0)  # empty window; replaced by ``run``
-        self._clock = clock
-        self._timer = PreciseTimer(self._send_due)
         self._due_s: deque[float] = deque()  # arrivals to come
         self._waiting_s: deque[float] = deque()  # due, waiting for a connection
         self._idle: deque[Connection] = deque()
@@ -150,23 +141,22 @@ class OpenLoop:
             await self._open()
 
     async def run(self, arrivals_s: Sequence[float], recorder: LoadRecorder) -> None:
-        """Send at each of ``arrivals_s`` (ascending, clock time); return when all are answered or time is up."""
+        """Send at each of ``arrivals_s`` (ascending, monotonic time); return when all are answered or time is up."""
         self._recorder = recorder
         self._due_s.extend(arrivals_s)
-        self._timer.start()
-        self._timer.set(self._due_s[0])
+        wake_up = _WakeUp(arrivals_s, self._send_due)
         try:
-            async with asyncio.timeout(arrivals_s[-1] - self._clock() + _DRAIN_S):
+            async with asyncio.timeout(arrivals_s[-1] - monotonic() + _DRAIN_S):
                 await self._finished.wait()
         except TimeoutError:
             self._record_unanswered()
         finally:
-            self._timer.close()
+            wake_up.close()
             for connection in self._connections:
                 connection.close()
 
     def _send_due(self) -> None:
-        now_s = self._clock()
+        now_s = monotonic()
         while self._due_s and self._due_s[0] <= now_s:
             due_s = self._due_s.popleft()
             if connection := self._free():
@@ -175,8 +165,6 @@ class OpenLoop:
             else:
                 self._waiting_s.append(due_s)
                 self._open_another()
-        if self._due_s:
-            self._timer.set(self._due_s[0])
 
     def _free(self) -> Connection | None:
         while self._idle:
@@ -203,7 +191,7 @@ class OpenLoop:
 
     def _on_response(self, connection: Connection, status: int) -> None:
         since_s = connection.since_s
-        self._recorder.record(status, since_s=since_s, now_s=self._clock(), moment_s=since_s)
+        self._recorder.record(status, since_s=since_s, now_s=monotonic(), moment_s=since_s)
         if connection.is_open:
             self._reuse(connection)
         else:
@@ -224,7 +212,7 @@ class OpenLoop:
             self._idle.append(connection)
 
     def _record_unanswered(self) -> None:
-        now_s = self._clock()
+        now_s = monotonic()
         for connection in self._connections:
             if connection.busy:
                 self._recorder.record_unanswered(since_s=connection.since_s, now_s=now_s)
@@ -232,51 +220,24 @@ class OpenLoop:
             self._recorder.record_unanswered(since_s=since_s, now_s=now_s)
 
 
-class _TimeSpec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+class _WakeUp:
+    """Calls back on the event loop at each of ``arrivals_s``, from a thread that sleeps until then.
 
-
-class _TimerSpec(ctypes.Structure):
-    _fields_ = (("interval", _TimeSpec), ("first", _TimeSpec))
-
-
-class PreciseTimer:
-    """Calls ``callback`` at the time last set, finer than the milliseconds of event loop timers (Linux only).
-
-    An open loop at 400 requests per second has 2.5 ms between arrivals: an error of 1 ms would be a visible part of
-    every latency. Until Python 3.13, whose ``os.timerfd_create`` replaces the calls into the C library.
+    Timers of the loop are exact to a millisecond: at 300 requests a second that is a visible part of every latency.
     """
 
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-        self._loop = asyncio.get_running_loop()
-        self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-        self._fd = -1
-
-    def start(self) -> None:
-        if self._libc is None:
-            return
-        self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
-        self._loop.add_reader(self._fd, self._expired)
-
-    def set(self, at_s: float) -> None:
-        """Call back once at ``at_s`` of ``time.monotonic()``, immediately when that is past."""
-        if self._libc is None:
-            self._loop.call_later(max(0.0, at_s - time.monotonic()), self._callback)
-            return
-        seconds, fraction = divmod(at_s, 1.0)
-        spec = _TimerSpec(first=_TimeSpec(int(seconds), int(fraction * 1e9)))
-        if self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(spec), None) < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_settime")
+    def __init__(self, arrivals_s: Sequence[float], callback: Callable[[], None]) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(asyncio.get_running_loop(), arrivals_s, callback))
+        self._thread.start()
 
     def close(self) -> None:
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+        """Call back no more."""
+        self._ended.set()
+        self._thread.join()
 
-    def _expired(self) -> None:
-        os.read(self._fd, 8)
-        self._callback()
+    def _run(self, loop: asyncio.AbstractEventLoop, arrivals_s: Sequence[float], callback: Callable[[], None]) -> None:
+        for due_s in arrivals_s:
+            if self._ended.wait(max(0.0, due_s - monotonic())):
+                return
+            loop.call_soon_threadsafe(callback)

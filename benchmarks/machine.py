@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,6 +62,23 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             installed[package] = "absent"
     return installed
+
+
+def program_of(venv: Path, name: str, *steps: Sequence[str]) -> Path:
+    """A peer's program in an environment of its own, whose requirements are not ours; installed once, in minutes.
+
+    Args:
+        steps: requirements, installed one group after the other.
+
+    Raises: subprocess.CalledProcessError.
+    """
+    program = venv / "bin" / name
+    if not program.exists():
+        print(f"creating {venv} for {', '.join(steps[-1])}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+        for requirements in steps:
+            subprocess.run([str(venv / "bin" / "pip"), "install", "--quiet", *requirements], check=True)
+    return program
 
 
 def commit(checkout: Path = ROOT) -> str:

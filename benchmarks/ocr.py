@@ -11,7 +11,6 @@ they do not change. Exit status: 1 when a target is missed, 2 when something cou
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from benchmarks.ocr_comparisons import CLIENTS_A_CORE
 from benchmarks.ocr_pages import DPI, font_name
 from benchmarks.ocr_peers import LANGUAGES, cores, versions
 from benchmarks.ocr_tables import memory_section, missed, ocr_section
+from benchmarks.results import write
 from benchmarks.texts import DATA
 
 RESULTS = Path(__file__).parent / "results"
@@ -114,8 +114,7 @@ def main() -> None:
     print(memory_section(result) if flags.memory else ocr_section(result))
     is_complete = not flags.quick and (flags.memory or {SPEED, QUALITY} <= set(parts))
     if out := flags.out or (default_out if is_complete else None):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(out, result)
     sys.exit(status_of(result))
 
 

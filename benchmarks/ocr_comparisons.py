@@ -22,7 +22,6 @@ from benchmarks.ocr_timings import AUTO, DOUBTFUL, MIXED, RAPIDOCR, SEARCHABLE, 
 _DOUBTFUL = {"ocr_fr_typed": 1, "ocr_sroie": 3, "ocr_photos": 1}
 _MIXED = {"ocr_es_print": 3, "ocr_en_print": 2, "ocr_it_print": 1, "ocr_fr_typed": 1, "ocr_sroie": 4, "ocr_photos": 1}
 _PAPER, _INK = 236, 24  # gray levels
-_WORN_PAPER, _WORN_INK = 190, 90
 LANGUAGE = "es,en"
 CLIENTS_A_CORE = 2  # one page is decoded and sent while another one is recognized
 ENGINES = {AUTO: "auto", TESSERACT: "tesseract", RAPIDOCR: "rapidocr"}
@@ -54,7 +53,7 @@ class Workloads:
 def prepare(folder: Path, data: Path) -> Workloads:
     """Draw and gather the files, and write those that peers read."""
     folder.mkdir()
-    workloads = Workloads([scan(number) for number in range(2)], doubtful_pages(data), mixed_pages(data), folder)
+    workloads = Workloads([scan(number) for number in range(2)], _of_sets(data, _DOUBTFUL), mixed_pages(data), folder)
     for work, files in ((SINGLE, workloads.scans), (MIXED, workloads.mixed)):
         for number, file in enumerate(files):
             (folder / f"{work}-{number:02}").write_bytes(file)
@@ -140,29 +139,9 @@ def _read(port: int, file: bytes, engine: str) -> tuple[float, dict[str, Any]]:
     return time.perf_counter() - started_s, answer
 
 
-def scan(number: int) -> bytes:
-    """An A4 page as an office scanner gives it: a little turned, gray, soft and noisy."""
-    return _scanned(number, paper=_PAPER, ink=_INK, blur_px=0.7, noise=7)
-
-
-def worn(number: int) -> bytes:
-    """A faded and blurred copy of a page, which Tesseract is not sure of."""
-    return _scanned(number, paper=_WORN_PAPER, ink=_WORN_INK, blur_px=1.4, noise=22)
-
-
-def doubtful_pages(data: Path) -> list[bytes]:
-    """Typescript, receipts and photographs; worn pages where the sets are not there."""
-    return _of_sets(data, _DOUBTFUL) or [worn(number) for number in range(4)]
-
-
 def mixed_pages(data: Path) -> list[bytes]:
-    """Two made scans and pages of six kinds; made pages of three kinds where the sets are not there."""
-    scans = [scan(number) for number in (100, 101)]
-    others = _of_sets(data, _MIXED) or [
-        *(worn(number) for number in range(3)),
-        *(clean_page(number).png for number in range(100, 103)),
-    ]
-    return [*scans, *others]
+    """Two made scans and pages of six kinds."""
+    return [scan(100), scan(101), *_of_sets(data, _MIXED)]
 
 
 def _of_sets(data: Path, counts: Mapping[str, int]) -> list[bytes]:
@@ -174,12 +153,13 @@ def _of_sets(data: Path, counts: Mapping[str, int]) -> list[bytes]:
     ]
 
 
-def _scanned(number: int, *, paper: int, ink: int, blur_px: float, noise: float) -> bytes:
+def scan(number: int) -> bytes:
+    """An A4 page as an office scanner gives it: a little turned, gray, soft and noisy."""
     rng = np.random.default_rng(number)
     with Image.open(io.BytesIO(clean_page(number).png)) as drawn:
         turned = drawn.rotate(rng.uniform(-0.8, 0.8), Image.Resampling.BICUBIC, fillcolor=255)
-    soft = np.asarray(turned.filter(ImageFilter.GaussianBlur(blur_px)), np.float32) / 255
-    levels = ink + (paper - ink) * soft + rng.normal(0, noise, soft.shape)
+    soft = np.asarray(turned.filter(ImageFilter.GaussianBlur(0.7)), np.float32) / 255
+    levels = _INK + (_PAPER - _INK) * soft + rng.normal(0, 7, soft.shape)
     target = io.BytesIO()
     page = Image.fromarray(np.clip(levels, 0, 255).astype(np.uint8))
     page.save(target, "JPEG", quality=85, dpi=(DPI, DPI))

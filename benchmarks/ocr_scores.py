@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
 
 _PASSAGE = 3  # letters of a passage that may stand anywhere; shorter ones are there by chance
 _SPACE = ord(" ")
@@ -48,7 +49,7 @@ def score(ocr_raw: str, truth: str, *, folds_case: bool = False) -> Score:
     ocr_text, truth_text = plain(ocr_raw), plain(truth)
     if folds_case:
         ocr_text, truth_text = ocr_text.casefold(), truth_text.casefold()
-    truth_words, in_order = words(truth), edits(ocr_text, truth_text)
+    truth_words, in_order = words(truth), Levenshtein.distance(ocr_text, truth_text)
     return Score(
         edits=in_order,
         characters=len(truth_text),
@@ -66,23 +67,6 @@ def plain(text: str) -> str:
 def words(text: str) -> Counter[str]:
     """Counts of the words, casefolded and without punctuation at their ends."""
     return Counter(word for token in plain(text).casefold().split() if (word := token.strip(_EDGES)))
-
-
-def edits(first: str, second: str) -> int:
-    """Levenshtein distance, computed one table row at a time.
-
-    Within a row, insertions are a running minimum: cell j is the least of all cells before it plus their distance.
-    """
-    if not first or not second:
-        return len(first) + len(second)
-    columns, columns_index = _code_points(second), np.arange(len(second) + 1)
-    row = columns_index.copy()
-    for number, letter in enumerate(_code_points(first), 1):
-        next_row = np.empty_like(row)
-        next_row[0] = number
-        next_row[1:] = np.minimum(row[1:] + 1, row[:-1] + (columns != letter))
-        row = np.minimum.accumulate(next_row - columns_index) + columns_index
-    return int(row[-1])
 
 
 def order_free_edits(first: str, second: str) -> int:

@@ -1,41 +1,32 @@
 """Making a scanned PDF searchable: OCRmyPDF, in an environment of its own, beside this service's jobs."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pypdfium2
 
-from benchmarks.machine import ROOT
+from benchmarks.machine import ROOT, program_of
 from benchmarks.ocr_client import searchable_pdf
 from benchmarks.ocr_peers import LANGUAGES, cores
 
 OCRMYPDF = "ocrmypdf"
 PAGES = 20
-VENV = ROOT / ".venv-ocrmypdf"  # its requirements are not ours; it calls the program tesseract
+VENV = ROOT / ".venv-ocrmypdf"  # it calls the program tesseract
 # From version 17 on it draws and writes PDFs by libraries, so that Ghostscript is not needed.
 _OCRMYPDF = "ocrmypdf==17.13.0"
 _PAGE_LIMIT_S = 3600  # after 180 s, its default, a page has no text: on a busy machine that would be no comparison
 
 
-def install_ocrmypdf(venv: Path = VENV) -> None:
-    """Create OCRmyPDF's environment unless it exists. Raises: subprocess.CalledProcessError."""
-    if (venv / "bin" / "ocrmypdf").exists():
-        return
-    print(f"creating {venv} for {_OCRMYPDF}", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
-    subprocess.run([str(venv / "bin" / "pip"), "install", "--quiet", _OCRMYPDF], check=True)
-
-
-def by_ocrmypdf(scans: Path, target: Path, venv: Path = VENV) -> tuple[float, list[str]]:
+def by_ocrmypdf(scans: Path, target: Path) -> tuple[float, list[str]]:
     """Seconds of the command with its defaults, a page on each core, and the texts of its pages.
 
     Raises: subprocess.CalledProcessError.
     """
     flags = (f"--language={LANGUAGES}", f"--jobs={cores()}", f"--tesseract-timeout={_PAGE_LIMIT_S}", "--quiet")
+    program = program_of(VENV, "ocrmypdf", [_OCRMYPDF])
     started_s = time.perf_counter()
-    subprocess.run([str(venv / "bin" / "ocrmypdf"), *flags, str(scans), str(target)], check=True)
+    subprocess.run([str(program), *flags, str(scans), str(target)], check=True)
     return time.perf_counter() - started_s, texts_of(target.read_bytes())
 
 

@@ -26,10 +26,10 @@ from benchmarks.ocr_comparisons import (
 from benchmarks.ocr_pages import DrawnPage, clean_page, digital_pdf, scanned_pdf
 from benchmarks.ocr_peers import PEERS, cores, run_in_subprocess
 from benchmarks.ocr_scores import score, summed
-from benchmarks.ocr_searchable import OCRMYPDF, install_ocrmypdf
-from benchmarks.ocr_timings import AUTO, BEFORE, DOUBTFUL, TESSERACT, Timings
+from benchmarks.ocr_searchable import OCRMYPDF
+from benchmarks.ocr_timings import AUTO, BEFORE, CLEAN, DOUBTFUL, TESSERACT, Timing, Timings
 from benchmarks.peers import ours, running
-from benchmarks.results import Spread, spread
+from benchmarks.results import spread
 
 # Targets. Rates: ours over the peer's. Times: at most.
 TARGETS: Mapping[str, float] = {"pytesseract": 15.0, "pytesseract-pool": 1.25}
@@ -44,30 +44,13 @@ _CLEAN_ENGINES = (AUTO, TESSERACT)  # RapidOCR alone is compared on the pages th
 _BEFORE_LIMIT_PAGE_S = "300"  # an earlier commit refused pages that took long; their time is what is asked here
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass of an OCR engine over all pages."""
-
-    reader: str
-    round: int
-    pages_per_s: float
-
-
 @dataclass(slots=True)
 class SpeedResults:
     """The measurements of a run."""
 
-    passes: list[Pass] = field(default_factory=list)
-    texts: dict[str, Sequence[str]] = field(default_factory=dict)  # reader -> texts of its last pass
     seconds: dict[str, list[float]] = field(default_factory=dict)  # DIGITAL, … -> a duration per round
-    timings: Timings = field(default_factory=Timings)  # of other work than clean pages
+    timings: Timings = field(default_factory=Timings)
     unmeasured: dict[str, str] = field(default_factory=dict)
-
-    def add(self, reader: str, index: int, seconds: float, texts: Sequence[str]) -> None:
-        """Record one pass and print it to stderr."""
-        self.passes.append(Pass(reader, index, len(texts) / seconds))
-        self.texts[reader] = texts
-        print(f"round {index + 1}: {reader}: {len(texts) / seconds:.2f} pages/s", file=sys.stderr)
 
     def took(self, name: str, seconds: float) -> None:
         """Record a duration and print it to stderr."""
@@ -79,23 +62,21 @@ def measure(work: Path, page_count: int, rounds: int, data: Path, before: Path |
     """Run every OCR engine once per round. Our service restarts in each, so that first requests are cold.
 
     Args:
-        data: the folder of sets, for pages of several kinds; without them such pages are made.
+        data: the folder of sets, for pages of several kinds.
         before: a checkout of another commit of this service, which is measured in the same rounds.
 
     Raises: RuntimeError when a peer fails or our service refuses a page: refusals are fast and would distort the rate.
     """
     run = _SpeedRun(work, [clean_page(number) for number in range(page_count)], prepare(work / "workloads", data))
-    has_ocrmypdf = run.can_run_ocrmypdf()
     for index in range(rounds):
         run.time_peers(index)
-        if has_ocrmypdf:
-            run.results.timings.add(time_ocrmypdf(index, run.workloads))
+        run.time_ocrmypdf(index)
         if before is not None:
             run.time_before(index, before)
         run.time_ours(index)
     if not any(record.work == DOUBTFUL for record in run.results.timings.records):
         run.results.unmeasured[DOUBTFUL] = "RapidOCR was chosen for no page"
-    return as_json(run.results, [page.text for page in run.pages])
+    return as_json(run.results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +88,11 @@ class _SpeedRun:
     workloads: Workloads
     results: SpeedResults = field(default_factory=SpeedResults)
 
-    def can_run_ocrmypdf(self) -> bool:
+    def time_ocrmypdf(self, index: int) -> None:
         try:
-            install_ocrmypdf()
+            self.results.timings.add(time_ocrmypdf(index, self.workloads))
         except subprocess.CalledProcessError as error:
-            self.results.unmeasured[OCRMYPDF] = f"pip ended with status {error.returncode}"
-            return False
-        return True
+            self.results.unmeasured[OCRMYPDF] = f"{Path(error.cmd[0]).name} ended with status {error.returncode}"
 
     def time_peers(self, index: int) -> None:
         files = [self.work / f"page-{number}.png" for number in range(len(self.pages))]
@@ -121,7 +100,7 @@ class _SpeedRun:
             file.write_bytes(page.png)
         for name, peer in PEERS.items():
             peer_result = run_in_subprocess(name, files[: peer.pages])
-            self.results.add(name, index, peer_result.seconds, peer_result.texts)
+            self._add_clean(name, index, peer_result.seconds, peer_result.texts)
         for timing in time_peers(index, self.workloads):
             self.results.timings.add(timing)
 
@@ -148,7 +127,13 @@ class _SpeedRun:
     def _time_clean(self, port: int, index: int, reader: str, engine: str) -> None:
         images, clients = [page.png for page in self.pages], CLIENTS_A_CORE * cores()
         seconds, answers = _timed(partial(read_all, port, images, clients, language=LANGUAGE, engine=engine))
-        self.results.add(reader, index, seconds, [answer["text"] for answer in answers])
+        self._add_clean(reader, index, seconds, [answer["text"] for answer in answers])
+
+    def _add_clean(self, reader: str, index: int, seconds: float, texts: Sequence[str]) -> None:
+        """A reader of fewer pages read the first ones."""
+        truths = [page.text for page in self.pages]
+        cer = summed([score(*pair) for pair in zip(texts, truths, strict=False)])["cer"]
+        self.results.timings.add(Timing(CLEAN, reader, index, len(texts), seconds, cer))
 
 
 def _digital_s(port: int, seed: str) -> float:
@@ -177,41 +162,27 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started_s, answer
 
 
-def as_json(results: SpeedResults, truths: Sequence[str]) -> dict[str, Any]:
-    """The speed part of the result file. A reader of fewer pages read the first ones of ``truths``."""
-    rates = rates_of(results.passes)
-    seconds = {name: spread(times) for name, times in results.seconds.items()}
+def as_json(results: SpeedResults) -> dict[str, Any]:
+    """The speed part of the result file."""
+    timings = results.timings
     rows = [
         {
-            "reader": name,
-            "pages_per_s": spread(round_rates),
-            "ours_over": _ratio(rates[AUTO], round_rates),
-            "target": TARGETS.get(name),
-            "cer": summed([score(*pair) for pair in zip(results.texts[name], truths, strict=False)])["cer"],
+            "reader": record.reader,
+            "pages_per_s": spread(1 / each for each in seconds),
+            "ours_over": spread(
+                other / own for own, other in zip(timings.seconds_a_page(CLEAN, AUTO), seconds, strict=True)
+            ),
+            "target": TARGETS.get(record.reader),
+            "cer": record.cer,
         }
-        for name, round_rates in rates.items()
+        for record, seconds in timings.rows()
+        if record.work == CLEAN
     ]
-    times = _ratio(rates[TESSERACT], rates[AUTO])
+    tesseract = next(record for record, _ in timings.rows() if (record.work, record.reader) == (CLEAN, TESSERACT))
     return {
         "speed": rows,
-        "comparisons": results.timings.as_json(),
-        "auto_over_tesseract_time": times,
-        "seconds": seconds,
+        "comparisons": timings.as_json(),
+        "auto_over_tesseract_time": timings.ours_over(tesseract, timings.seconds_a_page(CLEAN, TESSERACT)),
+        "seconds": {name: spread(times) for name, times in results.seconds.items()},
         "unmeasured": results.unmeasured,
     }
-
-
-def rates_of(passes: Sequence[Pass]) -> dict[str, list[float]]:
-    """Reader -> pages per second of each round, over all passes of the round."""
-    times: dict[str, dict[int, list[float]]] = {}
-    for speed_pass in passes:
-        times.setdefault(speed_pass.reader, {}).setdefault(speed_pass.round, []).append(1 / speed_pass.pages_per_s)
-    return {
-        reader: [len(times_of_round) / sum(times_of_round) for _, times_of_round in sorted(by_round.items())]
-        for reader, by_round in times.items()
-    }
-
-
-def _ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """Spread of the ratios within each round."""
-    return spread(numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True))

@@ -15,7 +15,7 @@ from benchmarks.ocr_speed import (
     FIRST_PAGE_TARGET_S,
 )
 from benchmarks.ocr_timings import AUTO, BEFORE, DOUBTFUL, MIXED, RAPIDOCR, SEARCHABLE, SINGLE, TESSERACT
-from benchmarks.tables import Result, about, table
+from benchmarks.tables import Result, about, faults, mib, spread_cell, table
 
 READERS: Mapping[str, str] = {
     "pytesseract": "pytesseract in a loop",
@@ -60,9 +60,7 @@ def ocr_section(result: Result) -> str:
             f"{PEER_DPI} dpi where a page is a PDF:"
         )
         sections += [description, table(_quality_rows(result))]
-    if result["unmeasured"]:
-        sections.append("Not measured: " + "; ".join(f"{name}: {why}" for name, why in result["unmeasured"].items()))
-    return "\n\n".join(sections)
+    return "\n\n".join([*sections, *faults("Not measured", result["unmeasured"])])
 
 
 def memory_section(result: Result) -> str:
@@ -71,7 +69,7 @@ def memory_section(result: Result) -> str:
     missed_mark = " (missed)" if growth["slope"] >= result["target"] else ""
     return (
         f"{about(result)} Resident memory of the service and its processes over {result['pages']:,} pages, scans and "
-        f"PDFs by turns, cache off: {_mebibytes(result['middle_bytes'])} half-way, {_mebibytes(result['last_bytes'])} "
+        f"PDFs by turns, cache off: {mib(result['middle_bytes'])} half-way, {mib(result['last_bytes'])} "
         f"at the end; over the second half {growth['slope']:+,.0f} ± {growth['error']:,.0f} bytes a page "
         f"(to reach: under {result['target']:,}){missed_mark}."
     )
@@ -116,9 +114,9 @@ def _speed_rows(result: Result) -> Sequence[Sequence[str]]:
     for row in result["speed"]:
         times, target = row["ours_over"], row["target"]
         is_ours = row["reader"] == AUTO
-        cells = [_EMPTY if is_ours else _spread(times, "x")]
+        cells = [_EMPTY if is_ours else spread_cell(times, "x")]
         cells += [_EMPTY if target is None else f"{target:g}x" + _or_missed(times["median"] >= target)]
-        rows.append([_reader(result, row), _spread(row["pages_per_s"], ""), *cells, f"{row['cer']:.4f}"])
+        rows.append([_reader(result, row), spread_cell(row["pages_per_s"]), *cells, f"{row['cer']:.4f}"])
     return rows
 
 
@@ -127,11 +125,11 @@ def _comparison_rows(result: Result) -> Sequence[Sequence[str]]:
     works = list(_WORKS)
     for row in sorted(result["comparisons"], key=lambda row: works.index(row["work"])):
         is_ours, target = row["reader"] == AUTO, row["target"]
-        cells = [_EMPTY if is_ours else _spread(row["ours_over"], "x")]
+        cells = [_EMPTY if is_ours else spread_cell(row["ours_over"], "x")]
         cells += [_EMPTY if target is None else f"at most {target:.2f}x" + _or_missed(_reaches(row))]
         cells += [_EMPTY if row["cer"] is None else f"{row['cer']:.4f}"]
         a_page = {name: value / (1 if name == "n" else row["pages"]) for name, value in row["seconds"].items()}
-        rows.append([_WORKS[row["work"]], str(row["pages"]), _reader(result, row), _spread(a_page, ""), *cells])
+        rows.append([_WORKS[row["work"]], str(row["pages"]), _reader(result, row), spread_cell(a_page), *cells])
     return rows
 
 
@@ -148,8 +146,10 @@ def _time_rows(result: Result) -> Sequence[Sequence[str]]:
     rows = [["", "reached", "to reach"]]
     for name, times in result["seconds"].items():
         title, limit_s = _TIMES[name]
-        rows.append([title, _spread(times, " s"), f"{limit_s:g} s" + _or_missed(times["median"] <= limit_s)])
-    rows.append([_AUTO, _spread(auto, "x"), f"at most {AUTO_TARGET:g}x" + _or_missed(auto["median"] <= AUTO_TARGET)])
+        rows.append([title, spread_cell(times, " s"), f"{limit_s:g} s" + _or_missed(times["median"] <= limit_s)])
+    rows.append(
+        [_AUTO, spread_cell(auto, "x"), f"at most {AUTO_TARGET:g}x" + _or_missed(auto["median"] <= AUTO_TARGET)]
+    )
     return rows
 
 
@@ -174,12 +174,3 @@ def _target_cell(row: Mapping[str, Any], ours: Mapping[str, float]) -> str:
 
 def _or_missed(is_reached: bool) -> str:
     return "" if is_reached else " (missed)"
-
-
-def _spread(values: Mapping[str, float], unit: str) -> str:
-    extremes = f" ({values['min']:.2f}-{values['max']:.2f})" if values["n"] > 1 else ""
-    return f"{values['median']:.2f}{unit}{extremes}"
-
-
-def _mebibytes(count: float) -> str:
-    return f"{count / 2**20:,.0f} MiB"

@@ -17,8 +17,8 @@ import psutil
 
 from backend.errors import ModelUnavailable
 from backend.models.model_files import BUNDLED, resolve
+from benchmarks.machine import ROOT, program_of
 
-ROOT = Path(__file__).resolve().parents[1]
 MODEL = "bundled"  # the name every server answers to, so that all get the same request bytes
 OURS = "ours"
 # name -> EMBEDDING_MODEL: this service with another encoder of its own, for its speed beside the default's.
@@ -135,14 +135,14 @@ def uvicorn(name: str, app: str, env: Mapping[str, str], *flags: str) -> Peer:
 
 
 def infinity(name: str, venv: Path, home: Path) -> Peer:
-    """A server of infinity with one of the fastest settings; ``home`` holds its caches."""
+    """A server of infinity with one of the fastest settings; ``venv`` is made for it, ``home`` holds its caches."""
     dtype, batch_size = INFINITY_SETTINGS[name]
     engine_flags = (
         f"--engine=torch --device=cpu --dtype={dtype} --batch-size={batch_size} --no-compile --no-bettertransformer"
     )
     server_flags = f"--host=127.0.0.1 --port={{port}} --url-prefix=/v1 --served-model-name={MODEL} --log-level=error"
     argv = (
-        str(venv / "bin" / "infinity_emb"),
+        str(program_of(venv, "infinity_emb", [_TORCH], [_INFINITY])),
         "v2",
         f"--model-id={model_folder()}",
         *engine_flags.split(),
@@ -150,16 +150,6 @@ def infinity(name: str, venv: Path, home: Path) -> Peer:
     )
     env = {"DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "INFINITY_HOME": str(home)}
     return Peer(name, argv, env, "/health")
-
-
-def install_infinity(venv: Path) -> None:
-    """Create infinity's environment unless it exists; its pins conflict with ours. Takes minutes once."""
-    if (venv / "bin" / "infinity_emb").exists():
-        return
-    print(f"creating {venv} for {_INFINITY}", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
-    for requirement in (_TORCH, _INFINITY):
-        subprocess.run([str(venv / "bin" / "pip"), "install", "--quiet", requirement], check=True)
 
 
 @contextlib.contextmanager

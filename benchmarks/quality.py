@@ -10,7 +10,6 @@ folder. Exit status: 1 when a target is missed, 2 when something could not be me
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -24,16 +23,17 @@ import uvloop
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
 from backend.errors import FinanciaError
-from benchmarks.evaluation import classification, entities, own_words, patterns, text_tasks
+from benchmarks.evaluation import classification, entities, own_words, patterns, search, text_tasks
 from benchmarks.evaluation.records import Evaluation, EvaluationContext, NotMeasured, Row
 from benchmarks.machine import facts
 from benchmarks.quality_tables import quality_table
+from benchmarks.results import write
 from benchmarks.texts import DATA
 
 RESULT = Path(__file__).parent / "results" / "quality.json"
 EVALUATIONS: tuple[Evaluation, ...] = (
     *classification.EVALUATIONS, *entities.EVALUATIONS, *patterns.EVALUATIONS, *text_tasks.EVALUATIONS,
-    *own_words.EVALUATIONS,
+    *own_words.EVALUATIONS, *search.EVALUATIONS,
 )  # fmt: skip
 _MODELS = ("embedding_model", "ner_model", "classifier_model", "reranker_model")
 MISSED, UNMEASURED = 1, 2
@@ -146,8 +146,7 @@ def main() -> None:
         print(f"not measured: {name}: {reason}")
     is_complete = not (flags.quick or flags.sets or overrides)
     if out := flags.out or (RESULT if is_complete else None):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(out, result)
     sys.exit(status_of(result))
 
 

@@ -10,16 +10,18 @@ from benchmarks.evaluation.records import (
     OWN_WORDS,
     PATTERNS,
     RANKING,
+    SEARCH,
     SIMILARITY,
     TRAINED,
     ZERO_SHOT,
 )
-from benchmarks.tables import Result, about, table
+from benchmarks.tables import Result, about, faults, table
 
 TASKS: Mapping[str, str] = {
     CLASSES: "classes, bundled head", TRAINED: "classes, head learnt at run time", ZERO_SHOT: "classes, labels alone",
     ENTITIES: "people, organisations, places", PATTERNS: "pattern entities", RANKING: "documents for a question",
     SIMILARITY: "likeness of sentences", LANGUAGE: "language", OWN_WORDS: "in own words",
+    SEARCH: "search in vector stores",
 }  # fmt: skip
 HEADS = ("document-type", "topics", "banking-intents")
 NER = "ner"
@@ -30,9 +32,7 @@ _EMPTY = "-"
 def quality_section(result: Result) -> str:
     """The table of all rows, and the models."""
     sections = [f"{about(result)} {_models(result)}", quality_table(result)]
-    if result["unmeasured"]:
-        sections.append("Not measured: " + "; ".join(f"{name}: {why}" for name, why in result["unmeasured"].items()))
-    return "\n\n".join(sections)
+    return "\n\n".join([*sections, *faults("Not measured", result["unmeasured"])])
 
 
 def quality_table(result: Result) -> str:
@@ -51,6 +51,18 @@ def encoders_section(results: Sequence[Result]) -> str:
     rows = [[*place, *(column.get(place, _EMPTY) for column in scores)] for place in scores[0]]
     runs = [f"- `{result['models'][0]['source']}`: {about(result)}" for result in best_first]
     return "\n".join([*runs, "", table([head, *rows])])
+
+
+def hybrid_search_section(result: Result) -> str:
+    """What hybrid search gains over each of its halves."""
+    methods = {"vectors": "vectors alone", "words": "words alone (BM25)", "rrf": "both, RRF"}
+    rows = [["language", "collection", "questions", *methods.values(), "both, as served", "gain over the better one"]]
+    for row in result["rows"]:
+        parts, gain = row["parts"], row["score"] - max(row["parts"]["vectors"], row["parts"]["words"])
+        cells = [_number(score) for score in (*(parts[name] for name in methods), row["score"])]
+        rows.append([row["language"], row["set"], f"{row['examples']:,}", *cells, f"{gain:+.3f}"])
+    model = result["rows"][0]["model"]
+    return f"{about(result)} MRR@10 on held-out questions; vectors of {model}.\n\n{table(rows)}"
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -17,12 +17,19 @@ from benchmarks.fields_tables import fields_section
 from benchmarks.gpu_tables import devices_section, gpu_section, gpu_state
 from benchmarks.ocr_tables import memory_section, ocr_section
 from benchmarks.peers import OTHER_ENCODERS, OURS
-from benchmarks.quality_tables import HEADS, NER, encoders_section, head_section, names_section, quality_section
-from benchmarks.search_quality_tables import search_quality_section
+from benchmarks.quality_tables import (
+    HEADS,
+    NER,
+    encoders_section,
+    head_section,
+    hybrid_search_section,
+    names_section,
+    quality_section,
+)
 from benchmarks.search_tables import search_section
 from benchmarks.soak_tables import soak_section
 from benchmarks.speech_tables import speech_section
-from benchmarks.tables import Result, about, table
+from benchmarks.tables import Result, about, spread_cell, table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -72,24 +79,7 @@ def http_section(results: Sequence[Result]) -> str:
     return "\n\n".join(sections)
 
 
-def training_section(result: Result) -> str:
-    """The table of training options against none: time of a step, memory, loss."""
-    baseline = next(row for row in result["rows"] if row["option"] == "none")
-    rows = [["option", "time of a step", "memory of a step", f"loss after {result['steps']} steps"]]
-    for row in result["rows"]:
-        times, memory = row["step_s"], row["memory_bytes"]
-        ratio = times["median"] / baseline["step_s"]["median"]
-        memory_cell = (
-            _EMPTY if memory is None else f"{memory / 2**20:,.0f} MiB ({memory / baseline['memory_bytes'] - 1:+.0%})"
-        )
-        spread = f"{times['median']:.2f} s [{times['min']:.2f}, {times['max']:.2f}], {ratio:.2f}x"
-        rows.append([row["option"], spread, memory_cell, f"{row['loss']:.3f}"])
-    device = f", device {result['device']}"
-    return f"{about(result, device)} {_MEDIANS} Memory on a CPU is foreseen, not measured.\n\n{table(rows)}"
-
-
 SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> the result's name, its text
-    "training": ("training", training_section),
     "devices": ("devices", devices_section),
     "ocr": ("ocr", ocr_section),
     "fields": ("fields", fields_section),
@@ -98,7 +88,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     "quality": ("quality", quality_section),
     f"quality-{NER}": ("quality", names_section),
     "search": ("search", search_section),
-    "search-quality": ("search_quality", search_quality_section),
+    "search-quality": ("search_quality", hybrid_search_section),
     "speech": ("speech", speech_section),
     **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},
 }
@@ -110,7 +100,7 @@ FOLDER_SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Result]], str]]] = {
     "gpu-state": ("gpu", gpu_state),
 }
 CARDS = ROOT / "backend" / "models" / "bundled"
-_DOCUMENTS = ("benchmarks", "fields", "training", "reliability")
+_DOCUMENTS = ("benchmarks", "fields", "reliability")
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS), *sorted(CARDS.glob("*/README.md")))
 
 
@@ -258,19 +248,11 @@ def _cache_rows(result: Result) -> list[list[str]]:
 def _rate(load: Result | None) -> str:
     if load is None:
         return _EMPTY
-    return f"{_number(load['texts_per_s'])}/s{_range(load['texts_per_s'])}"
+    return spread_cell(load["texts_per_s"], "/s", ",.0f")
 
 
 def _milliseconds(load: Result | None, metric: str) -> str:
     return _EMPTY if load is None else _time(load[metric]["median"])
-
-
-def _number(values: Result) -> str:
-    return f"{values['median']:,.0f}"
-
-
-def _range(values: Result) -> str:
-    return f" ({values['min']:,.0f}-{values['max']:,.0f})" if values["n"] > 1 else ""
 
 
 def _time(seconds: float) -> str:
@@ -297,16 +279,14 @@ def main() -> None:
     """Rewrite or check the pages; sections whose result file is missing are unchanged."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when the page is stale")
-    parser.add_argument("--page", type=Path, action="append", help="all that have tables unless said")
-    parser.add_argument("--results", type=Path, default=RESULTS)
     flags = parser.parse_args()
-    files = {name: flags.results / f"{name}.json" for name, _ in SECTIONS.values()}
+    files = {name: RESULTS / f"{name}.json" for name, _ in SECTIONS.values()}
     results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
     sections = {section: write(results[name]) for section, (name, write) in SECTIONS.items() if name in results}
     for section, (folder, write_all) in FOLDER_SECTIONS.items():
-        paths = sorted((flags.results / folder).glob("*.json"))
+        paths = sorted((RESULTS / folder).glob("*.json"))
         sections[section] = write_all([json.loads(path.read_text(encoding="utf-8")) for path in paths])
-    for file in flags.page or PAGES:
+    for file in PAGES:
         page = file.read_text(encoding="utf-8")
         new_page = rendered(page, sections)
         if flags.check and new_page != page:

@@ -1,10 +1,13 @@
-"""Raw and summarized measurements of a run over HTTP, in the format of results/http.json."""
+"""Result files, and the raw and summarized measurements of a run over HTTP in the format of results/http."""
 
+import json
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 from benchmarks.load import Report
 
@@ -68,6 +71,12 @@ class Results:
                 "starts": [asdict(record) for record in self.starts],
             },
         }
+
+
+def write(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a result file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def spread(values: Iterable[float]) -> Spread:

@@ -1,6 +1,6 @@
 """Search benchmark: speed, memory and exactness of the embedded storage, adding files, and other libraries beside it.
 
-    python -m benchmarks.search                      # all; an hour on 2 cores, most of it filling a million chunks
+    python -m benchmarks.search                      # all; over an hour on 2 cores, most of it adding a million chunks
     python -m benchmarks.search --quick              # small stores, few trials: for development
     python -m benchmarks.search --sizes 10000 100000 --parts sizes adding
 
@@ -14,10 +14,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import ROOT, facts
+from benchmarks.results import write
 from benchmarks.search_corpus import Corpus
 from benchmarks.search_data import prepared
 from benchmarks.search_peers import (
@@ -27,12 +29,10 @@ from benchmarks.search_peers import (
     StepFailed,
     add_and_ask,
     crash,
-    disk_bytes,
     install,
     ours,
     peer,
     run_json,
-    run_step,
 )
 from benchmarks.search_tables import missed, search_section
 
@@ -43,7 +43,6 @@ PEERS = ("txtai", "chromadb", "qdrant")
 MISSED, UNMEASURED = 1, 2
 _SIZES = (10_000, 100_000, 1_000_000)
 _PEER_SIZES = (10_000, 100_000)
-_FILLED_FROM = 500_000  # chunks, from which the terms of parts are joined, so that filling takes minutes
 _SLOWEST = {"qdrant": 10_000}  # its local mode commits each point: 100,000 take most of an hour
 _CRASH_CHUNKS = 4_000
 
@@ -56,10 +55,11 @@ class Run:
         self._corpus, self._work, self._venv = corpus, work, venv
 
     def sizes(self, sizes: list[int]) -> dict[str, Any]:
-        """Our storage, by its number of chunks. A store of the right size that is there already is only asked."""
+        """Our storage, by its number of chunks."""
         measured: dict[str, Any] = {}
         for size in sizes:
-            self._try(f"{size:,} chunks", measured, str(size), lambda size=size: self._size(size))  # type: ignore[misc]
+            corpus, folder = Corpus(self._corpus, size), self._folder(OURS, size)
+            self._try(f"{size:,} chunks", measured, str(size), partial(add_and_ask, ours(), corpus, folder))
         return measured
 
     def service(self, size: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Run:
         corpus, state = Corpus(self._corpus, size), self._folder(OURS, size).parent
         options = [f"--folder={state}", f"--corpus={corpus.folder}", f"--chunks={size}"]
         measured: dict[str, Any] = {}
-        self._try("searches through the service", measured, "searches", lambda: _service("search", *options))
+        self._try("searches through the service", measured, "searches", partial(_service, "search", *options))
         return {"chunks": size, **measured.get("searches", {})}
 
     def adding(self, texts: int, rounds: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Run:
         state = self._work / "state"
         options = [f"--folder={state}", f"--texts={texts}", f"--rounds={rounds}"]
         measured: dict[str, Any] = {}
-        self._try("adding through the service", measured, "adding", lambda: _service("add", *options))
+        self._try("adding through the service", measured, "adding", partial(_service, "add", *options))
         return {"texts": texts, **measured.get("adding", {})}
 
     def peers(self, sizes: list[int], names: list[str]) -> dict[str, Any]:
@@ -87,14 +87,8 @@ class Run:
                 if size > _SLOWEST.get(name, size):
                     continue
                 corpus, folder = Corpus(self._corpus, size), self._work / "peers" / name / "search"
-                self._try(
-                    f"{name}, {size:,} chunks",
-                    rows,
-                    name,
-                    lambda name=name, corpus=corpus, folder=folder: add_and_ask(  # type: ignore[misc]
-                        self._contestant(name, TXTAI_SAVE="close"), corpus, folder
-                    ),
-                )
+                contestant = self._contestant(name, TXTAI_SAVE="close")
+                self._try(f"{name}, {size:,} chunks", rows, name, partial(add_and_ask, contestant, corpus, folder))
                 shutil.rmtree(folder, ignore_errors=True)
             measured[str(size)] = rows
         return measured
@@ -105,25 +99,10 @@ class Run:
         corpus = Corpus(self._corpus, _CRASH_CHUNKS)
         for name in (OURS, *names):
             folder = self._work / "crash" / name
-            self._try(
-                f"{name}, killed",
-                measured,
-                name,
-                lambda name=name, folder=folder: crash(self._contestant(name), corpus, folder, trials=trials),  # type: ignore[misc]
-            )
+            trial = partial(crash, self._contestant(name), corpus, folder, trials=trials)
+            self._try(f"{name}, killed", measured, name, trial)
             shutil.rmtree(folder, ignore_errors=True)
         return measured
-
-    def _size(self, size: int) -> dict[str, Any]:
-        corpus, folder = Corpus(self._corpus, size), self._folder(OURS, size)
-        if size < _FILLED_FROM:
-            return add_and_ask(ours(), corpus, folder)
-        if not (folder.parent / "filled").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            run_step(ours("ours-of-known-parts"), "add", corpus, folder)
-            (folder.parent / "filled").touch()
-        return {"disk_bytes": disk_bytes(folder), **run_step(ours(), "ask", corpus, folder)}
 
     def _folder(self, name: str, size: int) -> Path:
         """The storage's folder; the one above it can be a STATE_DIR."""
@@ -202,8 +181,7 @@ def main() -> None:
         result = circumstances | measured
     print(search_section(result))
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(out, result)
     sys.exit(UNMEASURED if result["unmeasured"] else MISSED if missed(result) and not flags.quick else 0)
 
 

@@ -24,7 +24,6 @@ from benchmarks.search_corpus import DEPTH, FILTERS, Chunk, Corpus, Filter, Vect
 
 CONTESTANTS = {
     "ours": ("benchmarks.search_store", "OurStore"),
-    "ours-of-known-parts": ("benchmarks.search_store", "OurStoreOfKnownParts"),
     "txtai": ("benchmarks.search_other_stores", "Txtai"),
     "chromadb": ("benchmarks.search_other_stores", "Chroma"),
     "qdrant": ("benchmarks.search_other_stores", "Qdrant"),

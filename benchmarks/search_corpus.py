@@ -18,12 +18,8 @@ DEPTH = 10  # hits of a search
 
 
 class Chunk(NamedTuple):
-    parts: tuple[str, ...]  # real texts
+    text: str
     language: str
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.parts)
 
 
 class Filter(NamedTuple):
@@ -86,8 +82,7 @@ class Corpus:
                 if row >= self.count:
                     return
                 if row >= first:
-                    parts, language = json.loads(line)
-                    yield Chunk(tuple(parts), language)
+                    yield Chunk(*json.loads(line))
 
     def exact(self, where: Filter | None = None) -> NDArray[np.int64]:
         """The rows of the DEPTH highest cosines of each query in float32. Shape (queries, up to DEPTH)."""

@@ -129,7 +129,7 @@ def _chunk(texts: Sources, paragraph: int, others: tuple[int, int], row: int) ->
         code = f"FA-{2015 + row % 11}/{row:07}"
         told = "Factura {} del {}, total {} EUR." if language == "es" else "Invoice {} of {}, total {} EUR."
         parts = (*parts, told.format(code, day, row % 9973))
-    return Chunk(parts, language)
+    return Chunk(" ".join(parts), language)
 
 
 def _vectors(

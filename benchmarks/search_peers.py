@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import ROOT
+from benchmarks.machine import ROOT, program_of
 from benchmarks.search_contestant import CRASH_BATCH
 from benchmarks.search_corpus import Corpus
 
@@ -52,14 +52,8 @@ def peer(name: str, venv: Path, **env: str) -> Contestant:
 
 
 def install(venv: Path = VENV) -> None:
-    """Create the environment of the peers unless it is there. Takes minutes once. Raises: CalledProcessError."""
-    if (venv / "installed").exists():
-        return
-    print(f"creating {venv} for {', '.join(REQUIREMENTS)}", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
-    for requirements in (REQUIREMENTS[:1], REQUIREMENTS):  # torch alone first, as for infinity
-        subprocess.run([str(venv / "bin" / "pip"), "install", "--quiet", *requirements], check=True)
-    (venv / "installed").touch()
+    """Create the environment of the peers unless it is there. Raises: CalledProcessError."""
+    program_of(venv, "chroma", REQUIREMENTS[:1], REQUIREMENTS)  # torch alone first, as for infinity
 
 
 def run_step(contestant: Contestant, step: str, corpus: Corpus, folder: Path) -> dict[str, Any]:

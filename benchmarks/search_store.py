@@ -4,17 +4,15 @@ import asyncio
 import hashlib
 from collections.abc import Coroutine, Sequence
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest import mock
 
 import uvloop
 
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.search.filters import Comparison
-from backend.search.keywords import query_terms, text_terms
+from backend.search.keywords import query_terms
 from backend.search.records import (
     EncoderIdentity,
     FileRecord,
@@ -26,7 +24,6 @@ from backend.search.records import (
     VectorStore,
 )
 from backend.search.retrieval import Ranking, fuse
-from backend.search.sqlite import indexing
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from benchmarks.search_corpus import CHUNKS_OF_A_FILE, Chunk, Corpus, Filter, Vectors, attributes_of
 
@@ -135,27 +132,6 @@ class OurStore:
         ranked = await ranking
         chunks = await self._storage.chunks(STORE, [one.chunk_id for one in ranked[:limit]])
         return [_row(chunk) for chunk in chunks]
-
-
-class OurStoreOfKnownParts(OurStore):
-    """The same, to be filled with a million chunks: the terms of a chunk are joined from those of its real parts.
-
-    Searching what it has filled is the same; its time of adding means nothing.
-    """
-
-    def add(self, first: int, chunks: Sequence[Chunk], vectors: Vectors) -> None:
-        parts = {chunk.text: chunk.parts for chunk in chunks}
-
-        def joined(text: str, language: str | None) -> list[str]:
-            return [term for part in parts[text] for term in _part_terms(part, language)]
-
-        with mock.patch.object(indexing, "text_terms", joined):
-            super().add(first, chunks, vectors)
-
-
-@lru_cache(20_000)
-def _part_terms(text: str, language: str | None) -> list[str]:
-    return text_terms(text, language)
 
 
 def _row(chunk: StoredChunk) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.tables import Result, about, table
+from benchmarks.tables import Result, about, faults, mib, table
 
 _NAMES = {
     "ours": "**FinancIA Inference**",
@@ -42,9 +42,7 @@ def search_section(result: Result) -> str:
         sections += ["Killed (SIGKILL) in the middle of adding, batches of 100 chunks:", table(_crash_rows(crashes))]
     if names := missed(result):
         sections.append(f"Missed: {'; '.join(names)}.")
-    if result["unmeasured"]:
-        sections.append("Not measured: " + "; ".join(f"{key}: {why}" for key, why in result["unmeasured"].items()))
-    return "\n\n".join(sections)
+    return "\n\n".join([*sections, *faults("Not measured", result["unmeasured"])])
 
 
 def missed(result: Result) -> list[str]:
@@ -80,7 +78,7 @@ def _size_rows(sizes: Mapping[str, Any]) -> list[list[str]]:
 
 def _sizes(row: Mapping[str, Any]) -> list[str]:
     memory = row["memory"]
-    return [_mib(memory["resident_bytes"]), _mib(memory["peak_bytes"]), _mib(row["disk_bytes"])]
+    return [mib(memory["resident_bytes"]), mib(memory["peak_bytes"]), mib(row["disk_bytes"])]
 
 
 def _rate(row: Mapping[str, Any]) -> str:
@@ -145,10 +143,6 @@ def _times(times: Mapping[str, Any] | None) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s"
-
-
-def _mib(count: float) -> str:
-    return f"{count / 2**20:,.0f} MiB"
 
 
 def _gib(count: float) -> str:

@@ -3,18 +3,14 @@
     python -m benchmarks.speech                       # everything, on an idle machine; about an hour and a half
     python -m benchmarks.speech --quick               # few clips, one round, for development
     python -m benchmarks.speech --parts quality,speed # parts alone are printed, and written only with --out
-    python -m benchmarks.speech --without-ours        # the peers alone, which fills their cache in build/
-    python -m benchmarks.speech --peers faster-whisper  # beside its loop alone
 
 Clips come from ../shared/data/speech. Exit status: 1 when a target is missed, 2 when something could not be measured.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,8 @@ from benchmarks import speech_hour, speech_quality, speech_speed
 from benchmarks.client import RequestRefused
 from benchmarks.machine import facts
 from benchmarks.peers import OURS, PeerError, ours
-from benchmarks.speech_peers import BEAMS, COMPUTE_TYPE, PEERS, versions
+from benchmarks.results import write
+from benchmarks.speech_peers import BEAMS, COMPUTE_TYPE, versions
 from benchmarks.speech_tables import missed, speech_section
 from benchmarks.texts import DATA
 
@@ -51,10 +48,9 @@ QUICK = Effort(rounds=1, clips=6, memory_clips=40, peer_memory_clips=20, rest_s=
 class Run:
     """One run: where the clips are, how much of them, and what could not be measured."""
 
-    def __init__(self, data: Path, work: Path, effort: Effort, peers: Sequence[str], *, with_ours: bool) -> None:
+    def __init__(self, data: Path, work: Path, effort: Effort) -> None:
         self.unmeasured: dict[str, str] = {}
-        self._data, self._work, self._effort, self._with_ours = data, work, effort, with_ours
-        self._peers = peers
+        self._data, self._work, self._effort = data, work, effort
 
     def part(self, name: str) -> dict[str, Any]:
         """A part's share of the result; empty, and why under ``unmeasured``, where it failed."""
@@ -67,18 +63,18 @@ class Run:
         return {**told, f"{name}_took_s": time.perf_counter() - started_s}
 
     def _quality(self) -> dict[str, Any]:
-        is_quick = self._effort.is_quick
-        return speech_quality.measure(self._data, self._work, self._peers, is_quick=is_quick, with_ours=self._with_ours)
+        return speech_quality.measure(self._data, self._work, is_quick=self._effort.is_quick)
 
     def _speed(self) -> dict[str, Any]:
         effort = self._effort
-        return speech_speed.measure(self._data, self._work, effort.clips, effort.rounds, with_ours=self._with_ours)
+        return speech_speed.measure(self._data, self._work, effort.clips, effort.rounds)
 
     def _memory(self) -> dict[str, Any]:
         effort = self._effort
-        wanted = {speech_speed.FASTAPI: (speech_speed.bare(speech_speed.FASTAPI), effort.peer_memory_clips)}
-        if self._with_ours:
-            wanted[OURS] = (ours(self._work / "state", **speech_quality.LIMITS), effort.memory_clips)
+        wanted = {
+            speech_speed.FASTAPI: (speech_speed.bare(speech_speed.FASTAPI), effort.peer_memory_clips),
+            OURS: (ours(self._work / "state", **speech_quality.LIMITS), effort.memory_clips),
+        }
         return {
             "memory": {
                 name: speech_speed.measure_memory(self._data, self._work, peer, clips, effort.rest_s)
@@ -87,8 +83,7 @@ class Run:
         }
 
     def _hour(self) -> dict[str, Any]:
-        seconds = self._effort.hour_s
-        return speech_hour.measure(self._data, self._work, seconds, self._peers, with_ours=self._with_ours)
+        return speech_hour.measure(self._data, self._work, self._effort.hour_s)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,8 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="few clips, one round: for development")
     parser.add_argument("--parts", default=",".join(PARTS), help="which, in which order (default: %(default)s)")
-    parser.add_argument("--without-ours", action="store_true", help="the peers alone")
-    parser.add_argument("--peers", default=",".join(PEERS), help="readers to compare with (default: %(default)s)")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of sets (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="where the result goes (default: results/, for a run of everything)")
     return parser
@@ -111,22 +104,18 @@ def main() -> None:
     parts = flags.parts.split(",")
     if unknown := sorted(set(parts) - set(PARTS)):
         parser.error(f"--parts: {unknown[0]} is none of {', '.join(PARTS)}")
-    peers = flags.peers.split(",")
-    if unknown := sorted(set(peers) - set(PEERS)):
-        parser.error(f"--peers: {unknown[0]} is none of {', '.join(PEERS)}")
     effort = QUICK if flags.quick else Effort()
     result: dict[str, Any] = {**facts(), "quick": flags.quick, "readers": versions()}
     result |= {"arithmetic": COMPUTE_TYPE, "beams": BEAMS}
     with tempfile.TemporaryDirectory(prefix="speech-") as work:
-        run = Run(flags.data, Path(work), effort, peers, with_ours=not flags.without_ours)
+        run = Run(flags.data, Path(work), effort)
         for part in parts:
             result |= run.part(part)
     result["unmeasured"] = run.unmeasured
     print(speech_section(result))
-    is_complete = not flags.quick and not flags.without_ours and set(PARTS) <= set(parts) and peers == list(PEERS)
+    is_complete = not flags.quick and set(PARTS) <= set(parts)
     if out := flags.out or (RESULT if is_complete else None):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(out, result)
     sys.exit(UNMEASURED if run.unmeasured else MISSED if not flags.quick and missed(result) else 0)
 
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -103,38 +103,22 @@ def order(parts: Sequence[Clip], seconds: float) -> Iterator[Clip]:
 
 def assemble(parts: Iterable[Clip], out: Path) -> list[Placed]:
     """Write the clips one after the other, `GAP_S` apart, as FLAC; where each came to stand."""
+    import av  # installed with the extra [speech]
+
     gap = np.zeros(int(GAP_S * RATE), np.int16)
     placed, told, known = [], 0, dict[Path, "NDArray[np.int16]"]()
-    with _Flac(out) as flac:
+    container: Any
+    with av.open(str(out), "w", format="flac") as container:
+        stream = container.add_stream("flac", rate=RATE, layout="mono", format="s16")
         for clip in parts:
             if clip.file not in known:
                 known[clip.file] = samples(clip.file)
             sound = known[clip.file]
             placed.append(Placed(clip, told / RATE, (told + len(sound)) / RATE))
             for piece in (sound, gap):
-                flac.write(piece)
+                frame = av.AudioFrame.from_ndarray(piece.reshape(1, -1), format="s16", layout="mono")
+                frame.sample_rate = RATE
+                container.mux(stream.encode(frame))
                 told += len(piece)
+        container.mux(stream.encode(None))
     return placed
-
-
-class _Flac:
-    """A FLAC file that is written piece by piece."""
-
-    def __init__(self, file: Path) -> None:
-        import av  # installed with the extra [speech]
-
-        self._av = av
-        self._container: Any = av.open(str(file), "w", format="flac")
-        self._stream: Any = self._container.add_stream("flac", rate=RATE, layout="mono", format="s16")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def write(self, piece: NDArray[np.int16]) -> None:
-        frame = self._av.AudioFrame.from_ndarray(piece.reshape(1, -1), format="s16", layout="mono")
-        frame.sample_rate = RATE
-        self._container.mux(self._stream.encode(frame))
-
-    def __exit__(self, *_: object) -> None:
-        self._container.mux(self._stream.encode(None))
-        self._container.close()

@@ -1,36 +1,31 @@
 """A long file made of clips: whether every clip's words come back in order, in the right place, and at what cost."""
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import OURS, ours, running
 from benchmarks.speech_clips import LONGEST_PART_S, SPOKEN, Clip, assemble, clips, order
-from benchmarks.speech_peers import BATCHED, LOOP, LOOP_VAD, READINGS, Heard, cached
+from benchmarks.speech_peers import PEERS, Heard, cached
 from benchmarks.speech_quality import FOLDER, LIMITS, heard_by_us
 from benchmarks.speech_scores import found_by_clip, lost, misplaced, score
 
 LANGUAGE = "es"  # of the clips, and told: a reader that hears one language a file is not at fault for another
-_PEERS = (LOOP, LOOP_VAD, BATCHED)
 _SENTENCE_S = 3.0  # clips from this length on, of which something must come back
 
 
-def measure(data: Path, work: Path, seconds: float, peers: Sequence[str], *, with_ours: bool = True) -> dict[str, Any]:
+def measure(data: Path, work: Path, seconds: float) -> dict[str, Any]:
     """Every reader on the same file of this length, and on each of its clips alone."""
     spoken = [clip for clip in clips(data / FOLDER) if clip.kind in SPOKEN and clip.language == LANGUAGE]
     parts = [clip for clip in spoken if _SENTENCE_S <= clip.seconds <= LONGEST_PART_S]
     file = work / "long.flac"
     placed = assemble(order(parts, seconds), file)
-    readings = {name: (cached(name, [(file, LANGUAGE)])[0], _alone(name, parts)) for name in _PEERS if name in peers}
-    if with_ours:
-        with running(ours(work / "state", **LIMITS), work) as server:
-            alone = heard_by_us(server.port, server.pid, [(clip.file, LANGUAGE) for clip in parts])
-            [heard] = heard_by_us(server.port, server.pid, [(file, LANGUAGE)])
-        readings[OURS] = (heard, dict(zip((clip.file for clip in parts), alone, strict=True)))
-        (READINGS / "long.json").write_text(json.dumps(asdict(heard), ensure_ascii=False), encoding="utf-8")
+    readings = {name: (cached(name, [(file, LANGUAGE)])[0], _alone(name, parts)) for name in PEERS}
+    with running(ours(work / "state", **LIMITS), work) as server:
+        alone = heard_by_us(server.port, server.pid, [(clip.file, LANGUAGE) for clip in parts])
+        [heard] = heard_by_us(server.port, server.pid, [(file, LANGUAGE)])
+    readings[OURS] = (heard, dict(zip((clip.file for clip in parts), alone, strict=True)))
     told = [one.clip for one in placed]
     rows = {name: _row(heard, alone, told, placed) for name, (heard, alone) in readings.items()}
     return {"hour": {"seconds": placed[-1].end_s, "clips": len(placed), "readers": rows}}

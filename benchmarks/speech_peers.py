@@ -81,11 +81,10 @@ def _batched(folder: str) -> Transcribe:
     return lambda file, language: pipeline.transcribe(file, language=language, beam_size=BEAMS, batch_size=BATCH)
 
 
-LOOP, LOOP_VAD, BATCHED = "faster-whisper", "faster-whisper-vad", "faster-whisper-batched"
 PEERS: Mapping[str, Callable[[str], Transcribe]] = {
-    LOOP: _loop,
-    LOOP_VAD: partial(_loop, vad_filter=True),
-    BATCHED: _batched,
+    "faster-whisper": _loop,
+    "faster-whisper-vad": partial(_loop, vad_filter=True),
+    "faster-whisper-batched": _batched,
 }
 
 

@@ -10,7 +10,7 @@ import psutil
 from benchmarks.peers import OURS, ours, running
 from benchmarks.speech_client import transcribe
 from benchmarks.speech_clips import NO_SPEECH, Clip, clips, spread_over
-from benchmarks.speech_peers import Heard, cached
+from benchmarks.speech_peers import PEERS, Heard, cached
 from benchmarks.speech_scores import TimedText, WordScore, score, total
 
 FOLDER = "speech"  # in the folder of data sets
@@ -18,23 +18,15 @@ QUICK_CLIPS = 16
 LIMITS = {"LIMIT_REQUEST_S": "3600", "LIMIT_TRANSCRIPTION_S": "3600", "LIMIT_QUEUE_TOKENS": "100000000"}
 
 
-def measure(
-    data: Path, work: Path, peers: Sequence[str], *, is_quick: bool = False, with_ours: bool = True
-) -> dict[str, Any]:
-    """Every clip, once with its language told and once without, by each reader.
-
-    Args:
-        peers: names of PEERS.
-        with_ours: False: the peers alone.
-    """
+def measure(data: Path, work: Path, *, is_quick: bool = False) -> dict[str, Any]:
+    """Every clip, once with its language told and once without, by each reader."""
     every = clips(data / FOLDER)
     chosen = spread_over(every, QUICK_CLIPS) if is_quick else every
     told = [(clip.file, clip.told_language) for clip in chosen]
     found = [(clip.file, None) for clip in chosen]
-    readings = {name: (cached(name, told), cached(name, found)) for name in peers}
-    if with_ours:
-        with running(ours(work / "state", **LIMITS), work) as server:
-            readings[OURS] = (heard_by_us(server.port, server.pid, told), heard_by_us(server.port, server.pid, found))
+    readings = {name: (cached(name, told), cached(name, found)) for name in PEERS}
+    with running(ours(work / "state", **LIMITS), work) as server:
+        readings[OURS] = (heard_by_us(server.port, server.pid, told), heard_by_us(server.port, server.pid, found))
     return as_json(chosen, readings)
 
 

@@ -51,13 +51,7 @@ def bare(name: str) -> Peer:
     return uvicorn(name, "benchmarks.speech_app:app", env)
 
 
-def servers(work: Path, *, with_ours: bool = True) -> list[Peer]:
-    """Those that are compared, in the order of a round."""
-    peers = [bare(FASTAPI), bare(FASTAPI_WORKERS)]
-    return [*peers, ours(work / "state", **LIMITS)] if with_ours else peers
-
-
-def measure(data: Path, work: Path, clip_count: int, rounds: int, *, with_ours: bool = True) -> dict[str, Any]:
+def measure(data: Path, work: Path, clip_count: int, rounds: int) -> dict[str, Any]:
     """Run every load on every server once per round, and the lone clip.
 
     Raises: RequestRefused for a refused clip: refusals are fast and would distort the rate.
@@ -68,7 +62,7 @@ def measure(data: Path, work: Path, clip_count: int, rounds: int, *, with_ours: 
     loads: list[Load] = []
     alone: dict[str, list[dict[str, float]]] = {}
     for index in range(rounds):
-        for peer in servers(work, with_ours=with_ours):
+        for peer in (bare(FASTAPI), bare(FASTAPI_WORKERS), ours(work / "state", **LIMITS)):
             with running(peer, work) as server:
                 transcribe(server.port, lone.file, model="whisper-1")
                 alone.setdefault(peer.name, []).append(_lone(server.port, lone))

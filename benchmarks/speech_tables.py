@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.tables import Result, about, table
+from benchmarks.tables import Result, about, faults, mib, spread_cell, table
 
 OURS, LOOP = "ours", "faster-whisper"
 READERS: Mapping[str, str] = {
     LOOP: "faster-whisper's loop",
     "faster-whisper-vad": "the same, `vad_filter`",
     "faster-whisper-batched": "its batched pipeline",
-    "transformers": "transformers' pipeline, float32",
     "fastapi": "faster-whisper behind FastAPI",
     "fastapi-workers": "the same, a worker a core",
     OURS: "**FinancIA Inference**",
@@ -39,9 +38,7 @@ def speech_section(result: Result) -> str:
         sections += [_hour_title(result["hour"]), table(_hour_rows(result["hour"]["readers"]))]
     if names := missed(result):
         sections.append(f"Missed: {'; '.join(names)}.")
-    if result["unmeasured"]:
-        sections.append("Not measured: " + "; ".join(f"{key}: {why}" for key, why in result["unmeasured"].items()))
-    return "\n\n".join(sections)
+    return "\n\n".join([*sections, *faults("Not measured", result["unmeasured"])])
 
 
 def missed(result: Result) -> list[str]:
@@ -51,8 +48,7 @@ def missed(result: Result) -> list[str]:
 
 def _targets(result: Result) -> Iterator[tuple[str, bool]]:
     for row in result.get("sets", ()):
-        if OURS in row["edits"]:
-            yield f"word errors of {LOOP}, {row['set']}", row["edits"][OURS] <= row["edits"][LOOP]
+        yield f"word errors of {LOOP}, {row['set']}", row["edits"][OURS] <= row["edits"][LOOP]
     for row in result.get("speed", ()):
         if row.get("target"):
             name = f"{row['target']} times the best peer with {row['clients']} clients"
@@ -79,25 +75,12 @@ def _set_rows(result: Result) -> list[list[str]]:
 
 
 def _rest_rows(result: Result) -> list[list[str]]:
-    head = [
-        "",
-        "language found",
-        "silence and noise left empty",
-        "CPU seconds a second of sound",
-        "of silence and noise",
-    ]
-    rows = [head]
+    head = ["", "language found", "silence and noise left empty", "CPU seconds a second of sound"]
+    rows = [[*head, "of silence and noise"]]
     for name in _in_order(result["languages"]):
         language, empty, cost = (result[key][name] for key in ("languages", "no_speech", "cost"))
-        rows.append(
-            [
-                READERS[name],
-                f"{language['right']} of {language['of']}",
-                f"{empty['empty']} of {empty['of']}",
-                f"{cost['cpu_s'] / cost['audio_s']:.3f}",
-                f"{empty['cpu_s']:.1f}",
-            ]
-        )
+        counts = [f"{language['right']} of {language['of']}", f"{empty['empty']} of {empty['of']}"]
+        rows.append([READERS[name], *counts, f"{cost['cpu_s'] / cost['audio_s']:.3f}", f"{empty['cpu_s']:.1f}"])
     return rows
 
 
@@ -113,9 +96,9 @@ def _speed_rows(speed: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     head = ["", "clients", "seconds of sound a second", "answer, p50", "answer, worst", "CPU seconds a second of sound"]
     rows = [[*head, "against the best of the others", "to reach"]]
     for row in speed:
-        cells = [_number(row["times_real_time"]), f"{row['p50_s']['median']:.1f} s"]
+        cells = [spread_cell(row["times_real_time"]), f"{row['p50_s']['median']:.1f} s"]
         cells += [f"{row['max_s']['median']:.1f} s", f"{row['cpu_s_per_audio_s']['median']:.3f}"]
-        over = _number(row["over_best_peer"], "x") if "over_best_peer" in row else _EMPTY
+        over = spread_cell(row["over_best_peer"], "x") if "over_best_peer" in row else _EMPTY
         target = f"{row['target']:.1f}x" if row.get("target") else _EMPTY
         rows.append([READERS[row["server"]], str(row["clients"]), *cells, over, target])
     return rows
@@ -124,9 +107,9 @@ def _speed_rows(speed: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def _lone_rows(result: Result) -> list[list[str]]:
     rows = [["one clip alone", "answer", "against the model's own time", "to reach"]]
     for name, row in result["lone"].items():
-        over = _number(row["over_model"], "x") if row["over_model"] else _EMPTY
+        over = spread_cell(row["over_model"], "x") if row["over_model"] else _EMPTY
         target = f"at most {result['lone_target']:.1f}x" if row["over_model"] else _EMPTY
-        rows.append([READERS[name], _number(row["seconds"], " s"), over, target])
+        rows.append([READERS[name], spread_cell(row["seconds"], " s"), over, target])
     return rows
 
 
@@ -136,7 +119,7 @@ def _memory_rows(memory: Mapping[str, Any]) -> list[list[str]]:
     for name, row in memory.items():
         told = [bytes_ for _, bytes_ in row["samples"]]
         cells = [row["idle_bytes"], told[len(told) // 2], told[-1], row["peak_bytes"], row["rest_bytes"]]
-        rows.append([READERS[name], str(row["clips"]), *(f"{cell / 2**20:,.0f} MiB" for cell in cells)])
+        rows.append([READERS[name], str(row["clips"]), *map(mib, cells)])
     return rows
 
 
@@ -156,11 +139,6 @@ def _hour_rows(readers: Mapping[str, Any]) -> list[list[str]]:
         cells += [f"{row['misplaced'] * 100:.1f} %", f"{row['seconds']:,.0f} s", f"{row['cpu_s']:,.0f} s"]
         rows.append([READERS[name], *cells])
     return rows
-
-
-def _number(values: Mapping[str, float], unit: str = "") -> str:
-    told = f"{values['median']:.2f}{unit}"
-    return f"{told} ({values['min']:.2f}-{values['max']:.2f})" if values["n"] > 1 else told
 
 
 def _in_order(readers: Mapping[str, Any]) -> list[str]:

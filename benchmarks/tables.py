@@ -18,6 +18,22 @@ def about(result: Result, circumstances: str = "") -> str:
     )
 
 
+def spread_cell(values: Mapping[str, float], unit: str = "", digits: str = ".2f") -> str:
+    """The median, and the extremes in brackets where there are several."""
+    extremes = f" ({values['min']:{digits}}-{values['max']:{digits}})" if values["n"] > 1 else ""
+    return f"{values['median']:{digits}}{unit}{extremes}"
+
+
+def mib(count: float) -> str:
+    """Bytes in MiB."""
+    return f"{count / 2**20:,.0f} MiB"
+
+
+def faults(title: str, reasons: Mapping[str, str]) -> list[str]:
+    """What failed or was not measured, and why, as a section; none where there is nothing."""
+    return [f"{title}: {'; '.join(f'{name}: {why}' for name, why in reasons.items())}"] if reasons else []
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first row is the head."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]

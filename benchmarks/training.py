@@ -1,7 +1,6 @@
 """Effect of each training option on the time of a step, memory and loss: each alone, and those for speed together.
 
-    python -m benchmarks.training                    # on the CPU
-    python -m benchmarks.training --device cuda:0    # on a GPU, also with fp16
+    python -m benchmarks.training --device cuda:0 --out FILE    # as devices.py runs it for the CPU and each card
 
 On a CPU a BERT of MiniLM's size (random weights, fixed seed) is trained to classify texts of made-up words, in batches
 of 32 texts of up to 128 tokens; on a GPU a base one in batches of 64 of up to 256, which keeps it busy. Every option
@@ -33,7 +32,6 @@ from backend.training.records import Batch, LossPart, MixedPrecisionConfig, Step
 from backend.training.trainer.loop import train
 from benchmarks.machine import facts
 
-RESULT = Path(__file__).parent / "results" / "training.json"
 NONE, TOGETHER = "none", "all for speed together"
 COMPILED = ("torch.compile", TOGETHER)  # options that compile, which takes a minute on a CPU
 _CLASSES, _WORDS = 4, 2000
@@ -240,7 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="a tiny model and few steps: for development")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path, required=True)
     flags = parser.parse_args()
     environment = facts()
     usual = ON_CPU if flags.device == "cpu" else ON_CARD

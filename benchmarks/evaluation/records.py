@@ -19,6 +19,7 @@ RANKING = "ranking"
 SIMILARITY = "likeness"
 LANGUAGE = "language"
 OWN_WORDS = "own-words"
+SEARCH = "search"
 
 _Example = TypeVar("_Example")
 _QUICK_EXAMPLES = 60  # examples of a set in a quick run

@@ -33,7 +33,7 @@ class RankingSet:
     folder: str
     questions: str  # languages of the files
     documents: str
-    target: float
+    target: float = 0.0  # of documents for a question
     questions_max: int | None = None  # of so many questions, evenly chosen
 
     @property
@@ -43,7 +43,9 @@ class RankingSet:
 
 
 @dataclass(frozen=True, slots=True)
-class _RankingTask:
+class RankingTask:
+    """A set as it is asked."""
+
     queries: Sequence[str]
     corpus: Sequence[str]
     relevant: Sequence[set[int]]  # of each query, indices of the corpus
@@ -62,23 +64,23 @@ _PLAIN_LOSS_MAX = 0.01  # of MRR@10, by calls that name no prompt
 async def evaluate_ranking(context: EvaluationContext, ranking_set: RankingSet) -> list[Row]:
     """MRR@10 of the documents that answer a question among all, as ``/v1/rerank`` orders them. Raises: NotMeasured."""
     cross_encoder = context.services.catalog.of(RERANKER)
-    task = _ranking_task(context, ranking_set, _CROSS_QUERIES if cross_encoder else _TOKEN_QUERIES)
+    task = ranking_task(context, ranking_set, _CROSS_QUERIES if cross_encoder else _TOKEN_QUERIES)
     call = partial(context.services.reranking.rerank, documents=task.corpus, top_n=_TOP_N)
-    answers = await _run_all([partial(call, question) for question in task.queries])
+    answers = await run_all([partial(call, question) for question in task.queries])
     ranked = [[result.index for result in answer.results] for answer in answers]
     return [_ranking_row(ranking_set, task, ranked, answers[0].model, ranking_set.target)]
 
 
 async def evaluate_plain_ranking(context: EvaluationContext, ranking_set: RankingSet) -> list[Row]:
     """The same by vectors of calls that name no prompt, as OpenAI's clients make them. Raises: NotMeasured."""
-    task = _ranking_task(context, ranking_set, ranking_set.questions_max)
+    task = ranking_task(context, ranking_set, ranking_set.questions_max)
     queries, corpus = await _vectors_of(context, task.queries), await _vectors_of(context, task.corpus)
     ranked = np.argsort(-queries @ corpus.T, axis=1, kind="stable")[:, :_TOP_N].tolist()
     model, plain = context.services.catalog.embedding().name, replace(ranking_set, title=f"{ranking_set.title}, plain")
     return [_ranking_row(plain, task, ranked, model, ranking_set.target - _PLAIN_LOSS_MAX)]
 
 
-def _ranking_task(context: EvaluationContext, ranking_set: RankingSet, queries_max: int | None) -> _RankingTask:
+def ranking_task(context: EvaluationContext, ranking_set: RankingSet, queries_max: int | None) -> RankingTask:
     folder = ranking_set.folder
     documents = _texts_by_id(context, folder, f"{ranking_set.documents}_corpus.jsonl")
     questions = _texts_by_id(context, folder, f"{ranking_set.questions}_queries.jsonl")
@@ -88,11 +90,11 @@ def _ranking_task(context: EvaluationContext, ranking_set: RankingSet, queries_m
         answered_by.setdefault(str(row["query_id"]), set()).add(index_of[str(row["doc_id"])])
     chosen = context.some(list(answered_by.items()), queries_max)
     relevant = [documents_of_query for _, documents_of_query in chosen]
-    return _RankingTask([questions[query] for query, _ in chosen], list(documents.values()), relevant)
+    return RankingTask([questions[query] for query, _ in chosen], list(documents.values()), relevant)
 
 
 def _ranking_row(
-    ranking_set: RankingSet, task: _RankingTask, ranked: Sequence[Sequence[int]], model: str, target: float
+    ranking_set: RankingSet, task: RankingTask, ranked: Sequence[Sequence[int]], model: str, target: float
 ) -> Row:
     report = retrieval_scores(ranked, task.relevant, cutoffs=(1, _TOP_N))
     score, count, parts = report.scores["mrr@10"], len(task.queries), {"recall@1": report.scores["recall@1"]}
@@ -114,7 +116,7 @@ async def evaluate_similarity(context: EvaluationContext, language: str) -> list
     """Spearman's correlation of similarities with human scores of sentence pairs. Raises: NotMeasured."""
     pairs = context.some(read_groups(context.file("sts_stsb", f"{language}_stsb_dev.tsv")))
     call = context.services.embeddings.similarity
-    answers = await _run_all([partial(call, pair.texts[0], [pair.texts[1]]) for pair in pairs])
+    answers = await run_all([partial(call, pair.texts[0], [pair.texts[1]]) for pair in pairs])
     predicted, expected = np.array([scores[0] for scores, _ in answers]), np.array([pair.score for pair in pairs])
     report = correlation_scores(expected, predicted)
     model, score = context.services.catalog.embedding().name, report.scores.get("spearman", 0.0)
@@ -130,7 +132,7 @@ async def evaluate_languages(context: EvaluationContext) -> list[Row]:
             example.text for example in context.some(read_labelled(context.file("cls_sib200", f"{language}_dev.tsv")))
         ]
         call = partial(context.services.analysis.analyze, features=("language",))
-        answers = await _run_all([partial(call, text) for text in texts])
+        answers = await run_all([partial(call, text) for text in texts])
         predicted = [answer.language.code if answer.language else "" for answer in answers]
         shares[language] = predicted.count(language) / len(texts)
         examples += len(texts)
@@ -138,7 +140,7 @@ async def evaluate_languages(context: EvaluationContext) -> list[Row]:
     return [Row(LANGUAGE, "SIB-200", ", ".join(LANGUAGES), "accuracy", mean, examples, model="py3langid", parts=shares)]
 
 
-async def _run_all(calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+async def run_all(calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
     """All results in order, with ``_CONCURRENT_REQUESTS`` at a time."""
     answers: list[Any] = []
     for first in range(0, len(calls), _CONCURRENT_REQUESTS):
@@ -154,7 +156,7 @@ async def _vectors_of(context: EvaluationContext, texts: Sequence[str]) -> Vecto
         partial(embeddings.embed, texts[first : first + _TEXTS_PER_REQUEST], options)
         for first in range(0, len(texts), _TEXTS_PER_REQUEST)
     ]
-    return np.concatenate([embedded.vectors for embedded in await _run_all(calls)])
+    return np.concatenate([embedded.vectors for embedded in await run_all(calls)])
 
 
 def _texts_by_id(context: EvaluationContext, folder: str, name: str) -> dict[str, str]:

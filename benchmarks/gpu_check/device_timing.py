@@ -4,7 +4,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,9 +52,3 @@ def matrix_flop_per_s(device: str, dtype: torch.dtype, *, side: int | None = Non
 def random(*shape: int, device: str, dtype: torch.dtype) -> Tensor:
     """Normally distributed numbers: a product of zeros runs faster than any real one."""
     return torch.randn(*shape, device=device).to(dtype)
-
-
-def spread_ms(seconds: list[float]) -> dict[str, Any]:
-    """Median and extremes in milliseconds."""
-    times = [1000 * each for each in seconds]
-    return {"median": statistics.median(times), "min": min(times), "max": max(times), "n": len(times)}

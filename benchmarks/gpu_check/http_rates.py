@@ -1,7 +1,6 @@
 """The service over HTTP on the device: one text and many, the lone text's latency, and /metrics/gpu under load."""
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -12,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backend.config import Settings
 from backend.models.model_files import resolve
+from benchmarks.client import RequestRefused, ask
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.encoders import token_ids
 from benchmarks.gpu_check.made_models import E5_SMALL, TINY, make_model
@@ -54,7 +53,7 @@ def measure(context: Context) -> dict[str, Any]:
     for processes in process_counts(context):
         with serving(context, model, processes) as server:
             result["rows"] += [{"processes": processes, "model": size.name, "load": "start", "ready_s": server.ready_s}]
-            result["embedding_model"] = _model_of(system_report(server))
+            result["embedding_model"] = ask(server.port, "/v1/system")["models"][0]
             for each in _FEW_LOADS if context.is_small else _LOADS:
                 row, metrics = _run(server, each, context)
                 rate = row["texts_per_s"] * result["tokens_per_text"]
@@ -88,22 +87,16 @@ def _read_metrics(server: Server, after_s: float, metrics: dict[str, Any]) -> No
     time.sleep(after_s)
     started_s = time.perf_counter()
     try:
-        metrics["report"] = json.loads(get(server, "/metrics/gpu"))
+        metrics["report"] = ask(server.port, "/metrics/gpu")
         metrics["seconds"] = time.perf_counter() - started_s
         metrics["samples"] = len(get(server, "/metrics/gpu", "text/plain").splitlines())
-    except OSError as error:
+    except (OSError, RequestRefused) as error:
         metrics["fault"] = str(error)
 
 
-def _model_of(system: Any) -> Any:
-    """The embedding model's part of GET /v1/system."""
-    models = system.get("models", []) if isinstance(system, dict) else []
-    return models[0] if isinstance(models, list) and models else models
-
-
 def process_counts(context: Context) -> tuple[int, ...]:
-    """Values of SERVER_PROCESSES to try; one where the service has no such setting."""
-    if "server_processes" not in Settings.model_fields or context.is_small:
+    """Values of SERVER_PROCESSES to try."""
+    if context.is_small:
         return (1,)
     return (1, 10, 4) if (os.cpu_count() or 1) > 8 else (1, 4)
 
@@ -140,11 +133,6 @@ def get(server: Server, path: str, accept: str = "application/json") -> str:
     with urllib.request.urlopen(request, timeout=30) as response:
         body: bytes = response.read()
     return body.decode()
-
-
-def system_report(server: Server) -> Any:
-    """GET /v1/system: what was chosen, and why."""
-    return json.loads(get(server, "/v1/system"))
 
 
 def load(server: Server, shape: Shape, generators: int) -> list[Report]:

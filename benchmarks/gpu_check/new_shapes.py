@@ -10,10 +10,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from backend.lanes.encoder_engine import EncoderEngine
 from benchmarks.gpu_check.context import Context
-from benchmarks.gpu_check.device_timing import spread_ms, wait
+from benchmarks.gpu_check.device_timing import wait
 from benchmarks.gpu_check.encoders import alone, candidates_on, encode, engine_of, load, one_of_each_runtime
 from benchmarks.gpu_check.made_models import E5_SMALL, TINY, make_model
 from benchmarks.gpu_check.targets import AS_SERVED
+from benchmarks.results import spread
 
 _TEXTS, _SHAPES = 64, 20
 _IDS = 200  # in the vocabulary of every size
@@ -53,7 +54,11 @@ def _shape_times(engine: EncoderEngine, context: Context, backend: Any, first: i
             seen = list(_seconds(engine, context.device, lengths, count))
     except RuntimeError as error:  # this kernel does not take such a batch
         return {"fault": str(error).splitlines()[0][:200]}
-    return {"new_ms": spread_ms(new[1:]), "seen_ms": spread_ms(seen[1:]), "first_ms": 1e3 * new[0]}
+    return {
+        "new_ms": spread(1e3 * each for each in new[1:]),
+        "seen_ms": spread(1e3 * each for each in seen[1:]),
+        "first_ms": 1e3 * new[0],
+    }
 
 
 def _seconds(engine: EncoderEngine, device: str, lengths: range, count: int) -> Iterator[float]:

@@ -1,10 +1,9 @@
-"""Whether an encoder only queues work: the host is not held up, two batches overlap, graphs are replayed, memory goes.
+"""Whether an encoder only queues work: the host is not held up, two batches overlap, graphs are replayed.
 
 An engine queues in ``forward`` and waits in ``finish``. On a CPU, where work is done when a call returns, none of this
 means anything.
 """
 
-import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -43,21 +42,13 @@ def measure(context: Context) -> dict[str, Any]:
 
 
 def _measured(candidate: Candidate, spec: ModelSpec, context: Context) -> dict[str, Any]:
-    """One runtime: its timings, and what it leaves allocated once gone, beside which libraries keep workspaces."""
-    before = _allocated(context)
+    """The timings of one runtime."""
     encoder: Any = load_encoder(spec, candidate, placement_on(context.device))
     row: dict[str, Any] = {"runtime": str(candidate), "attention": getattr(encoder, "attention", "")}
     warm_up(encoder, 16 if context.is_small else spec.max_tokens)
     row |= _timings(engine_of(encoder, _BUDGET), spec, context)
     graphs = getattr(encoder, "graphs", None)
-    row |= {"graphs": 0 if graphs is None else len(graphs), "graph_fault": getattr(graphs, "fault", "")}
-    if row["graphs"]:
-        encoder.graphs = None
-        engine = engine_of(encoder, _BUDGET)
-        row["lone_without_graphs"] = [_lone(engine, length, context) for length in _LONE]
-        del engine
-    del encoder, graphs
-    return {**row, "left_allocated_bytes": _allocated(context) - before}
+    return row | {"graphs": 0 if graphs is None else len(graphs), "graph_fault": getattr(graphs, "fault", "")}
 
 
 def _timings(engine: EncoderEngine, spec: ModelSpec, context: Context) -> dict[str, Any]:
@@ -137,12 +128,3 @@ def _synchronises(engine: EncoderEngine, texts: list[Ids]) -> str:
         torch.cuda.set_sync_debug_mode("default")
     engine.finish(output)
     return ""
-
-
-def _allocated(context: Context) -> int:
-    gc.collect()
-    if not context.is_cuda:
-        return 0
-    wait(context.device)
-    torch.cuda.empty_cache()
-    return int(torch.cuda.memory_allocated(context.device))

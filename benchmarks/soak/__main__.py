@@ -31,7 +31,7 @@ from benchmarks.soak.ledger import GRACE_S, Ledger
 from benchmarks.soak.rest import check_rest, settled_footprints
 from benchmarks.soak.schedule import FAULTS, PlannedFault, plan
 from benchmarks.soak.summary import as_json, late_texts, rows
-from benchmarks.soak.traffic import Rates, Traffic, quiet_answers, teach, wrong_samples
+from benchmarks.soak.traffic import Traffic, quiet_answers, teach, wrong_samples
 
 _QUIET_STATE = "quiet-state"  # STATE_DIR of the service that computes the right answers
 _KEPT_MINUTES = 30.0  # the least that is published
@@ -47,8 +47,6 @@ class Options:
     minutes: float
     seed: int
     text_p99_s: float  # bound on small texts while no fault is on
-    memory_ratio: float  # bound on resident memory at rest, over that at the beginning
-    load: float  # multiplies the rates
     only: tuple[str, ...] = ()  # kinds of faults; empty: all
     once: bool = False  # each kind once, as short as it may be, whatever ``minutes`` says
 
@@ -74,8 +72,7 @@ class Soak:
             traffic = self._traffic(expected)
             injector = FaultInjector(cluster, alone, traffic, self._ledger, full_disk=self._full_disk, seed=seed)
             await self._run_faults(traffic, alone, injector)
-            ratio = self._options.memory_ratio
-            at_rest = await check_rest(cluster, alone, self._ledger, before, book=traffic.book, memory_ratio=ratio)
+            at_rest = await check_rest(cluster, alone, self._ledger, before, book=traffic.book)
         finally:
             statuses = [*await self._cluster.stop(), *([] if self._alone is None else await self._alone.close())]
         self._check_ends(statuses)
@@ -115,14 +112,12 @@ class Soak:
             await quiet_answers(replica.port)  # both have done everything once before their memory is measured
 
     def _traffic(self, expected: Mapping[str, Any]) -> Traffic:
-        rates = Rates(**{name: rate * self._options.load for name, rate in asdict(Rates()).items()})
         cluster = self._cluster
         return Traffic(
             cluster.port,
             self._ledger,
             expected,
             seed=self._options.seed,
-            rates=rates,
             replica_ports=lambda: [replica.port for replica in cluster.running],
         )
 
@@ -187,8 +182,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="of traffic and faults (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=14, help="of faults and traffic (default: %(default)s)")
     parser.add_argument("--text-p99-s", type=float, default=1.0, help="bound on small texts without a fault")
-    parser.add_argument("--memory-ratio", type=float, default=1.3, help="bound on memory at rest over the beginning")
-    parser.add_argument("--load", type=float, default=1.0, help="multiplies the rates")
     parser.add_argument("--only", nargs="+", default=(), choices=sorted(FAULTS), help="these faults alone")
     parser.add_argument("--once", action="store_true", help="each kind of fault once, as short as it may be")
     parser.add_argument("--logs", type=Path, help="keep all logs here")
@@ -196,9 +189,7 @@ def main() -> None:
         "--out", type=Path, help=f"default: results/{RESULT.name} for {_KEPT_MINUTES:g} minutes and more"
     )
     flags = parser.parse_args()
-    options = Options(
-        flags.minutes, flags.seed, flags.text_p99_s, flags.memory_ratio, flags.load, tuple(flags.only), once=flags.once
-    )
+    options = Options(flags.minutes, flags.seed, flags.text_p99_s, tuple(flags.only), once=flags.once)
     environment = facts(["benchmarks.soak", *sys.argv[1:]])
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     with small_disk(work / "state") as full_disk:

@@ -97,7 +97,7 @@ class Alone:
 
     async def close(self) -> list[int]:
         """Stop the service with SIGTERM; its exit status."""
-        self._client.close()
+        await self._client.close()
         return [] if self.service is None else [await stop_service(self.service)]
 
     async def _start(self) -> None:

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from backend.abandoned import together
-from benchmarks.peers import ROOT
+from benchmarks.machine import ROOT
 from benchmarks.soak.http_client import KEY, CutOff, HttpClient
 
 PLACES = 3  # addresses that the proxy knows
@@ -289,11 +289,11 @@ async def start_service(
     """One service on a port, ready. Raises: ClusterError with the end of its log."""
     environment = {**SETTINGS, "PORT": str(port), **settings}
     process = await _spawn([sys.executable, "-m", "benchmarks.soak.replica"], log, environment)
-    client = HttpClient(port)
 
     async def is_ready() -> bool:
         try:
-            return (await client.request("GET", "/health/ready", timeout_s=5.0)).status == 200
+            async with HttpClient(port) as client:
+                return (await client.request("GET", "/health/ready", timeout_s=5.0)).status == 200
         except CutOff:
             return False
 
@@ -303,8 +303,6 @@ async def start_service(
         if process.returncode is None:
             process.kill()
         raise
-    finally:
-        client.close()
     return Replica(place, port, process, log, name)
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import numpy as np
 import orjson
 
+from benchmarks.machine import ROOT
 from benchmarks.ocr_pages import digital_pdf, scanned_pdf, slip
-from benchmarks.peers import ROOT
 from benchmarks.texts import distinct_texts
 
 _RECORDING = ROOT / "tests" / "clients" / "data" / "jfk.ogg"

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,13 +52,14 @@ async def _connect_once(client: HttpClient, job_id: str, watched: Watched) -> No
     began_s = loop.time()
     watched.connections += 1
     try:
-        async with client.stream(f"/v1/jobs/{job_id}/events", headers) as (answer, chunks):
-            watched.missing = answer.status == 404
-            watched.ended = answer.status == 204
-            if answer.status not in (200, 204, 404):
-                watched.failures.append(Attempt(str(answer.status), began_s, loop.time(), "GET …/events"))
-            if answer.status == 200:
-                async for event in parsed(chunks):
+        async with client.stream(f"/v1/jobs/{job_id}/events", headers) as answer:
+            status = answer.status_code
+            watched.missing = status == 404
+            watched.ended = status == 204
+            if status not in (200, 204, 404):
+                watched.failures.append(Attempt(str(status), began_s, loop.time(), "GET …/events"))
+            if status == 200:
+                async for event in parsed(answer.aiter_raw()):
                     watched.events.append(event)
                     watched.ended = event.kind == "end"
                     if watched.ended:
@@ -69,7 +70,7 @@ async def _connect_once(client: HttpClient, job_id: str, watched: Watched) -> No
         await asyncio.sleep(_AGAIN_S)
 
 
-async def parsed(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Event, None]:
+async def parsed(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
     """Events from the bytes of a stream; one that is cut off in its middle is not given."""
     rest = b""
     async for chunk in chunks:

@@ -237,14 +237,12 @@ class FaultInjector:
 
 async def _cannot_write(replica: Replica) -> str:
     """What is wrong with a replica that shall write to Redis now; empty where it does."""
-    client, question = HttpClient(replica.port), lesson("soak-failover")
-    try:
+    question = lesson("soak-failover")
+    async with HttpClient(replica.port) as client:
         made = await call(client, "PUT", question.path, question.body, question.headers, patience=_AT_ONCE)
         if made.answer is None or made.answer.status != 200:
             return f"{replica.name} does not write to the new master: {made.answer or made.failures[-1]}"
         await call(client, "DELETE", question.path, patience=_AT_ONCE)
-    finally:
-        client.close()
     return ""
 
 
@@ -276,7 +274,7 @@ def _head(path: str, media_type: str, length: int) -> bytes:
     lines = (
         f"POST {path} HTTP/1.1",
         "Host: 127.0.0.1",
-        AUTHORIZATION,
+        f"Authorization: {AUTHORIZATION}",
         f"Content-Type: {media_type}",
         f"Content-Length: {length}",
     )

@@ -29,6 +29,7 @@ _BOUNDED = ("resident_bytes", "files", "threads")
 # Over the count at the beginning. Files: a database connection is two of them and each of its six reading threads keeps
 # one; a parser's socket a core. Connections to Redis and between processes are closed when nobody has used them.
 _EXTRA_FILES, _EXTRA_THREADS = 24, 12
+_MEMORY_RATIO = 1.3
 _EXTRA_BYTES = 96 * 2**20  # the cache's 16 MiB and what allocators keep
 
 
@@ -79,7 +80,6 @@ async def check_rest(
     before: Mapping[str, Footprint],
     *,
     book: JobBook,
-    memory_ratio: float,
 ) -> dict[str, object]:
     """Enter whatever is not at rest into the ledger; the numbers for the result."""
     loop = asyncio.get_running_loop()
@@ -91,7 +91,7 @@ async def check_rest(
     after = await settled_footprints(services)
     most = {name: max(getattr(each, name) for each in before.values()) for name in _BOUNDED}
     for name, each in after.items():
-        for fault in footprint_faults(most, each, memory_ratio):
+        for fault in footprint_faults(most, each):
             ledger.report("left over", f"{name}: {fault}", now_s, now_s)
     keys = await check_redis(cluster, ledger, book)
     await _check_jobs(cluster, ledger, book)
@@ -103,10 +103,10 @@ async def check_rest(
     }
 
 
-def footprint_faults(most: Mapping[str, int], after: Footprint, memory_ratio: float) -> list[str]:
+def footprint_faults(most: Mapping[str, int], after: Footprint) -> list[str]:
     """What a replica holds too much of, beside the most that one held at the beginning."""
     found = []
-    limit_bytes = int(most["resident_bytes"] * memory_ratio) + _EXTRA_BYTES
+    limit_bytes = int(most["resident_bytes"] * _MEMORY_RATIO) + _EXTRA_BYTES
     if after.resident_bytes > limit_bytes:
         mib, limit_mib = after.resident_bytes // 2**20, limit_bytes // 2**20
         found.append(f"{mib} MiB resident at rest, the limit is {limit_mib}")
@@ -131,12 +131,9 @@ async def _until_idle(cluster: Cluster, services: list[Replica], end_s: float) -
 
 
 async def _busy(replica: Replica) -> list[str]:
-    client = HttpClient(replica.port)
-    try:
+    async with HttpClient(replica.port) as client:
         ready = (await call(client, "GET", "/health/ready", patience=_PROBE)).answer
         scraped = (await call(client, "GET", "/metrics", patience=_PROBE)).answer
-    finally:
-        client.close()
     name = replica.name
     if ready is None or ready.status != 200 or scraped is None:
         return [f"{name} is not ready: {ready.body[:300]!r}" if ready else f"{name} is not ready"]
@@ -188,8 +185,7 @@ async def _shared(cluster: Cluster) -> set[str]:
 
 async def _check_jobs(cluster: Cluster, ledger: Ledger, book: JobBook) -> None:
     """Ended jobs stand as they ended: deleted ones stay deleted, cancelled ones cancelled, results are kept."""
-    client = HttpClient(cluster.port)
-    try:
+    async with HttpClient(cluster.port) as client:
         for job in book.jobs.values():
             made = await call(client, "GET", f"/v1/jobs/{job.id}?result=false")
             now_s = asyncio.get_running_loop().time()
@@ -199,8 +195,6 @@ async def _check_jobs(cluster: Cluster, ledger: Ledger, book: JobBook) -> None:
             forgotten = ledger.may_have_forgotten(job.accepted_s, now_s)
             if fault := job_fault(job.state, made.answer.status, made.answer.body, forgotten=forgotten):
                 ledger.report("job", f"{job.id}, last {job.state}: {fault}", job.accepted_s, now_s)
-    finally:
-        client.close()
 
 
 def job_fault(state: str, status: int, body: bytes, *, forgotten: bool) -> str:

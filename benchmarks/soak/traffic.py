@@ -34,19 +34,9 @@ from benchmarks.soak.schedule import Route
 TEXT_KINDS = ("embeddings", "embeddings", "entities", "classify", "zero-shot")
 _CLEAR_REFUSALS = frozenset({200, 400, 413, 415, 422})  # to a hostile file; some can be repaired and read
 _LESSON = Patience(15.0, 20.0)
+# Requests a second; together about a third of two cores.
+_TEXTS, _SCANS, _JOBS, _LESSONS, _HOSTILE, _RECORDINGS = 6.0, 0.3, 0.25, 0.1, 0.2, 0.08
 _SAMPLED = 120  # fresh texts whose answers are computed again at the end
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Requests a second; together about a third of two cores."""
-
-    texts: float = 6.0
-    scans: float = 0.3
-    jobs: float = 0.25
-    lessons: float = 0.1
-    hostile: float = 0.2
-    recordings: float = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,26 +108,24 @@ class Traffic:
         expected: Mapping[str, Any],
         *,
         seed: int,
-        rates: Rates,
         replica_ports: Callable[[], list[int]],
     ) -> None:
         self.client, self.ledger, self.expected = HttpClient(port), ledger, expected
         self.book, self.samples = JobBook(), list[Sample]()
         self.boost = 1.0  # of texts and scans, while the overload lasts
-        self._rates, self._rng, self._replica_ports = rates, random.Random(f"traffic-{seed}"), replica_ports
+        self._rng, self._replica_ports = random.Random(f"traffic-{seed}"), replica_ports
         self.streams = Streams(ledger, self._rng)
         self._texts, self._files, self._hostile = known_texts(), known_files(), itertools.cycle(hostile_files())
         self._numbers, self._fresh = itertools.count(), 0
 
     def start(self) -> None:
-        rates = self._rates
         streams: tuple[tuple[Callable[[], float], Callable[[float], Awaitable[None]]], ...] = (
-            (lambda: rates.texts * self.boost, self._text),
-            (lambda: rates.scans * self.boost, self._scan),
-            (lambda: rates.jobs, self._job),
-            (lambda: rates.lessons, self._lesson),
-            (lambda: rates.hostile, self.hostile),
-            (lambda: rates.recordings, self._recording),
+            (lambda: _TEXTS * self.boost, self._text),
+            (lambda: _SCANS * self.boost, self._scan),
+            (lambda: _JOBS, self._job),
+            (lambda: _LESSONS, self._lesson),
+            (lambda: _HOSTILE, self.hostile),
+            (lambda: _RECORDINGS, self._recording),
         )
         for rate, begin in streams:
             self.streams.start(rate, begin)
@@ -150,7 +138,7 @@ class Traffic:
     async def stop(self) -> None:
         """Send nothing more; wait for every request and job under way."""
         await self.streams.stop()
-        self.client.close()
+        await self.client.close()
 
     async def _text(self, due_s: float) -> None:
         """A known text, or one that was never sent, in equal parts."""
@@ -209,20 +197,17 @@ class Traffic:
     async def _lesson(self, due_s: float) -> None:
         """Teach one replica a classifier, which all get from Redis, and have it forgotten again."""
         port = self._rng.choice(self._replica_ports())
-        client, name = HttpClient(port), f"soak-{next(self._numbers) % 4}"
-        question = lesson(name)
+        question = lesson(f"soak-{next(self._numbers) % 4}")
 
         def is_gone() -> bool:
             return port not in self._replica_ports()
 
-        try:
+        async with HttpClient(port) as client:
             made = await send(client, question, _LESSON, is_gone)
             outcome, detail = _lesson_outcome(made, is_gone=is_gone())
             self._enter("learn", outcome, due_s, made, detail=detail, route="replica")
             if outcome == "right":
                 await call(client, "DELETE", question.path, patience=_LESSON, is_gone=is_gone)
-        finally:
-            client.close()
 
     def _enter(
         self, kind: str, outcome: Outcome, due_s: float, made: Call, *, detail: str = "", route: Route = "proxy"
@@ -261,16 +246,11 @@ def _lesson_outcome(made: Call, *, is_gone: bool) -> tuple[Outcome, str]:
 
 async def quiet_answers(port: int) -> dict[str, Any]:
     """The right answers of every known text and file, one after the other from a service that does nothing else."""
-    client, answers = HttpClient(port), dict[str, Any]()
-    try:
-        questions = [question_of(kind, text) for kind in dict.fromkeys(TEXT_KINDS) for text in known_texts()]
-        questions += [scan_of(name, file, "expected") for name, file in known_files().items()]
-        questions.append(recording_of("expected"))
-        for question in questions:
-            answers[question.answer_key] = await quiet_answer(client, question)
-    finally:
-        client.close()
-    return answers
+    questions = [question_of(kind, text) for kind in dict.fromkeys(TEXT_KINDS) for text in known_texts()]
+    questions += [scan_of(name, file, "expected") for name, file in known_files().items()]
+    questions.append(recording_of("expected"))
+    async with HttpClient(port) as client:
+        return {question.answer_key: await quiet_answer(client, question) for question in questions}
 
 
 async def quiet_answer(client: HttpClient, question: Question) -> Any:
@@ -283,23 +263,17 @@ async def quiet_answer(client: HttpClient, question: Question) -> Any:
 
 async def teach(port: int) -> None:
     """Teach the classifier that the traffic asks."""
-    client, question = HttpClient(port), lesson(TAUGHT)
-    try:
-        made = await send(client, question, FILE)
-        if made.answer is None or made.answer.status != 200:
-            raise RuntimeError(f"the classifier was not learnt: {made.answer or made.failures[-1]}")
-    finally:
-        client.close()
+    async with HttpClient(port) as client:
+        made = await send(client, lesson(TAUGHT), FILE)
+    if made.answer is None or made.answer.status != 200:
+        raise RuntimeError(f"the classifier was not learnt: {made.answer or made.failures[-1]}")
 
 
 async def wrong_samples(port: int, samples: list[Sample], ledger: Ledger) -> int:
     """Compute sampled fresh texts again, alone and without a cache; enters what differs; how many were compared."""
-    client = HttpClient(port)
-    try:
+    async with HttpClient(port) as client:
         for sample in samples:
             right = await quiet_answer(client, question_of(sample.kind, sample.text, "fresh"))
             if fault := difference(right, sample.essence):
                 ledger.report("wrong", f"{sample.kind} of a fresh text: {fault}", sample.at_s, sample.at_s)
-    finally:
-        client.close()
     return len(samples)

@@ -1,45 +1,8 @@
 """Character error rate and word recall."""
 
-import random
-
 import pytest
 
-from benchmarks.ocr_scores import edits, order_free_edits, score, summed, words
-
-
-def by_definition(first, second):
-    """Levenshtein's distance as the textbook has it."""
-    row = list(range(len(second) + 1))
-    for number, letter in enumerate(first, 1):
-        left = [number]
-        for index, other in enumerate(second, 1):
-            left.append(min(row[index] + 1, left[-1] + 1, row[index - 1] + (letter != other)))
-        row = left
-    return row[-1]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        pytest.param("", "", 0, id="nothing"),
-        pytest.param("", "año", 3, id="nothing-was-read"),
-        pytest.param("kitten", "sitting", 3, id="the-textbook"),
-        pytest.param("abcdef", "xabcdef", 1, id="shifted-by-one"),
-        pytest.param("😀€", "€", 1, id="code-points-not-bytes"),
-    ],
-)
-def test_edits(first, second, expected):
-    """The least number of letters to insert, delete or replace, both ways."""
-    assert expected == edits(first, second) == edits(second, first)
-
-
-def test_edits_of_random_texts():
-    """A row at once gives what cell by cell gives."""
-    choice = random.Random(7)
-    for _ in range(60):
-        first, second = ("".join(choice.choices("abc", k=choice.randrange(12))) for _ in range(2))
-
-        assert by_definition(first, second) == edits(first, second)
+from benchmarks.ocr_scores import order_free_edits, score, summed, words
 
 
 @pytest.mark.parametrize(
