@@ -100,7 +100,7 @@ class Batch:
     failed: int = 0
 
 
-class Line(NamedTuple):
+class RequestLine(NamedTuple):
     """A request of the input file."""
 
     custom_id: str
@@ -117,7 +117,7 @@ class _Answers:
     failed: int = 0
     tokens: int = 0
 
-    def add(self, answers: Sequence[tuple[Line, str, LineAnswer]]) -> None:
+    def add(self, answers: Sequence[tuple[RequestLine, str, LineAnswer]]) -> None:
         """Raises: TooLarge."""
         for line, request_id, answer in answers:
             is_good = answer.status < 400
@@ -127,7 +127,7 @@ class _Answers:
             (self.output if is_good else self.errors).write(_answer_line(line, request_id, answer))
 
 
-def _answer_line(line: Line, request_id: str, answer: LineAnswer) -> bytes:
+def _answer_line(line: RequestLine, request_id: str, answer: LineAnswer) -> bytes:
     head = b'{"id":"batch_req_%b","custom_id":%b,' % (request_id.encode(), orjson.dumps(line.custom_id))
     response = b'"response":{"status_code":%d,"request_id":"%b","body":%b}' % (
         answer.status,
@@ -292,7 +292,7 @@ class BatchService:
 
     async def _answer(
         self,
-        lines: Sequence[Line],
+        lines: Sequence[RequestLine],
         endpoint: str,
         urgency: Urgency,
         answers: _Answers,
@@ -300,7 +300,7 @@ class BatchService:
     ) -> None:
         answer_line = self._answers[endpoint]
 
-        async def answered(line: Line) -> tuple[Line, str, LineAnswer]:
+        async def answered(line: RequestLine) -> tuple[RequestLine, str, LineAnswer]:
             request_id = secrets.token_hex(12)
             return line, request_id, await answer_line(line.body, request_id=request_id, urgency=urgency)
 
@@ -328,9 +328,9 @@ class BatchService:
         return (await self._once(job.owner, f"file-{job.id[:24]}-{name}", upload)).id
 
 
-def read_lines(content: bytes, endpoint: str) -> tuple[list[Line], list[BatchError]]:
+def read_lines(content: bytes, endpoint: str) -> tuple[list[RequestLine], list[BatchError]]:
     """The requests of an input file, and what is wrong with it. Takes a second for 100 MB: call it on a thread."""
-    lines, errors, custom_ids = list[Line](), list[BatchError](), set[str]()
+    lines, errors, custom_ids = list[RequestLine](), list[BatchError](), set[str]()
     for number, row in enumerate(BytesIO(content), 1):  # line by line: a list of empty ones takes 50 times their bytes
         if not row.strip():
             continue
@@ -351,7 +351,7 @@ def read_lines(content: bytes, endpoint: str) -> tuple[list[Line], list[BatchErr
     return lines, errors
 
 
-def _read_line(number: int, row: bytes, endpoint: str, custom_ids: set[str]) -> Line | BatchError:
+def _read_line(number: int, row: bytes, endpoint: str, custom_ids: set[str]) -> RequestLine | BatchError:
     if len(row) > _MAX_LINE_BYTES:
         message = f"this line has {len(row)} bytes, and a request {_MAX_LINE_BYTES} at most; send several requests"
         return BatchError("line_too_long", message, number)
@@ -375,16 +375,16 @@ def _read_line(number: int, row: bytes, endpoint: str, custom_ids: set[str]) -> 
         return BatchError("invalid_url", message, number, "url")
     if type(body) is not dict:
         return _wrong(number, "body", f"must be the JSON object that POST {endpoint} takes")
-    return Line(custom_id, orjson.dumps(body))
+    return RequestLine(custom_id, orjson.dumps(body))
 
 
 def _wrong(number: int, param: str, message: str) -> BatchError:
     return BatchError("missing_required_parameter", f"{param}: {message}", number, param)
 
 
-def _groups(lines: Sequence[Line]) -> Iterator[list[Line]]:
+def _groups(lines: Sequence[RequestLine]) -> Iterator[list[RequestLine]]:
     """Requests to be computed at the same time, in their order."""
-    group, size_bytes = list[Line](), 0
+    group, size_bytes = list[RequestLine](), 0
     for line in lines:
         if group and (len(group) == _AT_ONCE or size_bytes + len(line.body) > _AT_ONCE_BYTES):
             yield group

@@ -139,7 +139,7 @@ async def search(services: Services, corpus: Corpus) -> dict[str, Any]:
     result = {}
     for name, options in (
         ("search", SearchOptions(limit=DEPTH)),
-        ("search, 1 % kept", SearchOptions(limit=DEPTH, where=kept)),
+        ("search, 1 % kept", SearchOptions(limit=DEPTH, filters=kept)),
     ):
         result[name] = await _timed(lambda index, options=options: ask(index, options), len(queries))  # type: ignore[misc]
     return result

@@ -229,13 +229,13 @@ def _bad_input(error: ValidationError, body: bytes = b"", schema: type[BaseModel
         if body[:2].startswith((b"'", b"{'")):
             advice = f". {_QUOTES}"
         return BadInput(f"the body is not valid JSON: {fault['ctx']['error']}{advice}")
-    place = ".".join(str(part) for part in fault["loc"])
-    if not place:
+    location = ".".join(str(part) for part in fault["loc"])
+    if not location:
         return InvalidField("the body must be a JSON object")
     if fault["type"] in _EMPTY:  # as request_fields.py answers empty inputs
-        return BadInput(f"{place}: must not be empty", param=place)
-    got = _meant(place, body, schema) if fault["type"] == "missing" else f", got {_shortened(fault['input'])}"
-    return InvalidField(f"{place}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{got}", param=place)
+        return BadInput(f"{location}: must not be empty", param=location)
+    got = _meant(location, body, schema) if fault["type"] == "missing" else f", got {_shortened(fault['input'])}"
+    return InvalidField(f"{location}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{got}", param=location)
 
 
 def _meant(missing: str, body: bytes, schema: type[BaseModel]) -> str:

@@ -54,10 +54,10 @@ def number_of(text: str) -> float:
         return math.nan
 
 
-def wrong_type(place: str, value: Any, expected: str) -> InvalidField:
-    """The error for a value of another kind than ``expected``; ``place`` is a field or ``field[index]``."""
+def wrong_type(location: str, value: Any, expected: str) -> InvalidField:
+    """The error for a value of another kind than ``expected``; ``location`` is a field or ``field[index]``."""
     got = TYPE_NAMES.get(type(value), "null")
-    return InvalidField(f"{place}: must be {expected}, got {got}", param=place.partition("[")[0])
+    return InvalidField(f"{location}: must be {expected}, got {got}", param=location.partition("[")[0])
 
 
 def require_no_empty_items(inputs: Sequence[Any], name: str) -> None:
@@ -66,8 +66,10 @@ def require_no_empty_items(inputs: Sequence[Any], name: str) -> None:
     All empty texts have the same vector, which only spoils an index; and an empty text has no class and no relevance.
     """
     if not all(inputs):
-        place = f"{name}[{next(index for index, text in enumerate(inputs) if not text)}]" if len(inputs) > 1 else name
-        raise BadInput(f"{place}: must not be empty; leave empty texts out of the request", param=name)
+        location = (
+            f"{name}[{next(index for index, text in enumerate(inputs) if not text)}]" if len(inputs) > 1 else name
+        )
+        raise BadInput(f"{location}: must not be empty; leave empty texts out of the request", param=name)
 
 
 def require_not_empty(value: Any, name: str, advice: str = "") -> None:
@@ -100,9 +102,11 @@ def check_chars(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> int:
     lengths = [_read_chars(text) if isinstance(text, str) else len(text) for text in inputs]
     if max(lengths) > limits.text_chars and type(inputs[0]) is str:
         index, length = next((index, length) for index, length in enumerate(lengths) if length > limits.text_chars)
-        place = f"{param}[{index}]" if len(inputs) > 1 else param
+        location = f"{param}[{index}]" if len(inputs) > 1 else param
         advice = "" if length == len(inputs[index]) else "U+FDFA and U+FDFB count as the phrases they stand for."
-        raise TooLarge(f"{place} characters", length, limits.text_chars, "LIMIT_TEXT_CHARS", advice=advice, param=param)
+        raise TooLarge(
+            f"{location} characters", length, limits.text_chars, "LIMIT_TEXT_CHARS", advice=advice, param=param
+        )
     return sum(lengths)
 
 
@@ -163,15 +167,15 @@ def require_labels(value: Sequence[Any], name: str) -> None:
         seen[stripped] = index
 
 
-def param_of(place: str) -> str:
+def param_of(location: str) -> str:
     """The request's own field in a place."""
-    return re.split(r"[.\[]", place, maxsplit=1)[0]
+    return re.split(r"[.\[]", location, maxsplit=1)[0]
 
 
-def wrong_type_at(place: str, value: Any, expected: str) -> InvalidField:
-    """The error for a value of another kind than ``expected``; it names the whole place."""
+def wrong_type_at(location: str, value: Any, expected: str) -> InvalidField:
+    """The error for a value of another kind than ``expected``; it names the whole location."""
     return InvalidField(
-        f"{place}: must be {expected}, got {TYPE_NAMES.get(type(value), 'null')}", param=param_of(place)
+        f"{location}: must be {expected}, got {TYPE_NAMES.get(type(value), 'null')}", param=param_of(location)
     )
 
 
@@ -448,8 +452,8 @@ def _check_items(value: Any, info: ValidationInfo) -> Texts:
     texts: list[Any] = [item.get("text") if type(item) is dict else item for item in items]
     for index, text in enumerate(texts):
         if type(text) is not str:
-            place = name if items is not value else f"{name}[{index}]"
-            raise _not_a_text(place, items[index])
+            location = name if items is not value else f"{name}[{index}]"
+            raise _not_a_text(location, items[index])
     require_no_empty_items(texts, name)
     return texts
 
@@ -483,23 +487,23 @@ def _check_texts_or_images(value: Any, info: ValidationInfo) -> Texts | ImageInp
     return ImageInputs(tuple(_encoded_image(item["image"], f"{name}[{index}]") for index, item in enumerate(items)))
 
 
-def _encoded_image(value: Any, place: str) -> str:
-    name = place.partition("[")[0]
+def _encoded_image(value: Any, location: str) -> str:
+    name = location.partition("[")[0]
     if not isinstance(value, str):
-        raise wrong_type(f"{place}.image", value, "base64 of a file, or a data URL")
+        raise wrong_type(f"{location}.image", value, "base64 of a file, or a data URL")
     encoded: str = value
     if encoded[:5].lower() == "data:":
         head, _, encoded = encoded.partition(",")
         if not head.lower().endswith(";base64"):
-            raise InvalidField(f"{place}: image must be a data URL in base64 (data:image/png;base64,…)", param=name)
+            raise InvalidField(f"{location}: image must be a data URL in base64 (data:image/png;base64,…)", param=name)
     elif encoded[:8].lower().startswith(("http://", "https://")):
         raise InvalidField(
-            f"{place}: image is an address, and this service fetches nothing; send the file in base64, or as "
+            f"{location}: image is an address, and this service fetches nothing; send the file in base64, or as "
             "multipart/form-data",
             param=name,
         )
     if not encoded:
-        raise BadInput(f"{place}: image must not be empty", param=name)
+        raise BadInput(f"{location}: image must not be empty", param=name)
     return encoded
 
 
@@ -512,14 +516,14 @@ def _check_item(value: Any, info: ValidationInfo) -> str:
     return text
 
 
-def _not_a_text(place: str, item: Any) -> InvalidField:
+def _not_a_text(location: str, item: Any) -> InvalidField:
     if type(item) is dict and "text" not in item:
         return InvalidField(
-            f"{place}: must be a text or an object with the field text; other kinds of content are not read",
-            param=place.partition("[")[0],
+            f"{location}: must be a text or an object with the field text; other kinds of content are not read",
+            param=location.partition("[")[0],
         )
     value = item["text"] if type(item) is dict else item
-    return wrong_type(place, value, 'a text or {"text": a text}')
+    return wrong_type(location, value, 'a text or {"text": a text}')
 
 
 def _check_labels(value: Any, info: ValidationInfo) -> Texts | None:

@@ -188,24 +188,24 @@ async def read_json_with_file(request: Request, schema: type[Schema]) -> Schema:
 
 @asynccontextmanager
 async def decoded_upload(
-    request: Request, encoded: str, place: str, *, name: str = "", fields: dict[str, str] | None = None
+    request: Request, encoded: str, location: str, *, name: str = "", fields: dict[str, str] | None = None
 ) -> AsyncIterator[Upload]:
     """The file behind base64, alone or as a data URL; its memory is freed at the end.
 
     Args:
-        place: of the base64 in the request, for messages.
+        location: of the base64 in the request, for messages.
 
     Raises: InvalidField for what is no base64, BadInput for nothing, TooLarge.
     """
     stored = StoredFile(_file_limits_of(request))
     try:
-        await asyncio.to_thread(_decode, encoded, stored, place)
+        await asyncio.to_thread(_decode, encoded, stored, location)
         yield Upload(stored, _cleaned(name), fields or {})
     finally:
         _free(stored)
 
 
-def _decode(encoded: str, stored: StoredFile, place: str) -> None:
+def _decode(encoded: str, stored: StoredFile, location: str) -> None:
     head = _DATA_URL.match(encoded, 0, 300)
     rest = ""  # of the slice before: digits come by four
     begin, end = head.end() if head else 0, len(encoded.rstrip("= \r\n\t"))
@@ -217,9 +217,9 @@ def _decode(encoded: str, stored: StoredFile, place: str) -> None:
             stored.write(base64.b64decode(part[:whole], validate=True))
         stored.write(base64.b64decode(rest + "=" * (-len(rest) % 4), validate=True))
     except ValueError as error:
-        raise InvalidField(f"{place}: is no base64: {error}", param=param_of(place)) from error
+        raise InvalidField(f"{location}: is no base64: {error}", param=param_of(location)) from error
     if not stored.size_bytes:
-        raise BadInput(f"{place}: is empty; it must hold a file as base64", param=param_of(place))
+        raise BadInput(f"{location}: is empty; it must hold a file as base64", param=param_of(location))
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class BookedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DocumentRef:
     """Which document of which file a row is of."""
 
     document_id: str
@@ -63,7 +63,7 @@ class TaxLine:
 class LedgerRow:
     """One document. What it does not say is None; dates are as they stand there where they are none."""
 
-    place: Place
+    source: DocumentRef
     state: str  # "to_review" or "confirmed"
     kind: str | None
     date: str | None  # ISO 8601; of a statement the last day of its period
@@ -84,7 +84,7 @@ class LedgerRow:
     amount_due: Decimal | None
     totals_agree: bool | None  # None where nothing could be checked
     duplicates: int = 0  # other rows with its supplier, number and total
-    duplicate_of: Place | None = None  # the first of them; None for the first itself
+    duplicate_of: DocumentRef | None = None  # the first of them; None for the first itself
 
     @property
     def is_bookable(self) -> bool:
@@ -137,10 +137,10 @@ def ledger_rows(file: BookedFile) -> Iterator[LedgerRow]:
     """A row for each document of a file that is meant."""
     for index, document in enumerate(file.documents):
         if file.chosen is None or index in file.chosen:
-            yield _row(Place(file.id, index, file.name, tuple(document["pages"])), document)
+            yield _row(DocumentRef(file.id, index, file.name, tuple(document["pages"])), document)
 
 
-def _row(place: Place, document: Mapping[str, Any]) -> LedgerRow:
+def _row(source: DocumentRef, document: Mapping[str, Any]) -> LedgerRow:
     fields = document["fields"]
 
     def amount(*names: str) -> Decimal | None:
@@ -148,7 +148,7 @@ def _row(place: Place, document: Mapping[str, Any]) -> LedgerRow:
 
     base, tax, surcharge = amount("SubTotal"), amount("TotalTax"), amount("EquivalenceSurcharge")
     return LedgerRow(
-        place=place,
+        source=source,
         state="confirmed" if document.get("confirmed") else "to_review",
         kind=document["kind"],
         date=value_of(fields, "InvoiceDate", "TransactionDate", "PeriodEnd"),
@@ -229,8 +229,8 @@ def _duplicate_key(row: LedgerRow) -> tuple[str, str, Decimal, str | None] | Non
 def _marked(row: LedgerRow, same: Sequence[LedgerRow]) -> LedgerRow:
     if len(same) < 2:
         return row
-    first = same[0].place
-    return replace(row, duplicates=len(same) - 1, duplicate_of=None if first == row.place else first)
+    first = same[0].source
+    return replace(row, duplicates=len(same) - 1, duplicate_of=None if first == row.source else first)
 
 
 def missing_numbers(rows: Iterable[LedgerRow]) -> list[MissingNumbers]:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from backend.books.ledger import (
     STATEMENT,
     BookedFile,
+    DocumentRef,
     LedgerRow,
     MissingNumbers,
-    Place,
     TaxLine,
     list_of,
     missing_numbers,
@@ -136,8 +136,8 @@ def ledger_cells(row: LedgerRow) -> Iterator[Row]:
         yield (
             row.state, row.date, row.number, row.tax_id, row.supplier,
             tax.type, tax.base, tax.rate, tax.amount, tax.surcharge_rate, tax.surcharge,
-            *of_whole, row.currency, row.due_date, due, _totals(row), _place_name(row.duplicate_of), row.kind,
-            row.customer, row.customer_tax_id, *_of_file(row.place),
+            *of_whole, row.currency, row.due_date, due, _totals(row), _source_name(row.duplicate_of), row.kind,
+            row.customer, row.customer_tax_id, *_of_file(row.source),
         )  # fmt: skip
 
 
@@ -145,12 +145,14 @@ def _totals(row: LedgerRow) -> str | None:
     return None if row.totals_agree is None else "agree" if row.totals_agree else "differ"
 
 
-def _place_name(place: Place | None) -> str | None:
-    return None if place is None else f"{place.filename} ({_ranges(place.pages)})" if place.pages else place.filename
+def _source_name(source: DocumentRef | None) -> str | None:
+    return (
+        None if source is None else f"{source.filename} ({_ranges(source.pages)})" if source.pages else source.filename
+    )
 
 
-def _of_file(place: Place) -> Row:
-    return place.filename, _ranges(place.pages), place.document_id
+def _of_file(source: DocumentRef) -> Row:
+    return source.filename, _ranges(source.pages), source.document_id
 
 
 def _ranges(pages: Sequence[int]) -> str:
@@ -167,7 +169,7 @@ def line_cells(row: LedgerRow, document: Mapping[str, Any]) -> Iterator[Row]:
             row.date, row.number, row.tax_id, row.supplier, Decimal(number),
             value_of(line, "ProductCode"), value_of(line, "Description"),
             *(_number_or_text(value_of(line, name)) for name in _LINE_FIELDS),
-            row.currency, *_of_file(row.place),
+            row.currency, *_of_file(row.source),
         )  # fmt: skip
 
 
@@ -180,7 +182,7 @@ def movement_cells(row: LedgerRow, document: Mapping[str, Any]) -> Iterator[Row]
             account, holder, value_of(movement, "Date"), value_of(movement, "ValueDate"),
             value_of(movement, "Description"), _number_or_text(value_of(movement, "Amount")),
             _number_or_text(value_of(movement, "Balance")),
-            row.currency, *_of_file(row.place),
+            row.currency, *_of_file(row.source),
         )  # fmt: skip
 
 
@@ -210,7 +212,7 @@ def _supplier_cells(rows: Sequence[LedgerRow], missing: Sequence[MissingNumbers]
 def streamed_cells(view: View, file: BookedFile, rows: Sequence[LedgerRow]) -> Iterator[Row]:
     """Rows of lines or movements of one file, whose documents ``rows`` are of."""
     for row in rows:
-        document = file.documents[row.place.index]
+        document = file.documents[row.source.index]
         if view is MOVEMENTS and row.kind == STATEMENT:
             yield from movement_cells(row, document)
         elif view is LINES and row.is_bookable:

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 _UNSET = "IMAGE_MODEL is not set"
 
 
-def find_image_model(settings: Settings, ground: LoadContext) -> Found[LoadedImageModel]:
+def find_image_model(settings: Settings, context: LoadContext) -> Found[LoadedImageModel]:
     """The model that IMAGE_MODEL names, loaded. Where the hub cannot be reached the rest serves without it.
 
     Raises: ModelUnavailable for one that was set and cannot be had, or is of another kind.
@@ -53,7 +53,7 @@ def find_image_model(settings: Settings, ground: LoadContext) -> Found[LoadedIma
     if source in ("", NO_MODEL):
         return Found(None, _UNSET)
     try:
-        return Found(load_image_model(settings, ground, resolve_image_model(source)))
+        return Found(load_image_model(settings, context, resolve_image_model(source)))
     except HubUnreachable as error:
         log_event(_log, logging.WARNING, "no image model yet", why=error)
         return Found(None, f"IMAGE_MODEL: {error}", comes_later=True)
@@ -61,19 +61,19 @@ def find_image_model(settings: Settings, ground: LoadContext) -> Found[LoadedIma
         raise ModelUnavailable(f"IMAGE_MODEL: {error}") from error
 
 
-def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSpec) -> LoadedImageModel:
+def load_image_model(settings: Settings, context: LoadContext, spec: ImageModelSpec) -> LoadedImageModel:
     """Load a model onto every device, and run a batch of it, so that no early request waits. Seconds; on a thread.
 
     Raises: ModelUnavailable.
     """
     request = EncoderRequest(settings.precision, settings.runtime, settings.batch_tokens)
-    first = ground.placements[0]
+    first = context.placements[0]
     dtype = choose_arithmetic(spec, first, request, page_cost=1).dtype
-    classifiers = [load_classifier(spec, dtype, placement) for placement in ground.placements]
+    classifiers = [load_classifier(spec, dtype, placement) for placement in context.placements]
     cost = page_cost(spec, classifiers[0].parameters)
     choice = choose_arithmetic(spec, first, request, page_cost=cost)
     engines, residents = [], []
-    for classifier, placement in zip(classifiers, ground.placements, strict=True):
+    for classifier, placement in zip(classifiers, context.placements, strict=True):
         exact = None if dtype == "fp32" else Float32Encoder(partial(load_again, spec, "fp32", placement))
         resident = UnloadableEncoder(
             classifier,
@@ -83,7 +83,7 @@ def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSp
             companions=() if exact is None else (exact.drop,),
         )
         residents.append(resident)
-        recompute = no_fallback if exact is None else _in_float32(exact, ground.telemetry)
+        recompute = no_fallback if exact is None else _in_float32(exact, context.telemetry)
         engines.append(ImageEngine(resident, choice.budget, learnt_batch_limits(placement), recompute))
     for engine in engines:
         _warm_up(engine, spec, choice.budget // cost)

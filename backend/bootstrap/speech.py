@@ -133,13 +133,13 @@ def _speakers(file: str, found: Found[SpeechModelFiles]) -> SpeakerNetwork | Non
 
 
 def _engines(shared: Shared, speakers: SpeakerNetwork | None, files: SpeechModelFiles) -> SpeechEngines:
-    settings, ground = shared.settings, shared.context
-    place = place_speech(ground.placements[0], settings.speech_precision, lanes=ground.facts.cores)
+    settings, context = shared.settings, shared.context
+    place = place_speech(context.placements[0], settings.speech_precision, lanes=context.facts.cores)
     source, detector = WhisperSource(files, place), silero_file()
     network = SileroNetwork(detector)
     on_cpu = place.device == "cpu"
     if not on_cpu:
-        placement = ground.placements[0]
+        placement = context.placements[0]
         lower_ceiling(placement.device, device_bytes(files.weights_bytes, CUDA_BUDGET // WINDOW_MS, placement))
     parts = {"whisper": source.fingerprint, "detector": sha256_of(detector)}
 

@@ -79,7 +79,7 @@ def parse_key_file(content: bytes, name: str, others: KeyRing, quotas: Quotas) -
     except UnicodeDecodeError as error:
         raise BadSettings([f"{name}: byte {error.start} is no UTF-8; write TOML in UTF-8"]) from error
     except tomllib.TOMLDecodeError as error:
-        raise BadSettings([f"{name}: no TOML: {_place_alone(str(error))}"]) from error
+        raise BadSettings([f"{name}: no TOML: {_location_alone(str(error))}"]) from error
     reading = _Reading(quotas, {caller.name for caller in others.callers}, dict.fromkeys(others.digests, "ADMIN_KEYS"))
     reading.read(document)
     if reading.faults:
@@ -89,13 +89,13 @@ def parse_key_file(content: bytes, name: str, others: KeyRing, quotas: Quotas) -
     return KeyRing({**reading.callers, **others.digests})
 
 
-def _place_alone(message: str) -> str:
+def _location_alone(message: str) -> str:
     """Line and column of the parser's message, and its words where they quote nothing of the file."""
-    place = re.search(r"\(at (line \d+, column \d+|end of document)\)", message)
+    location = re.search(r"\(at (line \d+, column \d+|end of document)\)", message)
     words = message.partition("(at ")[0].strip()
     quotes = re.search(r"""['"]""", words)
     told = "" if quotes else f"{words}, "
-    return f"{told}{place.group(1) if place else 'see its syntax'}; python -m backend.keys check FILE tries it"
+    return f"{told}{location.group(1) if location else 'see its syntax'}; python -m backend.keys check FILE tries it"
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class _Reading:
 
     quotas: Quotas  # of tenants without their own
     taken_names: set[str]  # by ADMIN_KEYS
-    places: dict[bytes, str]  # of keys, by digest
+    locations: dict[bytes, str]  # of keys, by digest
     callers: dict[bytes, Caller] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
@@ -123,84 +123,90 @@ class _Reading:
             self.faults.append("no key at all: with this file nobody could ask; add a tenant (python -m backend.keys)")
 
     def _read_tenant(self, name: str, tenant: Any) -> None:
-        place = f"tenants.{name[:64]}"
+        location = f"tenants.{name[:64]}"
         if not is_name(name):
-            self.faults.append(f"{place}: no name of a tenant; write {NAME_RULE}")
+            self.faults.append(f"{location}: no name of a tenant; write {NAME_RULE}")
         if name in self.taken_names:
-            self.faults.append(f"{place}: its name stands in ADMIN_KEYS too; a caller is named in one place")
+            self.faults.append(f"{location}: its name stands in ADMIN_KEYS too; a caller is named in one place")
         if not isinstance(tenant, dict):
-            self.faults.append(f"{place}: must be a table")
+            self.faults.append(f"{location}: must be a table")
             return
-        self._refuse_unknown(f"{place}.", tenant, _TENANT_FIELDS)
-        role = self._role(place, tenant, "user")
-        caller = Caller(name, owner_digest("name", name), role, self._quotas(place, tenant, role))
-        expires_s = self._expiry(place, tenant)
+        self._refuse_unknown(f"{location}.", tenant, _TENANT_FIELDS)
+        role = self._role(location, tenant, "user")
+        caller = Caller(name, owner_digest("name", name), role, self._quotas(location, tenant, role))
+        expires_s = self._expiry(location, tenant)
         keys = tenant.get("keys")
         if not isinstance(keys, list):
-            self.faults.append(f"{place}.keys: absent, or no list; write [[{place}.keys]] (keys = [] shuts it out)")
+            self.faults.append(
+                f"{location}.keys: absent, or no list; write [[{location}.keys]] (keys = [] shuts it out)"
+            )
             return
         for number, key in enumerate(keys, 1):
-            self._read_key(f"{place}.keys[{number}]", key, caller, expires_s)
+            self._read_key(f"{location}.keys[{number}]", key, caller, expires_s)
 
-    def _read_key(self, place: str, key: Any, tenant: Caller, expires_s: float | None) -> None:
+    def _read_key(self, location: str, key: Any, tenant: Caller, expires_s: float | None) -> None:
         if not isinstance(key, dict):
-            self.faults.append(f"{place}: must be a table with sha256, {_HASHED}")
+            self.faults.append(f"{location}: must be a table with sha256, {_HASHED}")
             return
-        self._refuse_unknown(f"{place}.", key, _KEY_FIELDS)
-        role = self._role(place, key, tenant.role)
+        self._refuse_unknown(f"{location}.", key, _KEY_FIELDS)
+        role = self._role(location, key, tenant.role)
         if _ROLES[role] > _ROLES[tenant.role]:
-            self.faults.append(f"{place}.role: '{role}' may more than its tenant, whose role is '{tenant.role}'")
-        own_s = self._expiry(place, key)
+            self.faults.append(f"{location}.role: '{role}' may more than its tenant, whose role is '{tenant.role}'")
+        own_s = self._expiry(location, key)
         ends_s = [one for one in (own_s, expires_s) if one is not None]
         sha256 = key.get("sha256")
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-            self.faults.append(f"{place}.sha256: must be 64 hexadecimal digits, a-f in lower case, {_HASHED}")
+            self.faults.append(f"{location}.sha256: must be 64 hexadecimal digits, a-f in lower case, {_HASHED}")
             return
         digest = bytes.fromhex(sha256)
-        if digest in self.places:
-            self.faults.append(f"{place}: its key is that of {self.places[digest]}; a key stands for one caller")
-        self.places.setdefault(digest, place)
+        if digest in self.locations:
+            self.faults.append(f"{location}: its key is that of {self.locations[digest]}; a key stands for one caller")
+        self.locations.setdefault(digest, location)
         self.callers[digest] = replace(tenant, role=role, expires_s=min(ends_s, default=None))
 
-    def _role(self, place: str, table: Mapping[str, Any], default: Role) -> Role:
+    def _role(self, location: str, table: Mapping[str, Any], default: Role) -> Role:
         role = table.get("role", default)
         if not isinstance(role, str) or role not in _ROLES:
-            self.faults.append(f"{place}.role: must be one of {', '.join(_ROLES)}")
+            self.faults.append(f"{location}.role: must be one of {', '.join(_ROLES)}")
             return default
         return role  # type: ignore[return-value]  # one of them
 
-    def _expiry(self, place: str, table: Mapping[str, Any]) -> float | None:
+    def _expiry(self, location: str, table: Mapping[str, Any]) -> float | None:
         """A date means its first second in UTC; a time needs its offset, as the machines' zones may differ."""
         expires = table.get("expires")
         if isinstance(expires, datetime):
             if expires.tzinfo is None:
-                self.faults.append(f"{place}.expires: a time without offset; write it in UTC, as 2027-06-30T18:00:00Z")
+                self.faults.append(
+                    f"{location}.expires: a time without offset; write it in UTC, as 2027-06-30T18:00:00Z"
+                )
                 return None
             return expires.timestamp()
         if isinstance(expires, date):
             return datetime(expires.year, expires.month, expires.day, tzinfo=UTC).timestamp()
         if expires is not None:
-            self.faults.append(f"{place}.expires: must be a date without quotes, as 2027-06-30 or 2027-06-30T18:00:00Z")
+            self.faults.append(
+                f"{location}.expires: must be a date without quotes, as 2027-06-30 or 2027-06-30T18:00:00Z"
+            )
         return None
 
-    def _quotas(self, place: str, tenant: Mapping[str, Any], role: Role) -> Quotas:
+    def _quotas(self, location: str, tenant: Mapping[str, Any], role: Role) -> Quotas:
         own = tenant.get("quota", {})
         if not isinstance(own, dict):
-            self.faults.append(f"{place}.quota: must be a table")
+            self.faults.append(f"{location}.quota: must be a table")
             return Quotas()
-        self._refuse_unknown(f"{place}.quota.", own, QUOTAS)
+        self._refuse_unknown(f"{location}.quota.", own, QUOTAS)
         for name, value in own.items():
             if name in QUOTAS and (type(value) is not int or not 1 <= value <= _MOST):
                 self.faults.append(
-                    f"{place}.quota.{name}: must be a whole number from 1 to {_MOST}; no quota: leave it out"
+                    f"{location}.quota.{name}: must be a whole number from 1 to {_MOST}; no quota: leave it out"
                 )
         own = {name: value for name, value in own.items() if name in QUOTAS and type(value) is int}
         return replace(Quotas() if role == "admin" else self.quotas, **own, in_file=tuple(own))
 
-    def _refuse_unknown(self, place: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    def _refuse_unknown(self, location: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
         """A misspelt quota would be none."""
         self.faults += [
-            f"{place}{name[:64]}: no such field; there are {', '.join(known)}" for name in table if name not in known
+            f"{location}{name[:64]}: no such field; there are {', '.join(known)}" for name in table if name not in known
         ]
 
 

@@ -11,7 +11,7 @@ from backend.documents.printed_names import EDGES, NAME_WORDS, PrintedName, prin
 from backend.errors import InvalidField
 from backend.files.pages import Document, Page, Word
 from backend.files.visual_rows import MAX_ROW_WORDS, page_rows
-from backend.invoices.taught.printed import Place, Printed, plain, printed_pages, shape_of
+from backend.invoices.taught.printed import PageArea, Printed, plain, printed_pages, shape_of
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import STRING, OwnLabel, Path
 from backend.text.own_values import ReadValue, Value, plain_of, read_value
@@ -39,7 +39,7 @@ class Seen:
     before: tuple[str, ...]  # as of `Printed`
     above: tuple[str, ...]
     after: str
-    place: Place
+    place: PageArea
 
 
 Lessons: TypeAlias = Mapping[Path, Sequence[Seen]]
@@ -164,7 +164,7 @@ def lessons_from(kept: Sequence[Any]) -> dict[Path, tuple[Seen, ...]]:
     """The lessons that `lessons_json` wrote."""
     return {
         tuple(path): tuple(
-            Seen(form, kind, name, tuple(before), tuple(above), after, Place(*place))
+            Seen(form, kind, name, tuple(before), tuple(above), after, PageArea(*place))
             for form, kind, name, before, above, after, place in seen
         )
         for path, seen in kept

@@ -52,28 +52,30 @@ def type_of(name: str) -> FieldType:
     return _TYPE_OF.get(name, "text")
 
 
-def checked_value(name: str, value: str, place: str) -> str:
+def checked_value(name: str, value: str, location: str) -> str:
     """The value as the fields write it.
 
     Args:
         name: of the field or the column.
-        place: of the value in the request, for messages.
+        location: of the value in the request, for messages.
 
     Raises: InvalidField for what is no such value, TooLarge for a text that is too long.
     """
     text = value.strip()
     if len(text) > TEXT_CHARS:
         advice = "Send the value alone, not the text around it."
-        raise TooLarge(f"{place} (characters)", len(text), TEXT_CHARS, "fixed", advice=advice, param=place)
+        raise TooLarge(f"{location} (characters)", len(text), TEXT_CHARS, "fixed", advice=advice, param=location)
     if not text:
-        raise InvalidField(f"{place}: is empty; send null for a field that the document does not have", param=place)
+        raise InvalidField(
+            f"{location}: is empty; send null for a field that the document does not have", param=location
+        )
     if found := _UNPRINTABLE.search(text):
         character = f"U+{ord(found[0]):04X}"
-        raise InvalidField(f"{place}: holds the character {character}; a value is one line of text", param=place)
+        raise InvalidField(f"{location}: holds the character {character}; a value is one line of text", param=location)
     kind = type_of(name)
     checked = _CHECKS[kind](text) if kind in _CHECKS else text
     if checked is None:
-        raise InvalidField(f"{place}: must be {_WANTED[kind]}, got '{text[:60]}'", param=place)
+        raise InvalidField(f"{location}: must be {_WANTED[kind]}, got '{text[:60]}'", param=location)
     return checked
 
 

@@ -39,7 +39,7 @@ class Turn:
     priority: Priority
 
 
-class Line:
+class TurnQueue:
     """Items of one engine and one priority in the order of their turns: a FIFO an owner."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class WorkQueue:
         self._served = dict.fromkeys(Priority, 0)  # the turn of the last batch
         self._bulk_went_last = False
         self._dropped: list[WorkItem] = []  # left the queue, and no ``take`` has returned them yet
-        self._lines: dict[tuple[int, Priority], Line] = {}
+        self._lines: dict[tuple[int, Priority], TurnQueue] = {}
 
     def add(self, items: Sequence[WorkItem], tokens: int) -> None:
         """Append items of one engine, one priority and one owner to their line."""
@@ -131,7 +131,7 @@ class WorkQueue:
         key = (id(items[0].engine), priority)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = Line()
+            line = self._lines[key] = TurnQueue()
         line.add(items)
         self.items += len(items)
         self.tokens += tokens
@@ -242,7 +242,7 @@ class WorkQueue:
         self._end(key)
         return chosen
 
-    def _remove(self, line: Line, indices: Sequence[int], now_s: float) -> list[WorkItem]:
+    def _remove(self, line: TurnQueue, indices: Sequence[int], now_s: float) -> list[WorkItem]:
         """Remove and return the items at these ascending indices.
 
         Where some of them are not wanted any more, only those leave, with others like them further on, and nothing is
@@ -260,7 +260,7 @@ class WorkQueue:
         return leaving
 
 
-def _choose(line: Line, engine: Engine, budget: int, capacity: Capacity) -> Sequence[int]:
+def _choose(line: TurnQueue, engine: Engine, budget: int, capacity: Capacity) -> Sequence[int]:
     if not engine.padding_cost:
         return range(first_come((item.cost for item in line), budget, capacity))
     costs = [item.cost for item in islice(line, lookahead_items(line.head.cost, budget))]

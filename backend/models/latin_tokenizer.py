@@ -56,13 +56,13 @@ class LatinTokenizer:
     def decode_batch(self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
         """As of ``Tokenizer``."""
         wanted = [np.asarray(ids, np.int64) for ids in sequences]
-        places = [np.searchsorted(self._kept, ids) for ids in wanted]
+        indices = [np.searchsorted(self._kept, ids) for ids in wanted]
         last = len(self._kept) - 1
         is_kept = all(
-            np.array_equal(self._kept[np.minimum(at, last)], ids) for at, ids in zip(places, wanted, strict=True)
+            np.array_equal(self._kept[np.minimum(at, last)], ids) for at, ids in zip(indices, wanted, strict=True)
         )
         part = self.part if is_kept else None
-        numbers = [ids.tolist() for ids in (places if part else wanted)]
+        numbers = [ids.tolist() for ids in (indices if part else wanted)]
         texts: list[str] = (part or self._read_whole()).decode_batch(numbers, skip_special_tokens=skip_special_tokens)
         return texts
 
@@ -70,15 +70,15 @@ class LatinTokenizer:
         """As of ``Tokenizer``."""
         part = self.part
         if part is not None and not OTHER_SCRIPTS.search(token):
-            place = part.token_to_id(token)
-            return None if place is None else int(self._kept[place])
+            index = part.token_to_id(token)
+            return None if index is None else int(self._kept[index])
         return self._read_whole().token_to_id(token)
 
     def id_to_token(self, number: int) -> str | None:
         """As of ``Tokenizer``."""
-        part, place = self.part, int(np.searchsorted(self._kept, number))
-        if part is not None and place < len(self._kept) and self._kept[place] == number:
-            return part.id_to_token(place)
+        part, index = self.part, int(np.searchsorted(self._kept, number))
+        if part is not None and index < len(self._kept) and self._kept[index] == number:
+            return part.id_to_token(index)
         return self._read_whole().id_to_token(number)
 
     def _encoded(self, method: str, texts: Sequence[Any], specials: bool) -> list[Encoding]:
@@ -148,13 +148,13 @@ def _in_parts(file: Path) -> LatinTokenizer | None:
     kept = [
         number for number, (piece, _) in enumerate(vocabulary) if number == least or not OTHER_SCRIPTS.search(piece)
     ]
-    places = {number: place for place, number in enumerate(kept)}
+    indices = {number: index for index, number in enumerate(kept)}
     try:
-        model |= {"vocab": [vocabulary[number] for number in kept], "unk_id": places[model["unk_id"]]}
+        model |= {"vocab": [vocabulary[number] for number in kept], "unk_id": indices[model["unk_id"]]}
         for token in content["added_tokens"]:
-            token["id"] = places[token["id"]]
+            token["id"] = indices[token["id"]]
         for token in template["special_tokens"].values():
-            token["ids"] = [places[number] for number in token["ids"]]
+            token["ids"] = [indices[number] for number in token["ids"]]
     except KeyError:  # a token that is no piece, or has letters of another script
         return None
     part = _without_padding(Tokenizer.from_str(json.dumps(content, ensure_ascii=False)))

@@ -41,83 +41,87 @@ _SPANISH = re.compile(r"(?:ES)?((?:\d{8}|[XYZKLM]\d{7})[A-Z]|[A-HJNP-SUVW]\d{7}[
 
 
 def checked_attributes(
-    attributes: Mapping[str, Any], most: int, place: str = "attributes", param: str = ""
+    attributes: Mapping[str, Any], most: int, location: str = "attributes", param: str = ""
 ) -> Attributes:
     """The attributes, numbers as floats.
 
     Args:
-        place: of the attributes in the request, for messages, such as ``files[1].attributes``.
-        param: the request's own field; the place where it is absent.
+        location: of the attributes in the request, for messages, such as ``files[1].attributes``.
+        param: the request's own field; the location where it is absent.
 
     Raises: TooLarge, InvalidField with the attribute at fault.
     """
-    param = param or place
+    param = param or location
     if len(attributes) > most:
-        raise TooLarge(place, len(attributes), most, "fixed", advice="Send fewer.", param=param)
+        raise TooLarge(location, len(attributes), most, "fixed", advice="Send fewer.", param=param)
     return {
-        checked_key(key, f"{place}.{key[:KEY_CHARS]}", param): checked_value(value, f"{place}.{key[:KEY_CHARS]}", param)
+        checked_key(key, f"{location}.{key[:KEY_CHARS]}", param): checked_value(
+            value, f"{location}.{key[:KEY_CHARS]}", param
+        )
         for key, value in attributes.items()
     }
 
 
-def checked_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict[str, str]:
+def checked_metadata(metadata: Mapping[str, Any], location: str = "metadata") -> dict[str, str]:
     """The metadata of a store. Raises: TooLarge, InvalidField."""
     if len(metadata) > METADATA_KEYS:
-        raise TooLarge(place, len(metadata), METADATA_KEYS, "fixed", advice="Send fewer keys.", param=place)
+        raise TooLarge(location, len(metadata), METADATA_KEYS, "fixed", advice="Send fewer keys.", param=location)
     checked: dict[str, str] = {}
     for key, value in metadata.items():
-        where = f"{place}.{key[:KEY_CHARS]}"
+        where = f"{location}.{key[:KEY_CHARS]}"
         if not isinstance(value, str):
-            raise InvalidField(f"{where}: must be a text, got {type(value).__name__}", param=place)
-        checked[checked_key(key, where, place)] = checked_text(value, where, VALUE_CHARS, place)
+            raise InvalidField(f"{where}: must be a text, got {type(value).__name__}", param=location)
+        checked[checked_key(key, where, location)] = checked_text(value, where, VALUE_CHARS, location)
     return checked
 
 
-def checked_key(key: str, place: str, param: str) -> str:
+def checked_key(key: str, location: str, param: str) -> str:
     """A name of 1 to 64 characters. Raises: InvalidField."""
     if not key:
-        raise InvalidField(f"{place}: the name of an attribute must not be empty", param=param)
-    return _checked(key, place, KEY_CHARS, param, _NOT_IN_KEYS)
+        raise InvalidField(f"{location}: the name of an attribute must not be empty", param=param)
+    return _checked(key, location, KEY_CHARS, param, _NOT_IN_KEYS)
 
 
-def checked_value(value: Any, place: str, param: str) -> Scalar:
+def checked_value(value: Any, location: str, param: str) -> Scalar:
     """A text, a boolean, or a number as float64. Raises: InvalidField."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        return _number(value, place, param)
+        return _number(value, location, param)
     if isinstance(value, str):
-        return checked_text(value, place, VALUE_CHARS, param)
-    raise InvalidField(f"{place}: must be a text, a number or a boolean, got {type(value).__name__}", param=param)
+        return checked_text(value, location, VALUE_CHARS, param)
+    raise InvalidField(f"{location}: must be a text, a number or a boolean, got {type(value).__name__}", param=param)
 
 
-def checked_text(text: str, place: str, most_chars: int, param: str) -> str:
+def checked_text(text: str, location: str, most_chars: int, param: str) -> str:
     """Any Unicode but control characters, those of layout aside, and lone surrogates. Raises: InvalidField."""
-    return _checked(text, place, most_chars, param, _NOT_IN_TEXTS)
+    return _checked(text, location, most_chars, param, _NOT_IN_TEXTS)
 
 
-def _checked(text: str, place: str, most_chars: int, param: str, forbidden: re.Pattern[str]) -> str:
+def _checked(text: str, location: str, most_chars: int, param: str, forbidden: re.Pattern[str]) -> str:
     if len(text) > most_chars:
-        raise InvalidField(f"{place}: must have at most {most_chars} characters (fixed), got {len(text)}", param=param)
+        raise InvalidField(
+            f"{location}: must have at most {most_chars} characters (fixed), got {len(text)}", param=param
+        )
     if match := forbidden.search(text):
         raise InvalidField(
-            f"{place}: has the character U+{ord(match[0]):04X} at {match.start()}; control characters and lone "
+            f"{location}: has the character U+{ord(match[0]):04X} at {match.start()}; control characters and lone "
             "surrogates cannot be stored",
             param=param,
         )
     return text
 
 
-def _number(value: float, place: str, param: str) -> float:
+def _number(value: float, location: str, param: str) -> float:
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InvalidField(f"{place}: must be a finite number, at most 1.8e308", param=param)
+        raise InvalidField(f"{location}: must be a finite number, at most 1.8e308", param=param)
     if isinstance(value, int) and int(number) != value:
         raise InvalidField(
-            f"{place}: got a whole number of {len(str(abs(value)))} digits that a float64 does not hold exactly "
+            f"{location}: got a whole number of {len(str(abs(value)))} digits that a float64 does not hold exactly "
             "(all up to 2^53 are); send it as a text",
             param=param,
         )
@@ -135,19 +139,19 @@ def national_id(vat_id: str) -> str | None:
     return spanish[1] if spanish and vat_id.startswith("ES") else None
 
 
-def with_id_forms(where: Filter) -> Filter:
+def with_id_forms(filters: Filter) -> Filter:
     """The filter with ``eq``, ``ne``, ``in`` and ``nin`` on attributes that hold ids true of any way to write them.
 
     What a caller has set stays findable as it was written: the forms are added.
     """
-    if isinstance(where, Compound):
-        return replace(where, filters=tuple(map(with_id_forms, where.filters)))
-    kind = {"eq": "in", "in": "in", "ne": "nin", "nin": "nin"}.get(where.type)
-    if where.key not in ID_ATTRIBUTES or kind is None:
-        return where
-    wanted = where.value if isinstance(where.value, tuple) else (where.value,)
+    if isinstance(filters, Compound):
+        return replace(filters, filters=tuple(map(with_id_forms, filters.filters)))
+    kind = {"eq": "in", "in": "in", "ne": "nin", "nin": "nin"}.get(filters.type)
+    if filters.key not in ID_ATTRIBUTES or kind is None:
+        return filters
+    wanted = filters.value if isinstance(filters.value, tuple) else (filters.value,)
     forms = tuple(dict.fromkeys(form for value in wanted for form in _forms(value)))
-    return where if len(forms) == len(wanted) else Comparison(where.key, "in" if kind == "in" else "nin", forms)
+    return filters if len(forms) == len(wanted) else Comparison(filters.key, "in" if kind == "in" else "nin", forms)
 
 
 def _forms(value: Scalar) -> tuple[Scalar, ...]:

@@ -76,15 +76,15 @@ def _field(name: str, value: Any, change: DocumentChange, read: Mapping[str, Any
 
 def _value(name: str, value: Mapping[str, Any], why: str, read: Mapping[str, Any] | None) -> dict[str, Any]:
     """A corrected value; without a place of its own it stands where the one stood that was read."""
-    place = value if value.get("boxes") else (read or {})
+    source = value if value.get("boxes") else (read or {})
     return {
         "value": value["value"],
         "text": "" if read is None else read["text"],
         "score": 1.0,
-        "page": place.get("page"),
-        "boxes": place.get("boxes", []),
-        "start": place.get("start"),
-        "end": place.get("end"),
+        "page": source.get("page"),
+        "boxes": source.get("boxes", []),
+        "start": source.get("start"),
+        "end": source.get("end"),
         "source": "person",
         "why": why,
         "reasons": reasons_in(why),

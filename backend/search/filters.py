@@ -35,26 +35,26 @@ class Compound:
 Filter = Comparison | Compound
 
 
-def matches(where: Filter, attributes: Mapping[str, Scalar | Sequence[Scalar]]) -> bool:
+def matches(filters: Filter, attributes: Mapping[str, Scalar | Sequence[Scalar]]) -> bool:
     """Whether a file with these attributes fits. The storages compile filters to SQL that means the same."""
-    if isinstance(where, Compound):
-        if where.type == "or":
-            return any(matches(part, attributes) for part in where.filters)
-        ranges, others = conjuncts(where)
+    if isinstance(filters, Compound):
+        if filters.type == "or":
+            return any(matches(part, attributes) for part in filters.filters)
+        ranges, others = conjuncts(filters)
         return all(_is_any_within(bounds, attributes) for bounds in ranges) and all(
             matches(part, attributes) for part in others
         )
-    if where.type in ORDERS:
-        return _is_any_within((where,), attributes)
-    is_equal = any(_equals_any(value, where.value) for value in _values(attributes.get(where.key, ())))
-    return is_equal == (where.type in {"eq", "in"})
+    if filters.type in ORDERS:
+        return _is_any_within((filters,), attributes)
+    is_equal = any(_equals_any(value, filters.value) for value in _values(attributes.get(filters.key, ())))
+    return is_equal == (filters.type in {"eq", "in"})
 
 
-def conjuncts(where: Compound) -> tuple[list[tuple[Comparison, ...]], list[Filter]]:
+def conjuncts(filters: Compound) -> tuple[list[tuple[Comparison, ...]], list[Filter]]:
     """What an ``and`` joins: its ranges, each the orders of one attribute, and all else, with no ``and`` among it."""
     ranges: dict[str, list[Comparison]] = {}
     others: list[Filter] = []
-    for part in _flat(where):
+    for part in _flat(filters):
         if isinstance(part, Comparison) and part.type in ORDERS:
             ranges.setdefault(part.key, []).append(part)
         else:
@@ -62,17 +62,17 @@ def conjuncts(where: Compound) -> tuple[list[tuple[Comparison, ...]], list[Filte
     return [tuple(bounds) for bounds in ranges.values()], others
 
 
-def keys_of(where: Filter) -> Iterator[str]:
+def keys_of(filters: Filter) -> Iterator[str]:
     """The names of the attributes that a filter compares, with repetitions."""
-    if isinstance(where, Comparison):
-        yield where.key
+    if isinstance(filters, Comparison):
+        yield filters.key
     else:
-        for part in where.filters:
+        for part in filters.filters:
             yield from keys_of(part)
 
 
-def _flat(where: Compound) -> Iterator[Filter]:
-    for part in where.filters:
+def _flat(filters: Compound) -> Iterator[Filter]:
+    for part in filters.filters:
         if isinstance(part, Compound) and part.type == "and":
             yield from _flat(part)
         else:
@@ -154,7 +154,7 @@ def effective(attributes: Attributes, found: Mapping[str, Sequence[Scalar]]) -> 
             yield from dict.fromkeys(_row(name, value) for value in values)
 
 
-def compile_filter(where: Filter, dialect: Dialect, *, first: int = 0) -> Condition:
+def compile_filter(filters: Filter, dialect: Dialect, *, first: int = 0) -> Condition:
     """A condition that is true for the files that the filter lets through, never null.
 
     Args:
@@ -176,7 +176,7 @@ def compile_filter(where: Filter, dialect: Dialect, *, first: int = 0) -> Condit
         conditions = [_range(bounds, dialect, placeholder) for bounds in ranges]
         return "(" + " AND ".join([*conditions, *map(compiled, others)]) + ")"
 
-    sql = compiled(where)
+    sql = compiled(filters)
     return Condition(sql, tuple(values))
 
 

@@ -89,11 +89,11 @@ _ATTRIBUTES_READ = 1_000  # names of a store's attributes that a filter is compa
 _ATTRIBUTES_NAMED = 10  # in a warning
 
 
-async def filter_warnings(storage: SearchStorage, store_id: str, where: Filter | None) -> tuple[str, ...]:
+async def filter_warnings(storage: SearchStorage, store_id: str, filters: Filter | None) -> tuple[str, ...]:
     """One for each attribute of the filter that no file has, or that has values of other types only."""
-    if where is None:
+    if filters is None:
         return ()
-    keys = tuple(dict.fromkeys(keys_of(where)))
+    keys = tuple(dict.fromkeys(keys_of(filters)))
     known = await storage.attribute_keys(store_id, _ATTRIBUTES_READ)
     unknown = [key for key in keys if key not in known]
     kinds = await storage.attribute_types(store_id, [key for key in keys if key in known])
@@ -103,7 +103,7 @@ async def filter_warnings(storage: SearchStorage, store_id: str, where: Filter |
     there = f"they have {named}" if known else "they have none"
     warnings = [f"filters: no file of this store has the attribute '{key:.64}'; {there}" for key in unknown]
     for key, held in kinds.items():
-        asked = {_type(value) for comparison in _comparisons(where, key) for value in _values(comparison)}
+        asked = {_type(value) for comparison in _comparisons(filters, key) for value in _values(comparison)}
         if held and (strange := sorted(asked - held)):
             warnings.append(
                 f"filters: '{key:.64}' holds {' and '.join(sorted(held))} in this store, and is compared with "
@@ -112,12 +112,12 @@ async def filter_warnings(storage: SearchStorage, store_id: str, where: Filter |
     return tuple(warnings)
 
 
-def _comparisons(where: Filter, key: str) -> Iterator[Comparison]:
-    if not isinstance(where, Comparison):
-        for part in where.filters:
+def _comparisons(filters: Filter, key: str) -> Iterator[Comparison]:
+    if not isinstance(filters, Comparison):
+        for part in filters.filters:
             yield from _comparisons(part, key)
-    elif where.key == key:
-        yield where
+    elif filters.key == key:
+        yield filters
 
 
 def _values(comparison: Comparison) -> tuple[Scalar, ...]:
@@ -180,7 +180,7 @@ def without_equal(
 
 
 _log = logging.getLogger(__name__)
-_DEPTH = 100  # chunks of each ranking; 50 to 1,000 find the same (benchmarks/search_quality.py)
+_DEPTH = 100  # chunks of each ranking; 50 to 1,000 find the same (benchmarks/evaluation/search.py)
 _DEEPER = 8  # times as many, where equal chunks leave too few
 _DEEPEST = 6_400  # then no deeper: 409,600 chunks took 1.4 s of a core for each search (measured)
 _RERANKED = 50  # chunks that a cross-encoder reads: as many as an answer can have
@@ -188,7 +188,7 @@ _RERANKED = 50  # chunks that a cross-encoder reads: as many as an answer can ha
 # (`models.calibration.relevance`).
 _MIN_RANGE = 0.2
 # At equal weights of the request, how much the best cosine counts beside the best BM25: chosen with every other
-# question of XQuAD and TAT-QA (benchmarks/search_quality.py).
+# question of XQuAD and TAT-QA (benchmarks/evaluation/search.py).
 _VECTOR_FACTOR = 1.5
 # The same where a query has nothing but numbers and codes: what they are near to says next to nothing.
 _VECTOR_FACTOR_OF_CODES = 0.1
@@ -300,8 +300,8 @@ class SearchService:
         if options.vector_weight > 0:
             _check_encoder(store, model)
         self._note_activity(store)
-        if options.where is not None:
-            options = replace(options, where=with_id_forms(options.where))
+        if options.filters is not None:
+            options = replace(options, filters=with_id_forms(options.filters))
         terms, identifiers = await _terms_of(queries)
         question = _Question(store, queries, terms, identifiers, options, urgency)
         by_vectors, candidates = await self._candidates(question, model)
@@ -309,7 +309,7 @@ class SearchService:
         warnings = (
             *by_vectors.warnings,
             *_cut_candidates(candidates),
-            *await filter_warnings(self._storage, store.id, options.where),
+            *await filter_warnings(self._storage, store.id, options.filters),
             *answer.warnings,
         )
         self._observe("total", started_s)
@@ -361,7 +361,7 @@ class SearchService:
             return asked
         started_s = time.perf_counter()
         ranked = await together(
-            *(self._storage.nearest(question.store, vector, options.where, depth) for vector in asked.vectors)
+            *(self._storage.nearest(question.store, vector, options.filters, depth) for vector in asked.vectors)
         )
         self._observe("vector", started_s)
         least = _MIN_RANGE * (1 - unrelated)
@@ -386,7 +386,7 @@ class SearchService:
         started_s = time.perf_counter()
         ranked = await together(
             *(
-                self._storage.matching(question.store, terms, options.where, depth)
+                self._storage.matching(question.store, terms, options.filters, depth)
                 for terms in question.terms
                 if terms.terms
             )
@@ -402,7 +402,7 @@ class SearchService:
         """The chunks that hold identifiers of a query, with the share that they hold."""
         found = await together(
             *(
-                self._storage.matching(question.store, spellings, question.options.where, depth)
+                self._storage.matching(question.store, spellings, question.options.filters, depth)
                 for spellings in identifiers.wanted
             )
         )

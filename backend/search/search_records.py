@@ -16,7 +16,7 @@ Ranker = Literal["auto", "none"]  # auto: a cross-encoder reranks where one is c
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     limit: int = 10  # 1 to 50
-    where: Filter | None = None
+    filters: Filter | None = None
     ranker: Ranker = "auto"
     score_threshold: float = 0.0
     vector_weight: float = 1.0  # of the fusion; 0 leaves vectors out, so that no encoder is needed

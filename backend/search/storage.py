@@ -435,14 +435,16 @@ class SearchStorage(ABC):
     # Search
 
     @abstractmethod
-    async def nearest(self, store: VectorStore, vector: Vectors, where: Filter | None, limit: int) -> list[Ranked]:
+    async def nearest(self, store: VectorStore, vector: Vectors, filters: Filter | None, limit: int) -> list[Ranked]:
         """The chunks of completed files with the highest cosine, exactly as many as there are up to ``limit``.
 
         Shapes: vector (width) float32, unit length, of the store's encoder.
         """
 
     @abstractmethod
-    async def matching(self, store: VectorStore, query: KeywordQuery, where: Filter | None, limit: int) -> list[Ranked]:
+    async def matching(
+        self, store: VectorStore, query: KeywordQuery, filters: Filter | None, limit: int
+    ) -> list[Ranked]:
         """The chunks of completed files with the highest BM25 (`backend.search.keywords`, statistics of this store)."""
 
     @abstractmethod
@@ -460,9 +462,9 @@ class SearchStorage(ABC):
 
     async def attribute_types(self, store_id: str, names: Sequence[str]) -> dict[str, set[str]]:
         """Of each name, which of "numbers", "texts" and "booleans" files of this store have under it."""
-        where = f"{self._attributes_of_store()} AND name = $2"
+        filters = f"{self._attributes_of_store()} AND name = $2"
         columns = ("number", "text", "flag")
-        some = (f"EXISTS (SELECT 1 FROM attributes WHERE {where} AND {column} IS NOT NULL)" for column in columns)
+        some = (f"EXISTS (SELECT 1 FROM attributes WHERE {filters} AND {column} IS NOT NULL)" for column in columns)
         query = f"SELECT {', '.join(some)}"
         types = {}
         for name in names:
@@ -567,7 +569,7 @@ class SearchStorage(ABC):
     async def _listed(
         self,
         select: str,
-        where: str,
+        filters: str,
         argument: str,
         *,
         part: ListRange,
@@ -575,7 +577,7 @@ class SearchStorage(ABC):
         equal: Mapping[str, str | None] = MappingProxyType({}),
     ) -> Sequence[Row]:
         """The rows of a part of a list, those alone whose columns ``equal`` what is not None."""
-        conditions, arguments = [where], list[Any]([argument])
+        conditions, arguments = [filters], list[Any]([argument])
         for column, value in equal.items():
             if value is not None:
                 arguments.append(value)

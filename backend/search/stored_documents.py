@@ -280,10 +280,10 @@ class StoredDocuments:
         self, owner: str, file_id: str, seen: int | None, limit_s: float
     ) -> AsyncGenerator[DocumentEvent, None]:
         now = asyncio.get_running_loop().time
-        until, waiting = now() + limit_s, (file_id, Waker())
+        deadline_s, waiting = now() + limit_s, (file_id, Waker())
         self._waiting.add(waiting)
         try:
-            while now() < until:
+            while now() < deadline_s:
                 revision = await self._storage.document_revision(owner, file_id)
                 if revision is None or seen is None or revision > seen:
                     stored = None if revision is None else await self._storage.document(owner, file_id)
@@ -291,7 +291,7 @@ class StoredDocuments:
                     if stored is None:
                         return
                     seen = stored.revision
-                await waiting[1].wait(min(_LOOK_S, until - now()))
+                await waiting[1].wait(min(_LOOK_S, deadline_s - now()))
         finally:
             self._waiting.discard(waiting)
 
@@ -419,19 +419,22 @@ def pages_of_parts(cut: Sequence[str], known: Sequence[int], page_count: int) ->
     """The page numbers of each document that a caller wishes; ``known`` were read. Raises: InvalidField."""
     parts, owners = list[Pages](), dict[int, int]()
     for index, ranges in enumerate(cut):
-        place = f"documents[{index}].pages"
+        location = f"documents[{index}].pages"
         if not ranges.strip():
-            raise InvalidField(f'{place}: is empty; name its pages, such as "1-3,7"', param=place)
+            raise InvalidField(f'{location}: is empty; name its pages, such as "1-3,7"', param=location)
         try:
             pages = select_pages(ranges, page_count, FileLimits(pages=page_count))
         except InvalidField as error:
-            raise InvalidField(f"{place}{str(error).removeprefix('pages')}", param=place) from error
+            raise InvalidField(f"{location}{str(error).removeprefix('pages')}", param=location) from error
         for number in pages:
             if number not in known:
-                raise InvalidField(f"{place}: page {number} was not read, so no document can have it", param=place)
+                raise InvalidField(
+                    f"{location}: page {number} was not read, so no document can have it", param=location
+                )
             if (owner := owners.setdefault(number, index)) != index:
                 raise InvalidField(
-                    f"{place}: page {number} is in documents[{owner}], too; a page belongs to one document", param=place
+                    f"{location}: page {number} is in documents[{owner}], too; a page belongs to one document",
+                    param=location,
                 )
         parts.append(pages)
     return parts
@@ -485,66 +488,70 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    place = f"fields.{name[:64]}"
+    location = f"fields.{name[:64]}"
     if name == KIND:
         if value is not None and value not in KINDS:
-            raise InvalidField(f"{place}: must be null or one of {', '.join(KINDS)}, got {value!r:.60}", param=place)
+            raise InvalidField(
+                f"{location}: must be null or one of {', '.join(KINDS)}, got {value!r:.60}", param=location
+            )
         return value
     if name not in FIELD_NAMES:
-        raise InvalidField(f"{place}: is no field; there are kind, {', '.join(FIELD_NAMES)}", param=place)
+        raise InvalidField(f"{location}: is no field; there are kind, {', '.join(FIELD_NAMES)}", param=location)
     if value is None:
         return None
-    return _checked_rows(name, value, place) if name in LIST_COLUMNS else _checked_cell(name, value, place)
+    return _checked_rows(name, value, location) if name in LIST_COLUMNS else _checked_cell(name, value, location)
 
 
-def _checked_rows(name: str, rows: Any, place: str) -> list[dict[str, Any]]:
+def _checked_rows(name: str, rows: Any, location: str) -> list[dict[str, Any]]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidField(f"{place}: must be a list of objects of {', '.join(LIST_COLUMNS[name])}", param=place)
+        raise InvalidField(f"{location}: must be a list of objects of {', '.join(LIST_COLUMNS[name])}", param=location)
     if len(rows) > MAX_ROWS:
-        raise TooLarge(f"{place} (rows)", len(rows), MAX_ROWS, "fixed", param=place)
+        raise TooLarge(f"{location} (rows)", len(rows), MAX_ROWS, "fixed", param=location)
     checked = []
     for index, row in enumerate(rows):
         if unknown := row.keys() - set(LIST_COLUMNS[name]):
             raise InvalidField(
-                f"{place}[{index}].{min(unknown)[:64]}: is no column; there are {', '.join(LIST_COLUMNS[name])}",
-                param=place,
+                f"{location}[{index}].{min(unknown)[:64]}: is no column; there are {', '.join(LIST_COLUMNS[name])}",
+                param=location,
             )
         cells = {column: row[column] for column in LIST_COLUMNS[name] if row.get(column) is not None}
         checked.append(
-            {column: _checked_cell(column, cell, f"{place}[{index}].{column}") for column, cell in cells.items()}
+            {column: _checked_cell(column, cell, f"{location}[{index}].{column}") for column, cell in cells.items()}
         )
     return checked
 
 
-_PLACE_KEYS = ("page", "boxes", "start", "end")
+_POSITION_KEYS = ("page", "boxes", "start", "end")
 _MAX_BOXES = 100
 MAX_UNITS = 1e6  # of a page, and characters of a document in hundreds
 
 
-def _checked_cell(name: str, value: Any, place: str) -> dict[str, Any]:
+def _checked_cell(name: str, value: Any, location: str) -> dict[str, Any]:
     if isinstance(value, str):
         value = {"value": value}
     if not isinstance(value, dict) or not isinstance(value.get("value"), str):
         raise InvalidField(
-            f'{place}: must be a text, or an object such as {{"value": "…", "page": 1, "boxes": [[…]]}}, '
+            f'{location}: must be a text, or an object such as {{"value": "…", "page": 1, "boxes": [[…]]}}, '
             f"got {value!r:.60}",
-            param=place,
+            param=location,
         )
-    checked: dict[str, Any] = {"value": checked_value(name, value["value"], place)}
-    for key in _PLACE_KEYS:
+    checked: dict[str, Any] = {"value": checked_value(name, value["value"], location)}
+    for key in _POSITION_KEYS:
         if value.get(key) is not None:
-            checked[key] = _checked_place(key, value[key], f"{place}.{key}")
+            checked[key] = _checked_position(key, value[key], f"{location}.{key}")
     return checked
 
 
-def _checked_place(key: str, value: Any, place: str) -> Any:
+def _checked_position(key: str, value: Any, location: str) -> Any:
     if key == "boxes":
         if isinstance(value, list) and len(value) <= _MAX_BOXES and all(map(is_box, value)):
             return value
-        raise InvalidField(f"{place}: must be at most {_MAX_BOXES} boxes of four numbers in page units", param=place)
+        raise InvalidField(
+            f"{location}: must be at most {_MAX_BOXES} boxes of four numbers in page units", param=location
+        )
     if type(value) in (int, float) and 0 <= value <= MAX_UNITS * 100 and value == int(value):
         return int(value)
-    raise InvalidField(f"{place}: must be a whole number from 0, got {value!r:.60}", param=place)
+    raise InvalidField(f"{location}: must be a whole number from 0, got {value!r:.60}", param=location)
 
 
 def is_box(box: Any) -> bool:

@@ -94,7 +94,7 @@ def _open(file: Path) -> Any:
 
 
 TASK = "speech_activity"  # the engine's name, and a label of its metrics
-Heard = TypeVar("Heard")
+Result = TypeVar("Result")
 _BUDGET = activity_cost(60 * SAMPLE_RATE)  # of a batch: a slice of a minute, or several short files
 
 
@@ -116,7 +116,7 @@ class ActivityRules:
     pad_s: float = 0.2  # kept on both sides: quiet beginnings and endings
 
 
-class SamplesEngine(Generic[Heard]):
+class SamplesEngine(Generic[Result]):
     """Runs one network on int16 samples (n), 16 kHz: each payload by itself, on the CPU."""
 
     __slots__ = ()
@@ -125,7 +125,7 @@ class SamplesEngine(Generic[Heard]):
     padding_cost = 0.0
     launch_cost = 0
 
-    def hear(self, samples: NDArray[np.int16]) -> Heard:
+    def hear(self, samples: NDArray[np.int16]) -> Result:
         """The result of one payload."""
         raise NotImplementedError
 
@@ -135,10 +135,10 @@ class SamplesEngine(Generic[Heard]):
     def prepare(self, payloads: Sequence[NDArray[np.int16]]) -> Sequence[NDArray[np.int16]]:
         return payloads
 
-    def forward(self, prepared: Sequence[NDArray[np.int16]]) -> list[Heard]:
+    def forward(self, prepared: Sequence[NDArray[np.int16]]) -> list[Result]:
         return [self.hear(samples) for samples in prepared]
 
-    def finish(self, output: list[Heard]) -> Sequence[Heard]:
+    def finish(self, output: list[Result]) -> Sequence[Result]:
         return output
 
 

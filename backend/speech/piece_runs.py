@@ -331,9 +331,9 @@ class PieceRuns:
             return decoded
         start_s, voices = start / SAMPLE_RATE, list[Voice | None]()
         for segment in decoded.segments:
-            heard = listened(samples, segment.start_s - start_s, segment.end_s - start_s)
+            sound = listened(samples, segment.start_s - start_s, segment.end_s - start_s)
             lanes = self.engines.activity_lanes
-            voices.append(None if heard is None else await self._on_lane(lanes, engine, heard, voice_cost(heard)))
+            voices.append(None if sound is None else await self._on_lane(lanes, engine, sound, voice_cost(sound)))
         return replace(decoded, voices=tuple(voices))
 
     async def _decode(

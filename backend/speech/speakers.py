@@ -74,8 +74,8 @@ class SpeakerNetwork:
 
     def voice(self, samples: NDArray[np.int16]) -> Voice:
         """The vector of what is said. Shapes: (samples) -> (width)."""
-        heard = fbank(samples) if self._takes_features else samples.astype(np.float32) / 32768.0
-        vector = np.asarray(self._session.run(None, {self._input.name: heard[None]})[0], np.float32).reshape(-1)
+        features = fbank(samples) if self._takes_features else samples.astype(np.float32) / 32768.0
+        vector = np.asarray(self._session.run(None, {self._input.name: features[None]})[0], np.float32).reshape(-1)
         length = float(np.linalg.norm(vector))
         return vector / length if np.isfinite(length) and length > 0 else np.zeros_like(vector)
 

@@ -139,7 +139,7 @@ def load_cublas() -> str:
     return f"{_CUBLAS} of CUDA 12 cannot be loaded ({fault}); pip install nvidia-cublas-cu12 brings it"
 
 
-def load_whisper(files: SpeechModelFiles, place: SpeechPlacement) -> LoadedWhisper:
+def load_whisper(files: SpeechModelFiles, placement: SpeechPlacement) -> LoadedWhisper:
     """The model in memory: 0.6 s for Whisper base in int8. Its threads get the niceness of the calling thread.
 
     Raises: ModelUnavailable where it cannot be read, or the device has not that arithmetic.
@@ -159,16 +159,16 @@ def load_whisper(files: SpeechModelFiles, place: SpeechPlacement) -> LoadedWhisp
     try:
         model = ctranslate2.models.Whisper(
             str(folder or files.name),
-            device=place.device,
-            device_index=place.device_index,
-            compute_type=place.precision,
-            inter_threads=place.workers,
-            intra_threads=place.threads,
+            device=placement.device,
+            device_index=placement.device_index,
+            compute_type=placement.precision,
+            inter_threads=placement.workers,
+            intra_threads=placement.threads,
             files=contents,
         )
     except (RuntimeError, ValueError) as error:  # the library's own
         raise ModelUnavailable(
-            f"{files.name} cannot be loaded on {place.device} in {place.precision}: {error} "
+            f"{files.name} cannot be loaded on {placement.device} in {placement.precision}: {error} "
             "(SPEECH_MODEL, SPEECH_PRECISION)"
         ) from error
     trim_heap()  # the files as they were read: as much as the model again
@@ -195,12 +195,12 @@ class WhisperSource:
     def __init__(
         self,
         files: SpeechModelFiles,
-        place: SpeechPlacement,
+        placement: SpeechPlacement,
         *,
         load: Callable[[SpeechModelFiles, SpeechPlacement], LoadedWhisper] = load_whisper,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.files, self.place = files, place
+        self.files, self.placement = files, placement
         self._load, self._clock = load, clock
         self._model: LoadedWhisper | None = None
         self._lock = threading.Lock()
@@ -208,7 +208,7 @@ class WhisperSource:
     @property
     def fingerprint(self) -> str:
         """What a transcript depends on beside the request: the files and the arithmetic."""
-        return fingerprint_of({"files": self.files.fingerprint, "arithmetic": self.place.precision})
+        return fingerprint_of({"files": self.files.fingerprint, "arithmetic": self.placement.precision})
 
     @property
     def is_loaded(self) -> bool:
@@ -232,9 +232,9 @@ class WhisperSource:
                 return self._model
             started_s = self._clock()
             try:
-                model = self._model = self._load(self.files, self.place)
+                model = self._model = self._load(self.files, self.placement)
             except SetupError as error:
                 raise Unavailable(f"the speech model could not be loaded: {error}") from error
         seconds = round(self._clock() - started_s, 2)
-        log_event(_log, logging.INFO, "speech model loaded", model=self.files.name, s=seconds, why=self.place.why)
+        log_event(_log, logging.INFO, "speech model loaded", model=self.files.name, s=seconds, why=self.placement.why)
         return model

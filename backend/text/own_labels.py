@@ -156,13 +156,13 @@ class _Reader:
 
     def properties(self, node: Mapping[str, Any], path: Path, seen: Path) -> list[OwnLabel]:
         """The labels of an object's properties, those of objects in it included."""
-        place = self.place(path)
+        location = self.location(path)
         if not isinstance(node.get("properties"), dict):
-            raise self.wrong(place, "an object with properties", node.get("properties"))
+            raise self.wrong(location, "an object with properties", node.get("properties"))
         if len(path) >= MAX_LEVELS:
             advice = "give its values names of their own further up"
             raise InvalidField(
-                f"{place}: objects are nested at most {MAX_LEVELS} deep, this is level {len(path) + 1}; {advice}",
+                f"{location}: objects are nested at most {MAX_LEVELS} deep, this is level {len(path) + 1}; {advice}",
                 param=self.param,
             )
         required = node.get("required")
@@ -187,23 +187,23 @@ class _Reader:
         """What is said of a property, where references and "or null" lead."""
         if raw is None or isinstance(raw, str):
             return {"description": raw or ""}, seen
-        place = self.place(path)
+        location = self.location(path)
         if not isinstance(raw, dict):
-            raise self.wrong(place, "a description, or an object with type and description", raw)
+            raise self.wrong(location, "a description, or an object with type and description", raw)
         if unread := sorted(set(raw) - _READ - _SAID):
             known = ", ".join(sorted(_READ))
-            raise InvalidField(f"{place}: {unread[0]!r} is not understood here ({known} are)", param=self.param)
+            raise InvalidField(f"{location}: {unread[0]!r} is not understood here ({known} are)", param=self.param)
         if "$ref" in raw:
             target = raw["$ref"]
             if target in seen:
-                raise InvalidField(f"{place}: {target!r} contains itself, so it has no end", param=self.param)
+                raise InvalidField(f"{location}: {target!r} contains itself, so it has no end", param=self.param)
             if not isinstance(target, str) or target not in self.definitions:
-                raise InvalidField(f"{place}: {target!r} is not in $defs of this schema", param=self.param)
+                raise InvalidField(f"{location}: {target!r} is not in $defs of this schema", param=self.param)
             return self._joined(raw, "$ref", self.definitions[target], path, (*seen, target))
         if "anyOf" in raw:
-            return self._joined(raw, "anyOf", self._one(raw["anyOf"], place, {"type": "null"}), path, (*seen, ""))
+            return self._joined(raw, "anyOf", self._one(raw["anyOf"], location, {"type": "null"}), path, (*seen, ""))
         if isinstance(raw.get("type"), list):
-            return {**raw, "type": self._one(raw["type"], place, "null")}, seen
+            return {**raw, "type": self._one(raw["type"], location, "null")}, seen
         return raw, seen
 
     def _joined(
@@ -211,66 +211,68 @@ class _Reader:
     ) -> tuple[Mapping[str, Any], Path]:
         if len(seen) > _MAX_STEPS:
             raise InvalidField(
-                f"{self.place(path)}: is behind more than {_MAX_STEPS} references and choices, one within the other; "
-                "say what it is where it stands",
+                f"{self.location(path)}: is behind more than {_MAX_STEPS} references and choices, one within the "
+                "other; say what it is where it stands",
                 param=self.param,
             )
         inner, references = self.resolved(other, path, seen)
         return {**inner, **{name: value for name, value in raw.items() if name != key}}, references
 
-    def _one(self, choices: Any, place: str, null: Any) -> Any:
+    def _one(self, choices: Any, location: str, null: Any) -> Any:
         """The only choice beside null."""
         others = [one for one in choices if one != null] if isinstance(choices, list) and len(choices) <= 2 else []
         if len(others) != 1:
-            raise InvalidField(f"{place}: one type, or one and null, is understood, not several", param=self.param)
+            raise InvalidField(f"{location}: one type, or one and null, is understood, not several", param=self.param)
         return others[0]
 
     def label(self, said: Mapping[str, Any], path: Path, seen: Path) -> OwnLabel:
-        place, value = self.place(path), said
+        location, value = self.location(path), said
         many = said.get("type") in _LISTS
         if many:
             value, _ = self.resolved(said.get("items"), path, seen)
             if value.get("type") in ("object", *_LISTS) or "properties" in value:
-                raise InvalidField(f"{place}: lists of objects are not read; `tables` has their rows", param=self.param)
+                raise InvalidField(
+                    f"{location}: lists of objects are not read; `tables` has their rows", param=self.param
+                )
         description = said.get("description") or value.get("description") or ""
         if not isinstance(description, str):
-            raise self.wrong(f"{place}.description", "a text", description)
+            raise self.wrong(f"{location}.description", "a text", description)
         for what, text in (("name", path[-1]), ("description", description)):
             if len(text) > MAX_CHARS:
                 told = f"{what}: {text[:40]}… characters"
                 raise TooLarge(told, len(text), MAX_CHARS, "a fixed limit", advice="Say it shorter.", param=self.param)
         if not path[-1].strip():
-            raise InvalidField(f"{place}: a name must not be empty", param=self.param)
+            raise InvalidField(f"{location}: a name must not be empty", param=self.param)
         prompt = " ".join(words_of(name) for name in path)
         description = " ".join(description.split())
         prompt = f"{prompt}: {description}" if description else prompt
         choices = value.get("enum") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(one, str) for one in choices):
-            raise self.wrong(f"{place}.enum", "a list of texts", choices)
+            raise self.wrong(f"{location}.enum", "a list of texts", choices)
         if len(choices) > MAX_CHOICES:
-            told, advice = f"{place}.enum", "Ask for a text, and look it up in the answer."
+            told, advice = f"{location}.enum", "Ask for a text, and look it up in the answer."
             raise TooLarge(told, len(choices), MAX_CHOICES, "a fixed limit", advice=advice, param=self.param)
-        kind = self.kind(value, place)
+        kind = self.kind(value, location)
         if choices and kind != STRING:
-            raise InvalidField(f"{place}: a {kind} has no enum of texts; leave one of them out", param=self.param)
+            raise InvalidField(f"{location}: a {kind} has no enum of texts; leave one of them out", param=self.param)
         required = tuple(path[:length] in self.required for length in range(1, len(path) + 1))
         return OwnLabel(path, prompt, kind, many, tuple(choices), required, description)
 
-    def kind(self, said: Mapping[str, Any], place: str) -> str:
+    def kind(self, said: Mapping[str, Any], location: str) -> str:
         kind, form = said.get("type") or STRING, said.get("format")
         if kind not in KINDS:
             known = ", ".join(KINDS)
-            raise InvalidField(f"{place}: type {kind!r} is none of {known}, list, object", param=self.param)
+            raise InvalidField(f"{location}: type {kind!r} is none of {known}, list, object", param=self.param)
         if form is None:
             return str(kind)
         if form not in _FORMATS:
-            raise InvalidField(f"{place}: format {form!r} is none of {', '.join(_FORMATS)}", param=self.param)
+            raise InvalidField(f"{location}: format {form!r} is none of {', '.join(_FORMATS)}", param=self.param)
         if kind not in (STRING, _FORMATS[form]):
-            raise InvalidField(f"{place}: a {kind} has no format {form!r}; leave one of them out", param=self.param)
+            raise InvalidField(f"{location}: a {kind} has no format {form!r}; leave one of them out", param=self.param)
         return _FORMATS[form]
 
-    def place(self, path: Path) -> str:
+    def location(self, path: Path) -> str:
         return f"{self.param} {'.'.join(name[:60] for name in path)}".strip()
 
-    def wrong(self, place: str, expected: str, got: Any) -> InvalidField:
-        return InvalidField(f"{place}: must be {expected}, got {type(got).__name__}", param=self.param)
+    def wrong(self, location: str, expected: str, got: Any) -> InvalidField:
+        return InvalidField(f"{location}: must be {expected}, got {type(got).__name__}", param=self.param)

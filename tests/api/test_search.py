@@ -100,12 +100,12 @@ async def test_an_empty_store(client: httpx.AsyncClient) -> None:
         ),
         pytest.param(
             {"filters": {"key": "a", "type": "eq", "value": 1}},
-            SearchOptions(where=Comparison("a", "eq", 1.0)),
+            SearchOptions(filters=Comparison("a", "eq", 1.0)),
             id="comparison",
         ),
         pytest.param(
             {"filters": {"key": "a", "type": "nin", "value": ["x", 1, True]}},
-            SearchOptions(where=Comparison("a", "nin", ("x", 1.0, True))),
+            SearchOptions(filters=Comparison("a", "nin", ("x", 1.0, True))),
             id="several-values",
         ),
         pytest.param(
@@ -119,7 +119,7 @@ async def test_an_empty_store(client: httpx.AsyncClient) -> None:
                 }
             },
             SearchOptions(
-                where=Compound(
+                filters=Compound(
                     "or", (Comparison("a", "ne", False), Compound("and", (Comparison("b", "lte", "2026-03-31"),)))
                 )
             ),
@@ -135,8 +135,8 @@ async def test_options(
 
     assert 200 == answer.status_code, answer.text
     assert expected == services.search.options
-    if services.search.options.where is not None:
-        assert repr(expected.where) == repr(services.search.options.where)  # 1 == True
+    if services.search.options.filters is not None:
+        assert repr(expected.filters) == repr(services.search.options.filters)  # 1 == True
 
 
 async def test_more_than_was_asked_for(client: httpx.AsyncClient, path: str) -> None:

@@ -12,7 +12,12 @@ def test_a_row_of_an_invoice() -> None:
     """Amounts are decimals, taxes lines by rate; what the document does not say is None."""
     [row] = ledger_rows(booked(invoice(), file_id="file-7", name="a.pdf"))
 
-    assert ("file-7", 0, "a.pdf", (1,)) == (row.place.document_id, row.place.index, row.place.filename, row.place.pages)
+    assert ("file-7", 0, "a.pdf", (1,)) == (
+        row.source.document_id,
+        row.source.index,
+        row.source.filename,
+        row.source.pages,
+    )
     assert ("to_review", "invoice", "2026-03-12", "2026-04-12") == (row.state, row.kind, row.date, row.due_date)
     assert ("2026/017", "Aceros del Norte, S.L.", "A58818501") == (row.number, row.supplier, row.tax_id)
     assert (Decimal(500), Decimal(72), Decimal(75), Decimal(497)) == (row.base, row.tax, row.withholding, row.total)
@@ -122,7 +127,7 @@ def test_duplicates(other: dict[str, str], is_duplicate: bool) -> None:
     first, third, second = mark_duplicates(ledger_of(invoice(), invoice("X-1"), invoice(**other)))
 
     assert (first.duplicates, second.duplicates) == ((1, 1) if is_duplicate else (0, 0))
-    assert (None, first.place if is_duplicate else None) == (first.duplicate_of, second.duplicate_of)
+    assert (None, first.source if is_duplicate else None) == (first.duplicate_of, second.duplicate_of)
     assert 0 == third.duplicates
 
 

@@ -50,7 +50,7 @@ async def test_from_an_upload_to_a_hit_and_over_a_restart(start: Any, tiny: Tiny
     await indexed(services, store.id)
 
     where = Comparison("year", "eq", 2024.0)
-    answer = await services.search.search("owner", store.id, ["factura"], SearchOptions(where=where), Urgency())
+    answer = await services.search.search("owner", store.id, ["factura"], SearchOptions(filters=where), Urgency())
     await services.hand_over()
     await services.vector_stores.add_files("owner", store.id, [NewFile(file_id) for file_id in file_ids[1:]])
     told = services.health.degraded()

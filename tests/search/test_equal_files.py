@@ -60,7 +60,7 @@ async def test_rankings_have_a_greatest_depth(
     asked = _watch_depths(monkeypatch, world.storage)
 
     answer = await world.search("factura alquiler", limit=2)
-    fewer = await world.search("alquiler", limit=2, where=Comparison("file_id", "eq", "copy-3"))
+    fewer = await world.search("alquiler", limit=2, filters=Comparison("file_id", "eq", "copy-3"))
 
     assert {2, 4, 6} == asked
     assert 5 == len(answer.hits[0].duplicates)
@@ -118,7 +118,7 @@ async def test_a_filter_leaves_copies_out(world_of) -> None:  # noqa: F811
     for number in range(3):
         await world.add(f"copy-{number}", [_COPY], attributes={"n": float(number)})
 
-    answer = await world.search("alquiler", where=Comparison("n", "gte", 1.0))
+    answer = await world.search("alquiler", filters=Comparison("n", "gte", 1.0))
 
     assert {"copy-1", "copy-2"} == {answer.hits[0].file.file_id, *answer.hits[0].duplicates}
     assert 1 == len(answer.hits)

@@ -173,8 +173,8 @@ async def test_filter_leaves_out_files(world):
     """Only files whose attributes fit, also those found in the document; as many hits as there are."""
     await world.add("file-2", ["otra factura"], attributes={"kind": "invoice"})
 
-    by_caller = await world.search("factura", where=Comparison("kind", "eq", "invoice"))
-    by_document = await world.search("factura", where=Comparison("person", "eq", "Ana"))
+    by_caller = await world.search("factura", filters=Comparison("kind", "eq", "invoice"))
+    by_document = await world.search("factura", filters=Comparison("person", "eq", "Ana"))
 
     assert ["otra factura"] == _texts(by_caller)
     assert {"file-1"} == {hit.file.file_id for hit in by_document.hits}
@@ -183,7 +183,7 @@ async def test_filter_leaves_out_files(world):
 
 async def test_unknown_attribute_is_told(world):
     """A filter on an attribute that no file has finds nothing, and says which there are."""
-    answer = await world.search("factura", where=Comparison("knd", "eq", "letters"))
+    answer = await world.search("factura", filters=Comparison("knd", "eq", "letters"))
 
     assert () == tuple(answer.hits)
     assert ("filters: no file of this store has the attribute 'knd'; they have kind, person, year",) == answer.warnings
@@ -191,7 +191,7 @@ async def test_unknown_attribute_is_told(world):
 
 async def test_a_value_of_another_type_is_told(world):
     """A filter that compares texts with a number finds nothing, and says which type there is."""
-    answer = await world.search("factura", where=Comparison("kind", "eq", 1.0))
+    answer = await world.search("factura", filters=Comparison("kind", "eq", 1.0))
 
     expected = "filters: 'kind' holds texts in this store, and is compared with numbers, which no value equals"
     assert (expected,) == answer.warnings
@@ -202,7 +202,7 @@ async def test_an_id_is_found_however_the_filter_writes_it(world):
     await world.add("file-2", ["otra factura"], found={"vendor_tax_id": ["B12345674"]})
 
     for written in ("B12345674", "b-12345674", "ESB12345674"):
-        answer = await world.search("factura", where=Comparison("vendor_tax_id", "eq", written))
+        answer = await world.search("factura", filters=Comparison("vendor_tax_id", "eq", written))
 
         assert ["otra factura"] == _texts(answer)
         assert () == answer.warnings

@@ -30,9 +30,9 @@ from backend.books.exports import MEDIA_TYPES, BookExport, ExportFormat, ExportO
 from backend.books.ledger import (
     AMOUNTS,
     BookedFile,
+    DocumentRef,
     LedgerRow,
     MissingNumbers,
-    Place,
     Sums,
     TaxLine,
     ledger_rows,
@@ -286,7 +286,7 @@ def _sort_key(value: str | Decimal) -> str | Decimal:
 
 def _row_answer(row: LedgerRow) -> LedgerRowAnswer:
     return {
-        **_place_answer(row.place),
+        **_place_answer(row.source),
         "state": "confirmed" if row.state == "confirmed" else "to_review",
         "kind": row.kind,
         "date": row.date,
@@ -311,12 +311,12 @@ def _row_answer(row: LedgerRow) -> LedgerRowAnswer:
     }
 
 
-def _place_answer(place: Place) -> PlaceAnswer:
+def _place_answer(source: DocumentRef) -> PlaceAnswer:
     return {
-        "document_id": place.document_id,
-        "index": place.index,
-        "filename": place.filename,
-        "pages": list(place.pages),
+        "document_id": source.document_id,
+        "index": source.index,
+        "filename": source.filename,
+        "pages": list(source.pages),
     }
 
 

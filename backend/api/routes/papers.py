@@ -52,23 +52,23 @@ class SentPaper(Protocol):
         """The id of a stored document."""
 
 
-async def read_paper(request: Request, paper: SentPaper, place: str, *, most_pages: int) -> Document:
+async def read_paper(request: Request, paper: SentPaper, location: str, *, most_pages: int) -> Document:
     """The paper as a document; a text is a page set by a typewriter, and its words keep their places.
 
     Args:
-        place: of the paper in the request, as "examples[0]"; empty where it is the request itself.
+        location: of the paper in the request, as "examples[0]"; empty where it is the request itself.
         most_pages: more of ``pages`` are refused, more of a stored document are not read.
 
     Raises: InvalidField, TooLarge, NotFound for the request; Unavailable.
     """
-    inside = f"{place}." if place else ""
+    inside = f"{location}." if location else ""
     text, pages, document = paper.input, paper.pages, paper.document
     sent = [name for name in ("input", "pages", "document") if getattr(paper, name) is not None]
     if len(sent) != 1:
         got = " and ".join(sent) or "none of them"
         raise InvalidField(
-            f"{place}{': ' if place else ''}needs one of input, pages and document, got {got}",
-            param=param_of(place) or "input",
+            f"{location}{': ' if location else ''}needs one of input, pages and document, got {got}",
+            param=param_of(location) or "input",
         )
     if text is not None:
         check_chars([text], limits_of(request), f"{inside}input")
@@ -98,31 +98,36 @@ def _rough_chars(pages: Sequence[Any]) -> int:
     return 10 * sum(len(each) for each in words if isinstance(each, list))
 
 
-def _wire_pages(pages: Sequence[Any], place: str, most_pages: int, most_chars: int) -> list[Page]:
+def _wire_pages(pages: Sequence[Any], location: str, most_pages: int, most_chars: int) -> list[Page]:
     if not 1 <= len(pages) <= most_pages:
         raise TooLarge(
-            place, len(pages), most_pages, "a fixed limit", advice="Send those that matter.", param=param_of(place)
+            location,
+            len(pages),
+            most_pages,
+            "a fixed limit",
+            advice="Send those that matter.",
+            param=param_of(location),
         )
     made: list[Page] = []
     for index, page in enumerate(pages):
         require_wanted()
-        made.append(_wire_page(page, index, f"{place}[{index}]"))
+        made.append(_wire_page(page, index, f"{location}[{index}]"))
     if (chars := sum(len(page.text) for page in made)) > most_chars:
-        raise TooLarge(f"{place} characters", chars, most_chars, "LIMIT_TEXT_CHARS", param=param_of(place))
+        raise TooLarge(f"{location} characters", chars, most_chars, "LIMIT_TEXT_CHARS", param=param_of(location))
     return made
 
 
-def _wire_page(page: Any, index: int, place: str) -> Page:
+def _wire_page(page: Any, index: int, location: str) -> Page:
     words = page.get("words") if isinstance(page, dict) else None
     if not isinstance(words, list) or len(words) > MAX_WORDS:
-        raise InvalidField(f"{place}: must be an object with words, each {{text, box}}", param=param_of(place))
+        raise InvalidField(f"{location}: must be an object with words, each {{text, box}}", param=param_of(location))
     lines: dict[tuple[Any, Any], list[RawWord]] = {}
     for number, word in enumerate(words):
         box: Any = word.get("box") if isinstance(word, dict) else None
         if not is_box(box) or not isinstance(word.get("text"), str) or not word["text"]:
             raise InvalidField(
-                f"{place}.words[{number}]: must be {{text, box}}, a text and its left, top, right, bottom",
-                param=param_of(place),
+                f"{location}.words[{number}]: must be {{text, box}}, a text and its left, top, right, bottom",
+                param=param_of(location),
             )
         line = (word.get("block"), word["line"]) if isinstance(word.get("line"), int) else (None, box[1])
         lines.setdefault(line, []).append(RawWord(word["text"], Box(*map(float, box))))

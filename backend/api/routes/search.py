@@ -54,25 +54,25 @@ _TYPO_LETTERS = 2  # wrong, missing or too many
 _MAX_CHECKED = 20  # of one object; the others are counted
 
 
-def unknown_members(names: Iterable[str], known: Sequence[str], place: str = "") -> tuple[str, ...]:
+def unknown_members(names: Iterable[str], known: Sequence[str], location: str = "") -> tuple[str, ...]:
     """A warning for each name that is not known. Raises: InvalidField for one within two letters of a known one.
 
     Args:
-        place: of the object in the request, such as ``ranking_options``; empty for the body.
+        location: of the object in the request, such as ``ranking_options``; empty for the body.
     """
     unknown = [name for name in names if name not in known]
     for name in unknown[:_MAX_CHECKED]:
         meant = _nearest(name, known)
         if meant is not None:
-            at = _at(name, place)
+            at = _at(name, location)
             raise InvalidField(f"{at}: is not a member; did you mean '{meant}'?", param=param_of(at))
-    named = tuple(f"{_at(name, place):.80}: is not a member, and was ignored" for name in unknown[:_MAX_CHECKED])
+    named = tuple(f"{_at(name, location):.80}: is not a member, and was ignored" for name in unknown[:_MAX_CHECKED])
     left = len(unknown) - len(named)
-    return (*named, f"{place or 'body'}: {left:,} more unknown members were ignored") if left else named
+    return (*named, f"{location or 'body'}: {left:,} more unknown members were ignored") if left else named
 
 
-def _at(name: str, place: str) -> str:
-    return f"{place}.{name}" if place else name
+def _at(name: str, location: str) -> str:
+    return f"{location}.{name}" if location else name
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
@@ -108,9 +108,9 @@ class CompoundFilter(BaseModel):
     filters: list[ComparisonFilter | CompoundFilter] = Field(min_length=1)
 
 
-def read_filter(value: Any, place: str = "filters") -> Filter:
-    """A filter. Raises: InvalidField, TooLarge; their messages name the place, such as ``filters.filters[1].value``."""
-    return _Reader().read(value, place, 1)
+def read_filter(value: Any, location: str = "filters") -> Filter:
+    """A filter. Raises: InvalidField, TooLarge; their messages name where, such as ``filters.filters[1].value``."""
+    return _Reader().read(value, location, 1)
 
 
 class _Reader:
@@ -119,58 +119,60 @@ class _Reader:
     def __init__(self) -> None:
         self._comparisons = 0
 
-    def read(self, value: Any, place: str, level: int) -> Filter:
+    def read(self, value: Any, location: str, level: int) -> Filter:
         if not isinstance(value, Mapping):
-            raise wrong_type_at(place, value, "an object with key, type and value, or with type (and, or) and filters")
+            raise wrong_type_at(
+                location, value, "an object with key, type and value, or with type (and, or) and filters"
+            )
         if level > _MAX_LEVELS:
             raise TooLarge("filters: levels", level, _MAX_LEVELS, "fixed", param="filters")
         kind = value.get("type")
         if kind in _COMPOUNDS:
-            return self._compound(value, kind, place, level)
+            return self._compound(value, kind, location, level)
         if type(kind) is str and kind in COMPARISONS:
-            return self._comparison(value, kind, place)
+            return self._comparison(value, kind, location)
         known = ", ".join((*COMPARISONS, *_COMPOUNDS))
         got = "nothing" if "type" not in value else repr(kind)
-        raise InvalidField(f"{place}.type: must be one of {known}, got {got:.60}", param=param_of(place))
+        raise InvalidField(f"{location}.type: must be one of {known}, got {got:.60}", param=param_of(location))
 
-    def _compound(self, value: Mapping[str, Any], kind: Any, place: str, level: int) -> Compound:
+    def _compound(self, value: Mapping[str, Any], kind: Any, location: str, level: int) -> Compound:
         filters = value.get("filters")
         if type(filters) is not list:
-            raise wrong_type_at(f"{place}.filters", filters, "a list of filters")
+            raise wrong_type_at(f"{location}.filters", filters, "a list of filters")
         if not filters:
-            raise InvalidField(f"{place}.filters: must have one filter at least", param=param_of(place))
-        parts = [self.read(part, f"{place}.filters[{index}]", level + 1) for index, part in enumerate(filters)]
+            raise InvalidField(f"{location}.filters: must have one filter at least", param=param_of(location))
+        parts = [self.read(part, f"{location}.filters[{index}]", level + 1) for index, part in enumerate(filters)]
         return Compound(kind, tuple(parts))
 
-    def _comparison(self, value: Mapping[str, Any], kind: Any, place: str) -> Comparison:
+    def _comparison(self, value: Mapping[str, Any], kind: Any, location: str) -> Comparison:
         self._comparisons += 1
         if self._comparisons > _MAX_COMPARISONS:
             raise TooLarge("filters: comparisons", self._comparisons, _MAX_COMPARISONS, "fixed", param="filters")
-        key = check_key(value.get("key"), f"{place}.key")
+        key = check_key(value.get("key"), f"{location}.key")
         if "value" not in value:
-            raise InvalidField(f"{place}.value: is missing", param=param_of(place))
-        return Comparison(key, kind, _value(value["value"], kind, f"{place}.value"))
+            raise InvalidField(f"{location}.value: is missing", param=param_of(location))
+        return Comparison(key, kind, _value(value["value"], kind, f"{location}.value"))
 
 
-def _value(value: Any, kind: str, place: str) -> Scalar | tuple[Scalar, ...]:
+def _value(value: Any, kind: str, location: str) -> Scalar | tuple[Scalar, ...]:
     if kind in _LISTS:
-        return _values(value, kind, place)
+        return _values(value, kind, location)
     if type(value) is list:
         raise wrong_type_at(
-            place, value, f"a text, a number or a boolean ('{kind}' compares with one; 'in' with several)"
+            location, value, f"a text, a number or a boolean ('{kind}' compares with one; 'in' with several)"
         )
-    scalar = check_scalar(value, place)
+    scalar = check_scalar(value, location)
     if kind in _ORDERS and type(scalar) is bool:
-        raise wrong_type_at(place, value, f"a number or a text ('{kind}' compares by order)")
+        raise wrong_type_at(location, value, f"a number or a text ('{kind}' compares by order)")
     return scalar
 
 
-def _values(value: Any, kind: str, place: str) -> tuple[Scalar, ...]:
+def _values(value: Any, kind: str, location: str) -> tuple[Scalar, ...]:
     if type(value) is not list:
-        raise wrong_type_at(place, value, f"a list of values for '{kind}'")
+        raise wrong_type_at(location, value, f"a list of values for '{kind}'")
     if len(value) > _MAX_VALUES:
-        raise TooLarge(f"{place}: values", len(value), _MAX_VALUES, "fixed", param=param_of(place))
-    return tuple(check_scalar(item, f"{place}[{index}]") for index, item in enumerate(value))
+        raise TooLarge(f"{location}: values", len(value), _MAX_VALUES, "fixed", param=param_of(location))
+    return tuple(check_scalar(item, f"{location}[{index}]") for index, item in enumerate(value))
 
 
 def _validate(value: Any, info: ValidationInfo) -> Filter | None:
@@ -209,40 +211,40 @@ class Ranking:
     warnings: tuple[str, ...] = ()
 
 
-def _number(value: Any, place: str, usual: float, most: float) -> float:
+def _number(value: Any, location: str, usual: float, most: float) -> float:
     if value is None:
         return usual
     if type(value) not in (int, float):
-        raise wrong_type_at(place, value, "a number")
+        raise wrong_type_at(location, value, "a number")
     if not (0 <= value <= most and math.isfinite(value)):
-        raise InvalidField(f"{place}: must be 0 to {most:g}, got {value!r:.40}", param=param_of(place))
+        raise InvalidField(f"{location}: must be 0 to {most:g}, got {value!r:.40}", param=param_of(location))
     return float(value)
 
 
 def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
-    place = info.field_name or "ranking_options"
+    location = info.field_name or "ranking_options"
     if value is None:
         return Ranking()
     if type(value) is not dict:
-        raise wrong_type_at(place, value, "an object")
-    warnings = unknown_members(value, tuple(RankingOptions.model_fields), place)
+        raise wrong_type_at(location, value, "an object")
+    warnings = unknown_members(value, tuple(RankingOptions.model_fields), location)
     ranker = value.get("ranker")
     if ranker is not None and ranker not in get_args(RankerName):
         known = ", ".join(get_args(RankerName))
-        raise InvalidField(f"{place}.ranker: must be one of {known}, got {ranker!r:.60}", param=place)
+        raise InvalidField(f"{location}.ranker: must be one of {known}, got {ranker!r:.60}", param=location)
     hybrid = value.get("hybrid_search")
     if hybrid is None:
         hybrid = {}
     if type(hybrid) is not dict:
-        raise wrong_type_at(f"{place}.hybrid_search", hybrid, "an object")
-    warnings += unknown_members(hybrid, tuple(HybridSearch.model_fields), f"{place}.hybrid_search")
-    vectors = _number(hybrid.get("embedding_weight"), f"{place}.hybrid_search.embedding_weight", 1.0, _MAX_WEIGHT)
-    words = _number(hybrid.get("text_weight"), f"{place}.hybrid_search.text_weight", 1.0, _MAX_WEIGHT)
+        raise wrong_type_at(f"{location}.hybrid_search", hybrid, "an object")
+    warnings += unknown_members(hybrid, tuple(HybridSearch.model_fields), f"{location}.hybrid_search")
+    vectors = _number(hybrid.get("embedding_weight"), f"{location}.hybrid_search.embedding_weight", 1.0, _MAX_WEIGHT)
+    words = _number(hybrid.get("text_weight"), f"{location}.hybrid_search.text_weight", 1.0, _MAX_WEIGHT)
     if not vectors and not words:
-        raise InvalidField(f"{place}.hybrid_search: one of the weights must be more than 0", param=place)
+        raise InvalidField(f"{location}.hybrid_search: one of the weights must be more than 0", param=location)
     return Ranking(
         ranker="none" if ranker == "none" else "auto",
-        score_threshold=_number(value.get("score_threshold"), f"{place}.score_threshold", 0.0, 1.0),
+        score_threshold=_number(value.get("score_threshold"), f"{location}.score_threshold", 0.0, 1.0),
         vector_weight=vectors,
         keyword_weight=words,
         warnings=warnings,
@@ -300,7 +302,7 @@ class SearchRequest(WireRequest):
         ranking: Ranking = self.ranking_options
         return SearchOptions(
             limit=10 if self.max_num_results is None else self.max_num_results,
-            where=self.filters,
+            filters=self.filters,
             ranker=ranking.ranker,
             score_threshold=ranking.score_threshold,
             vector_weight=ranking.vector_weight,

@@ -60,12 +60,12 @@ def _read_files(value: Any, info: ValidationInfo) -> list[NewFile] | None:
     return read_few(value, info.field_name or "files", what, _read_file)
 
 
-def _read_file(value: Any, place: str) -> NewFile:
-    fields = require_object(value, place)
+def _read_file(value: Any, location: str) -> NewFile:
+    fields = require_object(value, location)
     return NewFile(
-        check_id(fields.get("file_id"), f"{place}.file_id"),
-        check_attributes(fields.get("attributes"), f"{place}.attributes"),
-        read_chunking(fields.get("chunking_strategy"), f"{place}.chunking_strategy"),
+        check_id(fields.get("file_id"), f"{location}.file_id"),
+        check_attributes(fields.get("attributes"), f"{location}.attributes"),
+        read_chunking(fields.get("chunking_strategy"), f"{location}.chunking_strategy"),
     )
 
 
@@ -122,15 +122,15 @@ class AddBatchRequest(WireRequest):
 
     def new_files(self) -> list[NewFile]:
         """The files to add. Raises: BadInput for none, InvalidField for one that is there twice."""
-        place = "files" if self.file_ids is None else "file_ids"
+        location = "files" if self.file_ids is None else "file_ids"
         files = (
             self.files
             if self.file_ids is None
             else [NewFile(file_id, self.attributes or {}, self.chunking_strategy) for file_id in self.file_ids]
         )
         if not files:
-            raise BadInput(f"{place}: must not be an empty list", param=place)
-        return require_distinct(files, place)
+            raise BadInput(f"{location}: must not be an empty list", param=location)
+        return require_distinct(files, location)
 
 
 FailureCode = Literal["server_error", "unsupported_file", "invalid_file"]

@@ -59,49 +59,49 @@ _VALUE: dict[str, Any] = {**PLAIN, "maxLength": VALUE_CHARS}
 SCALAR_SCHEMAS: list[dict[str, Any]] = [_VALUE, {"type": "number"}, {"type": "boolean"}]
 
 
-def check_key(value: Any, place: str) -> str:
+def check_key(value: Any, location: str) -> str:
     """The name of an attribute. Raises: InvalidField."""
-    return checked_key(_text(value, place), place, param_of(place))
+    return checked_key(_text(value, location), location, param_of(location))
 
 
-def check_scalar(value: Any, place: str) -> Scalar:
+def check_scalar(value: Any, location: str) -> Scalar:
     """The value of an attribute. Raises: InvalidField for other types and for numbers that a float64 cannot hold."""
     if type(value) not in (bool, str, int, float):
-        raise wrong_type_at(place, value, "a text, a number or a boolean")
-    return checked_value(value, place, param_of(place))
+        raise wrong_type_at(location, value, "a text, a number or a boolean")
+    return checked_value(value, location, param_of(location))
 
 
-def check_text(value: Any, place: str, most: int) -> str:
+def check_text(value: Any, location: str, most: int) -> str:
     """A text of at most ``most`` characters that can be stored. Raises: InvalidField."""
-    return checked_text(_text(value, place), place, most, param_of(place))
+    return checked_text(_text(value, location), location, most, param_of(location))
 
 
-def check_attributes(value: Any, place: str) -> Attributes:
+def check_attributes(value: Any, location: str) -> Attributes:
     """Attributes, none where they are null. Raises: InvalidField, TooLarge."""
     if value is None:
         return {}
-    for key, item in _pairs_of(value, place).items():
+    for key, item in _pairs_of(value, location).items():
         if type(item) not in (bool, str, int, float):
-            raise wrong_type_at(f"{place}.{key[:KEY_CHARS]}", item, "a text, a number or a boolean")
-    return checked_attributes(value, _MAX_ATTRIBUTES, place, param_of(place))
+            raise wrong_type_at(f"{location}.{key[:KEY_CHARS]}", item, "a text, a number or a boolean")
+    return checked_attributes(value, _MAX_ATTRIBUTES, location, param_of(location))
 
 
-def check_metadata(value: Any, place: str) -> dict[str, str]:
+def check_metadata(value: Any, location: str) -> dict[str, str]:
     """OpenAI's metadata: texts by name. Raises: InvalidField, TooLarge."""
-    for key, item in _pairs_of(value, place).items():
-        _text(item, f"{place}.{key[:KEY_CHARS]}")
-    return checked_metadata(value, place)
+    for key, item in _pairs_of(value, location).items():
+        _text(item, f"{location}.{key[:KEY_CHARS]}")
+    return checked_metadata(value, location)
 
 
-def _text(value: Any, place: str) -> str:
+def _text(value: Any, location: str) -> str:
     if type(value) is not str:
-        raise wrong_type_at(place, value, "a text")
+        raise wrong_type_at(location, value, "a text")
     return value
 
 
-def _pairs_of(value: Any, place: str) -> Mapping[str, Any]:
+def _pairs_of(value: Any, location: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise wrong_type_at(place, value, "an object")
+        raise wrong_type_at(location, value, "an object")
     return value
 
 
@@ -155,37 +155,37 @@ class ExpiresAfter(BaseModel):
     days: int = Field(ge=1, le=MAX_DAYS)
 
 
-def require_object(value: Any, place: str) -> Mapping[str, Any]:
+def require_object(value: Any, location: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise wrong_type_at(place, value, "an object")
+        raise wrong_type_at(location, value, "an object")
     return value
 
 
-def _integer(value: Any, place: str) -> int:
+def _integer(value: Any, location: str) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int:
-        raise wrong_type_at(place, value, "a whole number")
+        raise wrong_type_at(location, value, "a whole number")
     return value
 
 
-def _choice(value: Any, place: str, known: tuple[str, ...]) -> str:
+def _choice(value: Any, location: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise InvalidField(f"{place}: must be {' or '.join(known)}, got {value!r:.60}", param=param_of(place))
+        raise InvalidField(f"{location}: must be {' or '.join(known)}, got {value!r:.60}", param=param_of(location))
     return str(value)
 
 
-def read_chunking(value: Any, place: str) -> Chunking:
+def read_chunking(value: Any, location: str) -> Chunking:
     """A chunking strategy; auto where it is null. Raises: InvalidField."""
     if (
         value is None
-        or _choice(require_object(value, place).get("type"), f"{place}.type", ("auto", "static")) == "auto"
+        or _choice(require_object(value, location).get("type"), f"{location}.type", ("auto", "static")) == "auto"
     ):
         return Chunking()
-    sizes = require_object(value.get("static"), f"{place}.static")
-    tokens = _integer(sizes.get("max_chunk_size_tokens"), f"{place}.static.max_chunk_size_tokens")
-    overlap = _integer(sizes.get("chunk_overlap_tokens"), f"{place}.static.chunk_overlap_tokens")
-    return checked_chunking(Chunking(tokens, overlap, is_auto=False), place, param_of(place))
+    sizes = require_object(value.get("static"), f"{location}.static")
+    tokens = _integer(sizes.get("max_chunk_size_tokens"), f"{location}.static.max_chunk_size_tokens")
+    overlap = _integer(sizes.get("chunk_overlap_tokens"), f"{location}.static.chunk_overlap_tokens")
+    return checked_chunking(Chunking(tokens, overlap, is_auto=False), location, param_of(location))
 
 
 def _validate_chunking(value: Any, info: ValidationInfo) -> Chunking:
@@ -193,11 +193,11 @@ def _validate_chunking(value: Any, info: ValidationInfo) -> Chunking:
 
 
 def _read_expiry(value: Any, info: ValidationInfo) -> int | None:
-    place = info.field_name or "expires_after"
+    location = info.field_name or "expires_after"
     if value is None:
         return None
-    _choice(require_object(value, place).get("anchor"), f"{place}.anchor", ("last_active_at",))
-    return checked_days(_integer(value.get("days"), f"{place}.days"))
+    _choice(require_object(value, location).get("anchor"), f"{location}.anchor", ("last_active_at",))
+    return checked_days(_integer(value.get("days"), f"{location}.days"))
 
 
 def _read_text(most: int) -> PlainValidator:
@@ -212,26 +212,28 @@ def read_ids(value: Any, info: ValidationInfo) -> list[str] | None:
     return read_few(value, info.field_name or "file_ids", "a list of ids of files", check_id)
 
 
-def read_few(value: Any, place: str, what: str, read: Callable[[Any, str], Item]) -> list[Item] | None:
+def read_few(value: Any, location: str, what: str, read: Callable[[Any, str], Item]) -> list[Item] | None:
     """A list of at most ``MAX_FILES``, each read with its place; None for None."""
     if value is None:
         return None
     if type(value) is not list:
-        raise wrong_type_at(place, value, what)
+        raise wrong_type_at(location, value, what)
     if len(value) > MAX_FILES:
-        raise TooLarge(place, len(value), MAX_FILES, "fixed", advice="Send several batches.", param=param_of(place))
-    return [read(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        raise TooLarge(
+            location, len(value), MAX_FILES, "fixed", advice="Send several batches.", param=param_of(location)
+        )
+    return [read(item, f"{location}[{index}]") for index, item in enumerate(value)]
 
 
-def require_distinct(files: list[NewFile], place: str) -> list[NewFile]:
+def require_distinct(files: list[NewFile], location: str) -> list[NewFile]:
     """Raises: InvalidField for a file that is there twice, perhaps with other attributes."""
     seen: dict[str, int] = {}
     for index, file in enumerate(files):
         if file.file_id in seen:
             raise InvalidField(
-                f"{place}[{index}]: the file {file.file_id} is there twice, as {place}[{seen[file.file_id]}] too; "
-                "leave one out",
-                param=place,
+                f"{location}[{index}]: the file {file.file_id} is there twice, as {location}[{seen[file.file_id]}], "
+                "too; leave one out",
+                param=location,
             )
         seen[file.file_id] = index
     return files

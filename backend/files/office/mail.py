@@ -212,10 +212,10 @@ class _Outlook:
     def _sent(self, folder: tuple[str, ...]) -> str:
         path = (*folder, "__properties_version1.0")
         data = self._open(path) if path in self._streams else b""
-        place = data.find(_SUBMITTED)
-        if place < 0 or len(data) < place + 16:
+        offset = data.find(_SUBMITTED)
+        if offset < 0 or len(data) < offset + 16:
             return ""
-        seconds = struct.unpack_from("<Q", data, place + 8)[0] / 10**7 - _FILETIME_UNIX
+        seconds = struct.unpack_from("<Q", data, offset + 8)[0] / 10**7 - _FILETIME_UNIX
         try:
             return "" if seconds < 0 else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
         except (OverflowError, OSError, ValueError):
@@ -237,17 +237,17 @@ def unpacked_rtf(data: bytes) -> bytes:
     raw_bytes, kind = struct.unpack_from("<II", data, 4)
     if kind != _COMPRESSED:
         return data[_RTF_HEADER_BYTES : _RTF_HEADER_BYTES + raw_bytes]
-    window, write, place = bytearray(_PRELOADED.ljust(4096, b" ")), len(_PRELOADED), _RTF_HEADER_BYTES
+    window, write, position = bytearray(_PRELOADED.ljust(4096, b" ")), len(_PRELOADED), _RTF_HEADER_BYTES
     out = bytearray()
-    while place < len(data) and len(out) < raw_bytes:
-        flags, place = data[place], place + 1
+    while position < len(data) and len(out) < raw_bytes:
+        flags, position = data[position], position + 1
         for bit in range(8):
-            if (place + 1 >= len(data) and flags >> bit & 1) or place >= len(data):
+            if (position + 1 >= len(data) and flags >> bit & 1) or position >= len(data):
                 return bytes(out)
             if not flags >> bit & 1:
-                piece, place = data[place : place + 1], place + 1
+                piece, position = data[position : position + 1], position + 1
             else:
-                reference, place = data[place] << 8 | data[place + 1], place + 2
+                reference, position = data[position] << 8 | data[position + 1], position + 2
                 offset, length = reference >> 4, (reference & 15) + 2
                 if offset == write % 4096:
                     return bytes(out)

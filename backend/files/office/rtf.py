@@ -37,7 +37,7 @@ _CHARSETS = {
     77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gb2312", 136: "big5", 161: "cp1253", 162: "cp1254",
     163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251", 222: "cp874", 238: "cp1250",
 }  # fmt: skip
-_PLACES = frozenset({
+_DESTINATIONS = frozenset({
     "footnote", "annotation", "atnauthor", "listtext", "header", "headerf", "headerl", "headerr", "footer", "footerf",
     "footerl", "footerr",
 })  # fmt: skip  # groups whose text is not that of the paragraph around them
@@ -54,7 +54,7 @@ class _State(NamedTuple):
     is_hidden: bool = False  # or deleted
     font: int = -1
     fallback_letters: int = 1  # after a Unicode character, for programs that know none
-    place: str = "body"
+    destination: str = "body"
 
 
 @dataclass(slots=True)
@@ -96,11 +96,11 @@ class _Reader:
         self._style_number = -1
 
     def read(self, data: bytes) -> None:
-        place, end = 0, len(data)
-        while place < end:
-            match = _TOKEN.match(data, place)
+        offset, end = 0, len(data)
+        while offset < end:
+            match = _TOKEN.match(data, offset)
             assert match is not None, "the pattern takes every byte"
-            place = match.end() + self._token(match)
+            offset = match.end() + self._token(match)
         self._flush_bytes()
         self._end_paragraph()
         self._end_table()
@@ -145,8 +145,8 @@ class _Reader:
             return
         name, inner = self._group_names.pop(), self._state
         self._state = self._stack.pop()
-        if inner.place != self._state.place:
-            self._end_place(inner.place)
+        if inner.destination != self._state.destination:
+            self._end_destination(inner.destination)
         if name == "pict":
             self._end_picture()
 
@@ -167,14 +167,14 @@ class _Reader:
     def _begin_group(self, name: str) -> None:
         """What the first word of a group says of all of it."""
         self._group_names[-1] = name
-        if name in _PLACES:
-            place = f"{name}{len(self._stack)}"
-            self._state = self._state._replace(place=place, is_hidden=False)
-            self._pieces[place] = []
+        if name in _DESTINATIONS:
+            destination = f"{name}{len(self._stack)}"
+            self._state = self._state._replace(destination=destination, is_hidden=False)
+            self._pieces[destination] = []
         elif name == "pict":
             self._picture = bytearray()
         elif name == "stylesheet":
-            self._state = self._state._replace(is_read=False, place=name)
+            self._state = self._state._replace(is_read=False, destination=name)
         elif name in _UNREAD or (self._is_starred and name != "shppict"):
             self._state = self._state._replace(is_read=False)
 
@@ -189,7 +189,7 @@ class _Reader:
             self._style_number, self._level = number, self._styles.get(number, 0)
         elif name == "outlinelevel" and number is not None:
             self._level = number + 1 if 0 <= number < _LEVELS else 0
-            if self._state.place == "stylesheet":
+            if self._state.destination == "stylesheet":
                 self._styles[self._style_number] = self._level
         elif name == "ansicpg" and number is not None:
             self._encoding = _known(f"cp{number}") or self._encoding
@@ -218,7 +218,7 @@ class _Reader:
         if self._picture is not None and self._group_names[-1] == "pict":
             self._picture += text.replace(b" ", b"")
             return
-        if self._state.place == "stylesheet":
+        if self._state.destination == "stylesheet":
             self._style_name(text)
         if not self._state.is_read:
             return
@@ -240,7 +240,7 @@ class _Reader:
 
     def _add(self, text: str) -> None:
         if self._state.is_read and not self._state.is_hidden:
-            self._pieces[self._state.place].append(text)
+            self._pieces[self._state.destination].append(text)
 
     def _style_name(self, text: bytes) -> None:
         name = text.decode("latin-1").strip(" ;").lower()
@@ -250,22 +250,22 @@ class _Reader:
             self._styles[self._style_number] = 1
 
     def end_line(self) -> None:
-        if self._state.place != "body" or self._in_table:
+        if self._state.destination != "body" or self._in_table:
             self._add("\n")
         else:
             self._end_paragraph()
 
     def end_page(self) -> None:
-        if self._state.place == "body" and not self._in_table:
+        if self._state.destination == "body" and not self._in_table:
             self._end_paragraph()
             self._content.setter.break_page()
 
     def begin_paragraph(self) -> None:
-        if self._state.place == "body":  # not of a note or a mark within one
+        if self._state.destination == "body":  # not of a note or a mark within one
             self._in_table, self._level, self._breaks_page = False, 0, False
 
     def break_before(self) -> None:
-        self._breaks_page = self._state.place == "body"
+        self._breaks_page = self._state.destination == "body"
 
     def enter_table(self) -> None:
         self._in_table = True
@@ -277,7 +277,7 @@ class _Reader:
         self._table.is_header = True
 
     def count_insertion(self) -> None:
-        self._insertions += self._state.place == "body"
+        self._insertions += self._state.destination == "body"
 
     def _end_paragraph(self) -> None:
         text = self._taken("body")
@@ -295,8 +295,8 @@ class _Reader:
             self._content.set_pictures()
         self._mark, self._breaks_page = "", False
 
-    def _taken(self, place: str) -> str:
-        pieces = self._pieces.get(place)
+    def _taken(self, destination: str) -> str:
+        pieces = self._pieces.get(destination)
         if pieces is None:
             return ""
         text = _without_surrogates("".join(pieces))
@@ -326,9 +326,9 @@ class _Reader:
                 self._content.setter.table(table.cells, header_rows=table.headers or None)
             self._content.set_pictures()
 
-    def _end_place(self, place: str) -> None:
+    def _end_destination(self, destination: str) -> None:
         """A group with text of its own has ended: a note, a comment, a header, the mark of an item."""
-        name, text = place.rstrip("0123456789"), self._taken(place).strip()
+        name, text = destination.rstrip("0123456789"), self._taken(destination).strip()
         if name == "atnauthor":
             self._author = text
         elif name == "listtext":

@@ -140,7 +140,7 @@ _MAX_WORDS = 14
 _MAX_ALONE = 8
 
 
-class _Place(NamedTuple):
+class _Candidate(NamedTuple):
     """Words in which a label's value may stand."""
 
     words: Sequence[Word]
@@ -158,15 +158,15 @@ class _Labelled(NamedTuple):
     def of(self, cell: Cell) -> list[LabelMatch]:
         return [label for label in self.labels if label.cell is cell]
 
-    def places(self, label: LabelMatch) -> Iterator[_Place]:
+    def candidates(self, label: LabelMatch) -> Iterator[_Candidate]:
         """Behind a label, in the next cell, and below it; none goes on behind another label."""
         behind = self._before_label(label.cell, label.last)
-        yield _Place(behind, 1.0, "behind", label.cell.row)
+        yield _Candidate(behind, 1.0, "behind", label.cell.row)
         if not any(map(str.isdecimal, "".join(word.text for word in behind))):
             cells = self.page.rows[label.cell.row].cells
             following = next((cell for cell in cells if cell.box.left >= label.cell.box.right), None)
             if following is not None and label.last == self.of(label.cell)[-1].last:
-                yield _Place(self._before_label(following, 0), 0.95, "beside", label.cell.row)
+                yield _Candidate(self._before_label(following, 0), 0.95, "beside", label.cell.row)
         yield from self._below(label)
 
     def _before_label(self, cell: Cell, first: int) -> Sequence[Word]:
@@ -175,7 +175,7 @@ class _Labelled(NamedTuple):
         is_begun = first and not stops and any(word.text[:1].isdecimal() for word in words)
         return _wrapped(self.page, cell, first) if is_begun else words
 
-    def _below(self, label: LabelMatch) -> Iterator[_Place]:
+    def _below(self, label: LabelMatch) -> Iterator[_Candidate]:
         left, right = label.words[0].box.left, label.words[-1].box.right
         height = self.page.line_height
         for step, row in enumerate(self.page.rows[label.cell.row + 1 :][:_MAX_BELOW]):
@@ -186,7 +186,7 @@ class _Labelled(NamedTuple):
                 return
             for cell in under:
                 words = [word for word in cell.words if word.box.left < right + height]
-                yield _Place(words, 0.88 - 0.06 * step, "below", row.index)
+                yield _Candidate(words, 0.88 - 0.06 * step, "below", row.index)
 
 
 def _wrapped(page: PageRows, cell: Cell, first: int = 0) -> Sequence[Word]:
@@ -202,10 +202,10 @@ def find_payment_term(pages: Sequence[_Labelled]) -> Field | None:
     """When an invoice is to be paid, in its own words; how (by transfer, by card) alone is no term."""
     for page in pages:
         for label in page.labels:
-            for place in page.places(label) if label.label == "term" else ():
-                words = _sentence(label.rest if place.position == "behind" else place.words)
+            for candidate in page.candidates(label) if label.label == "term" else ():
+                words = _sentence(label.rest if candidate.position == "behind" else candidate.words)
                 if _TERM.search(fold(_text(words)).text):
-                    return _term(page.page, words, 0.85, because("its_label", position=place.position))
+                    return _term(page.page, words, 0.85, because("its_label", position=candidate.position))
     for page in pages:
         for cell in page.page.cells:
             if len(cell.words) <= _MAX_ALONE and _ALONE.fullmatch(fold(cell.text).text):
@@ -303,10 +303,10 @@ def _in_order(pages: Sequence[_Labelled], items: ItemLines | None, order: DateOr
     best: dict[str, _Dated] = {}
     taken: set[tuple[int, int]] = set()
     for dated in sorted(found, key=lambda dated: -dated.score):
-        places = {(dated.page.page.number, word.start) for word in dated.date.words}
-        if dated.field not in best and not places & taken:
+        candidates = {(dated.page.page.number, word.start) for word in dated.date.words}
+        if dated.field not in best and not candidates & taken:
             best[dated.field] = dated
-            taken |= places
+            taken |= candidates
     if "InvoiceDate" not in best and pages:
         bare = [dated for dated in _bare_dates(pages[0], items, order) if not _places(dated) & taken]
         if bare:
@@ -324,11 +324,11 @@ def _labelled_dates(page: _Labelled, order: DateOrder) -> Iterator[_Dated]:
             continue
         name, strength = _FIELDS[label.label]
         printed = _text(label.words).strip(" :.#")
-        for place in page.places(label):
-            dates = dates_in(place.words, order, is_ocr=page.page.page.source == "ocr")[:1]
+        for candidate in page.candidates(label):
+            dates = dates_in(candidate.words, order, is_ocr=page.page.page.source == "ocr")[:1]
             for found in (found for found in dates if found.first <= _WITHIN):
-                why = because("label", position=place.position, label=printed)
-                yield _Dated(name, found, strength * place.trust, page.page, place.row, why)
+                why = because("label", position=candidate.position, label=printed)
+                yield _Dated(name, found, strength * candidate.trust, page.page, candidate.row, why)
 
 
 def _bare_dates(page: _Labelled, items: ItemLines | None, order: DateOrder) -> Iterator[_Dated]:
@@ -382,5 +382,5 @@ def _time(issued: _Dated, page: _Labelled) -> PrintedTime | None:
     dated = {word.start for word in issued.date.words}
     found = time_in([word for word in page.page.rows[issued.row].words if word.start not in dated])
     labels = [label for label in page.labels if label.label == "time"]
-    times = (time_in(place.words) for label in labels for place in page.places(label))
+    times = (time_in(candidate.words) for label in labels for candidate in page.candidates(label))
     return found or next((time for time in times if time is not None), None)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from backend.files.pages import Word
 from backend.files.visual_rows import Cell, PageRows
 from backend.invoices.items.labels import COLUMNS
-from backend.invoices.items.pieces import Piece, PieceRow, make_piece
+from backend.invoices.items.pieces import PieceRow, RowPiece, make_piece
 from backend.invoices.label_match import LabelMatch
 
 _NEXT_ROW = 1.9  # line heights: the middles of two rows of one header
@@ -154,7 +154,7 @@ def _resolved(columns: Sequence[Column]) -> list[Column]:
     return found
 
 
-def match_numbers(pieces: Sequence[Piece], header: Header) -> dict[int, int]:
+def match_numbers(pieces: Sequence[RowPiece], header: Header) -> dict[int, int]:
     """Which number stands in which column: index of the piece -> index of the column, in the same order.
 
     The cheapest way to give each number a column or none, by how far their left, right or middle differ.
@@ -177,13 +177,13 @@ def match_numbers(pieces: Sequence[Piece], header: Header) -> dict[int, int]:
     return dict(best[-1][1])
 
 
-def _is_before_text(pieces: Sequence[Piece], index: int, header: Header) -> bool:
+def _is_before_text(pieces: Sequence[RowPiece], index: int, header: Header) -> bool:
     """Whether the text that a number touches begins where the descriptions do: it is not the number's."""
     text, column = pieces[index + 1 : index + 2], header.column("Description")
     return bool(text) and column is not None and abs(text[0].left - column.label.left) <= _SAME_LEFT * header.height
 
 
-def _distance(piece: Piece, column: Column, height: float) -> float:
+def _distance(piece: RowPiece, column: Column, height: float) -> float:
     """How far a number is from a column, in line heights; with what speaks against it by its kind."""
     distance = min([_offset(piece, span) for span in column.spans]) / height
     number = piece.number
@@ -197,7 +197,7 @@ def _distance(piece: Piece, column: Column, height: float) -> float:
     return distance
 
 
-def _offset(piece: Piece, span: Span) -> float:
+def _offset(piece: RowPiece, span: Span) -> float:
     """How far the nearest of left sides, right sides and middles are; 0 where one lies within the other."""
     left, right = piece.left - span.left, piece.right - span.right
     if left * right <= 0:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from backend.files.pages import Word
 from backend.invoices.items.labels import is_page_number, is_subheading
-from backend.invoices.items.lines import Line, factors_of, with_factors
+from backend.invoices.items.lines import ItemLine, factors_of, with_factors
 from backend.invoices.items.pieces import PieceRow
 
 Order = Literal["before", "beside", "after"]
@@ -21,16 +21,16 @@ _MAX_ROWS = 40  # of text between two lines
 _INDENT = 1.5  # line heights: a row that begins further left than the descriptions is none of them
 
 
-def with_descriptions(entries: Sequence[Line | PieceRow | None], height: float) -> list[Line]:
+def with_descriptions(entries: Sequence[ItemLine | PieceRow | None], height: float) -> list[ItemLine]:
     """The lines with the rows of text that belong to them.
 
     Args:
         entries: lines and rows of text from top to bottom, None where something else parts them.
         height: of a line of text.
     """
-    lines: list[Line] = []
-    segment: list[Line | PieceRow] = []
-    named = [entry for entry in entries if isinstance(entry, Line)]
+    lines: list[ItemLine] = []
+    segment: list[ItemLine | PieceRow] = []
+    named = [entry for entry in entries if isinstance(entry, ItemLine)]
     order = _order_of(entries)
     left = _left_of(named)
     for entry in (*entries, None):
@@ -42,16 +42,16 @@ def with_descriptions(entries: Sequence[Line | PieceRow | None], height: float) 
     return lines
 
 
-def _order_of(entries: Sequence[Line | PieceRow | None]) -> Order:
+def _order_of(entries: Sequence[ItemLine | PieceRow | None]) -> Order:
     """Where descriptions stand: mostly beside their numbers, or in rows before or after them."""
-    lines = [entry for entry in entries if isinstance(entry, Line)]
+    lines = [entry for entry in entries if isinstance(entry, ItemLine)]
     if 2 * sum(not line.description for line in lines) <= len(lines):
         return "beside"
     first = next(entry for entry in entries if entry is not None)
-    return "after" if isinstance(first, Line) and not first.description else "before"
+    return "after" if isinstance(first, ItemLine) and not first.description else "before"
 
 
-def _left_of(lines: Sequence[Line]) -> float | None:
+def _left_of(lines: Sequence[ItemLine]) -> float | None:
     """Where descriptions begin; None where no line has one."""
     lefts = [_left(line.page.slope, line.description[0]) for line in lines if line.description]
     return median(lefts) if lefts else None
@@ -61,9 +61,9 @@ def _left(slope: float, word: Word) -> float:
     return word.box.left + slope * (word.box.top + word.box.bottom) / 2
 
 
-def _joined(segment: Sequence[Line | PieceRow], height: float, left: float | None, order: Order) -> list[Line]:
+def _joined(segment: Sequence[ItemLine | PieceRow], height: float, left: float | None, order: Order) -> list[ItemLine]:
     """The lines of a stretch without breaks, each with its rows of text."""
-    lines: list[Line] = []
+    lines: list[ItemLine] = []
     waiting: list[PieceRow] = []
     usual = _BELOW_LAST * height
     for entry in segment:
@@ -82,8 +82,8 @@ def _joined(segment: Sequence[Line | PieceRow], height: float, left: float | Non
 
 
 def _take_row(
-    lines: list[Line], waiting: list[PieceRow], row: PieceRow, left: float | None, height: float
-) -> tuple[list[Line], list[PieceRow]]:
+    lines: list[ItemLine], waiting: list[PieceRow], row: PieceRow, left: float | None, height: float
+) -> tuple[list[ItemLine], list[PieceRow]]:
     """A row of text after some lines: the product that makes the last amount, a sub-heading, or a description."""
     factors = factors_of(row)
     if factors is not None:
@@ -106,7 +106,7 @@ def _names(row: PieceRow, left: float | None, height: float) -> bool:
 
 
 def _split(
-    last: Line | None, rows: Sequence[PieceRow], line: Line, height: float, order: Order
+    last: ItemLine | None, rows: Sequence[PieceRow], line: ItemLine, height: float, order: Order
 ) -> tuple[list[PieceRow], list[PieceRow]]:
     """Rows between two lines: those that continue the upper one and those that begin the lower one."""
     rows = [row for row in rows if factors_of(row) is None]
@@ -126,7 +126,7 @@ def _split(
     return upper, lower
 
 
-def _goes_on(row: PieceRow, line: Line) -> bool:
+def _goes_on(row: PieceRow, line: ItemLine) -> bool:
     """Whether a line's text goes on within what the row above it begins: "Mantenimiento" / "del jardín  1  40,00"."""
     first = next((piece for piece in row.pieces if piece.has_letters), None)
     if first is None or not line.description:
@@ -134,14 +134,14 @@ def _goes_on(row: PieceRow, line: Line) -> bool:
     return first.text[:1].isupper() and line.description[0].text[:1].islower()
 
 
-def _edges(last: Line | None, rows: Sequence[PieceRow], line: Line) -> list[tuple[float, float]]:
+def _edges(last: ItemLine | None, rows: Sequence[PieceRow], line: ItemLine) -> list[tuple[float, float]]:
     """The lower side of each row and the upper side of the next one."""
     bottoms = [last.bottom if last is not None else rows[0].top, *(row.bottom for row in rows)]
     tops = [*(row.top for row in rows), line.top]
     return list(zip(bottoms, tops, strict=True))
 
 
-def _below_last(line: Line, rows: Sequence[PieceRow], gap: float) -> list[PieceRow]:
+def _below_last(line: ItemLine, rows: Sequence[PieceRow], gap: float) -> list[PieceRow]:
     """The rows below the last line that follow each other at gaps no wider than those before."""
     found: list[PieceRow] = []
     bottom = line.bottom
@@ -153,7 +153,7 @@ def _below_last(line: Line, rows: Sequence[PieceRow], gap: float) -> list[PieceR
     return found
 
 
-def _extended(line: Line, after: Sequence[PieceRow], above: Sequence[PieceRow]) -> Line:
+def _extended(line: ItemLine, after: Sequence[PieceRow], above: Sequence[PieceRow]) -> ItemLine:
     """The line with rows of text above and below its own."""
     if not after and not above:
         return line

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
-from backend.invoices.items.lines import Line, Value
+from backend.invoices.items.lines import ItemLine, Value
 from backend.invoices.items.lists import list_lines
 from backend.invoices.items.pieces import piece_rows
 from backend.invoices.items.tables import table_lines
@@ -62,7 +62,7 @@ def find_items(pages: Sequence[PageRows], mark: str) -> ItemLines | None:
 
 
 def item_lines(
-    lines: Sequence[Line], tops: Mapping[int, float], why: str, why_number: str = because("in_column")
+    lines: Sequence[ItemLine], tops: Mapping[int, float], why: str, why_number: str = because("in_column")
 ) -> ItemLines:
     """Lines as the field that they are.
 
@@ -81,11 +81,11 @@ def item_lines(
     return ItemLines(field, regions, sum(line.holds is True for line in lines))
 
 
-def _score(line: Line) -> float:
+def _score(line: ItemLine) -> float:
     return _SURE if line.holds else _LIKELY
 
 
-def _fields(line: Line, why_number: str) -> Iterator[Field]:
+def _fields(line: ItemLine, why_number: str) -> Iterator[Field]:
     if line.description:
         yield _text("Description", line.description, line)
     if line.code:
@@ -99,12 +99,12 @@ def _fields(line: Line, why_number: str) -> Iterator[Field]:
     yield _number("Amount", line.amount, line, why_number)
 
 
-def _text(name: str, words: Sequence[Word], line: Line, dropped: re.Pattern[str] = _LEADERS) -> Field:
+def _text(name: str, words: Sequence[Word], line: ItemLine, dropped: re.Pattern[str] = _LEADERS) -> Field:
     text = dropped.sub("", " ".join(word.text for word in words))
     return printed_field(name, text, words, line.page, score=_score(line), why=because("beside_amount"))
 
 
-def _number(name: str, value: Value, line: Line, why: str) -> Field:
+def _number(name: str, value: Value, line: ItemLine, why: str) -> Field:
     if not value.words:
         why = f"{because('amount_by_price')}; {because('not_read')}"
         return Field(name, format_decimal(value.number), "", _COMPUTED, "computed", why)

@@ -10,7 +10,7 @@ from itertools import combinations, product
 
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
-from backend.invoices.items.pieces import Piece, PieceRow
+from backend.invoices.items.pieces import PieceRow, RowPiece
 from backend.tables.numbers import Number
 
 _CENTS = Decimal("0.02")  # between a product and its printed amount
@@ -31,7 +31,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ItemLine:
     """One line of goods or services."""
 
     page: PageRows
@@ -57,13 +57,13 @@ def value_of(number: Number) -> Value:
     return Value(number.value, number.words, number.percent, others)
 
 
-def piece_value(piece: Piece) -> Value:
+def piece_value(piece: RowPiece) -> Value:
     """The value of a piece that is a number."""
     assert piece.number is not None
     return value_of(piece.number)
 
 
-def settled(line: Line) -> Line:
+def settled(line: ItemLine) -> ItemLine:
     """The line with the reading of its figures by which quantity x price - discount = amount, where one does."""
     quantity, price = line.values.get("Quantity"), line.values.get("UnitPrice")
     if line.holds:
@@ -95,7 +95,7 @@ def _agrees(quantity: Decimal, price: Decimal, amount: Decimal, discount: Value 
     return any(abs(abs(net) - abs(amount)) <= _CENTS for net in nets)
 
 
-def _with_parted(line: Line) -> Line | None:
+def _with_parted(line: ItemLine) -> ItemLine | None:
     """The line with quantity and price that stand so close that they read as one number: "15 179,61"."""
     for value in (*line.values.values(), *line.loose):
         if len(value.words) != 2:
@@ -110,7 +110,7 @@ def _with_parted(line: Line) -> Line | None:
     return None
 
 
-def _with_loose(line: Line) -> Line:
+def _with_loose(line: ItemLine) -> ItemLine:
     """The line with quantity and price from its numbers without a column, where their product is its amount."""
     known = line.values.get("Quantity") or line.values.get("UnitPrice")
     loose = line.loose[:_MAX_LOOSE]
@@ -142,7 +142,7 @@ def decimals_of(number: Decimal) -> int:
     return -exponent if isinstance(exponent, int) and exponent < 0 else 0
 
 
-def without_used_words(line: Line) -> Line:
+def without_used_words(line: ItemLine) -> ItemLine:
     """The line without the words of its numbers in its description, and without signs for a product there."""
     used = {word.start for value in (*line.values.values(), line.amount) for word in value.words}
     words = tuple(word for word in line.description if word.start not in used)
@@ -201,7 +201,7 @@ def _words_at(words: Sequence[Word], start: int, end: int) -> tuple[Word, ...]:
     return tuple(found)
 
 
-def with_product(line: Line) -> Line:
+def with_product(line: ItemLine) -> ItemLine:
     """The line with quantity and price from the end of its description: "BARRA PAN 2 x 0,90"."""
     if "Quantity" in line.values and "UnitPrice" in line.values:
         return line
@@ -213,7 +213,7 @@ def with_product(line: Line) -> Line:
     return line
 
 
-def with_counts(lines: Sequence[Line]) -> list[Line]:
+def with_counts(lines: Sequence[ItemLine]) -> list[ItemLine]:
     """The lines with their quantities where all begin with one: "2 ATUN CLARO"."""
     counts = [_count(line) for line in lines]
     if sum(count is not None for count in counts) < _MAX_COUNTED * len(lines):
@@ -226,14 +226,14 @@ def with_counts(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _count(line: Line) -> Value | None:
+def _count(line: ItemLine) -> Value | None:
     """The whole number with which a description begins."""
     if len(line.description) < 2 or not _COUNT.fullmatch(line.description[0].text):
         return None
     return Value(Decimal(re.sub(r"\D", "", line.description[0].text)), line.description[:1])
 
 
-def with_factors(line: Line, factors: tuple[Value, Value, tuple[Word, ...]]) -> Line | None:
+def with_factors(line: ItemLine, factors: tuple[Value, Value, tuple[Word, ...]]) -> ItemLine | None:
     """The line with quantity and price of a row beside it; None where their product is not its amount."""
     quantity, price, unit = factors
     for q, p in product(_readings(quantity), _readings(price)):

@@ -16,7 +16,7 @@ from backend.files.visual_rows import Cell
 from backend.invoices.items.descriptions import with_descriptions
 from backend.invoices.items.labels import end_label
 from backend.invoices.items.lines import (
-    Line,
+    ItemLine,
     factors_in,
     piece_value,
     settled,
@@ -24,7 +24,7 @@ from backend.invoices.items.lines import (
     with_product,
     without_used_words,
 )
-from backend.invoices.items.pieces import Piece, PieceRow
+from backend.invoices.items.pieces import PieceRow, RowPiece
 from backend.tables.numbers import numbers_in
 
 _DECIMALS = (2, 4)  # of amounts; telephone bills print four
@@ -46,7 +46,7 @@ class _Entry:
 
     index: int  # of its row on the page
     row: PieceRow  # without what stands right of the amount
-    amount: Piece
+    amount: RowPiece
     label: str | None  # "total", "tax"… where it is no line
 
     @property
@@ -67,7 +67,7 @@ class _Block:
         return self.added_up and len(self.entries) > 1
 
 
-def list_lines(pages: Sequence[Sequence[PieceRow]]) -> list[Line]:
+def list_lines(pages: Sequence[Sequence[PieceRow]]) -> list[ItemLine]:
     """The lines of the document's best list of amounts; none where no list ends in a total."""
     best: _Block | None = None
     rows_of_best: Sequence[PieceRow] = ()
@@ -116,22 +116,22 @@ def _blocks_of_sentences(rows: Sequence[PieceRow]) -> list[_Block]:
     return [block for block in _blocks(entries) if block.sure or (taxed and block.added_up)]
 
 
-def _is_amount(piece: Piece) -> bool:
+def _is_amount(piece: RowPiece) -> bool:
     number = piece.number
     return number is not None and not number.percent and (number.decimals in _DECIMALS or number.currency is not None)
 
 
-def _entry(row: PieceRow, index: int, amount: Piece) -> _Entry:
+def _entry(row: PieceRow, index: int, amount: RowPiece) -> _Entry:
     left = replace(row, pieces=_own_pieces(row, amount))
     starts = {word.start for piece in left.pieces for word in piece.words}
     cells = [_within(cell, starts) for cell in row.row.cells if any(word.start in starts for word in cell.words)]
     return _Entry(index, left, amount, end_label(cells))
 
 
-def _own_pieces(row: PieceRow, amount: Piece) -> tuple[Piece, ...]:
+def _own_pieces(row: PieceRow, amount: RowPiece) -> tuple[RowPiece, ...]:
     """An amount with what stands left of it, as far as to another column of text, or to an amount before the text."""
-    found: list[Piece] = []
-    text: Piece | None = None  # the leftmost so far
+    found: list[RowPiece] = []
+    text: RowPiece | None = None  # the leftmost so far
     for piece in reversed(row.pieces):
         if piece.right > amount.right:
             continue
@@ -257,8 +257,8 @@ def _is_product(entry: _Entry) -> bool:
     return bool(words) and factors_in(words) is not None
 
 
-def _lines(block: _Block, rows: Sequence[PieceRow]) -> list[Line]:
-    entries: list[Line | PieceRow | None] = []
+def _lines(block: _Block, rows: Sequence[PieceRow]) -> list[ItemLine]:
+    entries: list[ItemLine | PieceRow | None] = []
     lines = {entry.index: with_product(_line(entry)) for entry in block.entries}
     right = max(entry.amount.right for entry in block.entries)
     first, last = block.entries[0].index, block.entries[-1].index
@@ -285,13 +285,13 @@ def _rows_above(block: _Block, rows: Sequence[PieceRow], height: float, *, namel
     return count
 
 
-def _line(entry: _Entry) -> Line:
+def _line(entry: _Entry) -> ItemLine:
     loose = tuple(
         piece_value(piece)
         for piece in entry.row.pieces
         if piece.number is not None and piece is not entry.amount and not piece.number.percent
     )
-    line = Line(entry.row.page, entry.row.top, entry.row.bottom, piece_value(entry.amount), loose=loose)
+    line = ItemLine(entry.row.page, entry.row.top, entry.row.bottom, piece_value(entry.amount), loose=loose)
     line = settled(line)
     used = {word.start for value in (*line.values.values(), line.amount) for word in value.words}
     return without_used_words(replace(line, description=tuple(_description(entry, used))))

@@ -19,7 +19,7 @@ _MAX_PIECES = 60  # of a row; a table of goods has a dozen columns
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowPiece:
     """Words of a row that belong together."""
 
     words: tuple[Word, ...]
@@ -48,7 +48,7 @@ class PieceRow:
 
     page: PageRows
     row: VisualRow
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowPiece, ...]
 
     @property
     def top(self) -> float:
@@ -76,10 +76,12 @@ def piece_rows(page: PageRows, mark: str) -> list[PieceRow]:
     return rows
 
 
-def make_piece(page: PageRows, words: Sequence[Word], number: Number | None = None, *, joined: bool = False) -> Piece:
+def make_piece(
+    page: PageRows, words: Sequence[Word], number: Number | None = None, *, joined: bool = False
+) -> RowPiece:
     """A piece of some words, with its sides where they are on the levelled page."""
     left, right = words[0].box, words[-1].box
-    return Piece(
+    return RowPiece(
         tuple(words),
         left.left + page.slope * (left.top + left.bottom) / 2,
         max(word.box.right for word in words) + page.slope * (right.top + right.bottom) / 2,
@@ -88,14 +90,14 @@ def make_piece(page: PageRows, words: Sequence[Word], number: Number | None = No
     )
 
 
-def piece_of(page: PageRows, row: int, words: Sequence[Word], mark: str) -> Piece:
+def piece_of(page: PageRows, row: int, words: Sequence[Word], mark: str) -> RowPiece:
     """Some words of a row as a number, where they print one."""
     cell = Cell(page.page.number, tuple(words), bounding_box(word.box for word in words), row)
     lone = _lone_number(cell, mark).values() if len(words) == 1 else ()
     return make_piece(page, words, next(iter((*numbers_in(cell, mark)[-1:], *lone)), None))
 
 
-def _pieces(page: PageRows, cell: Cell, mark: str) -> Iterator[Piece]:
+def _pieces(page: PageRows, cell: Cell, mark: str) -> Iterator[RowPiece]:
     for part in _parts(cell):
         numbers = numbers_in(part, mark)
         owners: dict[int, Number] = {}  # a word's start in the text -> its number
@@ -143,7 +145,7 @@ def _text_span(words: Sequence[Word], owners: dict[int, Number]) -> tuple[int, i
 
 def _number_pieces(
     page: PageRows, words: Sequence[Word], owners: dict[int, Number], *, joined: bool
-) -> Iterator[Piece]:
+) -> Iterator[RowPiece]:
     groups: list[tuple[Number, list[Word]]] = []
     for word in words:
         number = owners[word.start]

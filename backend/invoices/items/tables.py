@@ -19,7 +19,7 @@ from backend.invoices.items.columns import (
 from backend.invoices.items.descriptions import with_descriptions
 from backend.invoices.items.labels import end_label
 from backend.invoices.items.lines import (
-    Line,
+    ItemLine,
     Value,
     decimals_of,
     piece_value,
@@ -27,7 +27,7 @@ from backend.invoices.items.lines import (
     with_product,
     without_used_words,
 )
-from backend.invoices.items.pieces import Piece, PieceRow, make_piece
+from backend.invoices.items.pieces import PieceRow, RowPiece, make_piece
 
 _BEYOND = 4.0  # line heights right of the last label where a piece of the table may begin
 _ALIGNED = 0.8  # line heights between a code or a unit and its column's label
@@ -43,7 +43,7 @@ _IDLE_ROWS = 25  # rows after a total without a line: the table is over
 class TableLines:
     """The lines below the headers of one table."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[ItemLine, ...]
     tops: dict[int, float]  # page number -> top of the header
     closed: bool  # by a row with a total
 
@@ -53,7 +53,7 @@ class TableLines:
         return sum(line.holds is True for line in self.lines)
 
 
-Entry = Line | PieceRow | None  # a line, a row of text, or a break between lines
+Entry = ItemLine | PieceRow | None  # a line, a row of text, or a break between lines
 
 
 def table_lines(pages: Sequence[Sequence[PieceRow]]) -> TableLines | None:
@@ -74,7 +74,7 @@ def _is_credible(table: TableLines) -> bool:
 
 def _table(pages: Sequence[Sequence[PieceRow]], headers: Sequence[tuple[int, Header]]) -> TableLines:
     """The lines below the headers of each page, and on pages that show none: it may not have been read there."""
-    lines: list[Line] = []
+    lines: list[ItemLine] = []
     tops: dict[int, float] = {}
     closed, added = False, Decimal(0)
     for index, rows in enumerate(pages):
@@ -98,7 +98,7 @@ def _top(rows: Sequence[PieceRow], header: Header) -> float:
     return rows[header.last + 1].top if has_long_number(row) else row.top
 
 
-def _region(rows: Sequence[PieceRow], header: Header, carried: Decimal) -> tuple[list[Line], bool]:
+def _region(rows: Sequence[PieceRow], header: Header, carried: Decimal) -> tuple[list[ItemLine], bool]:
     """The lines among the rows below a header, and whether a total follows them.
 
     Args:
@@ -130,7 +130,7 @@ def _region(rows: Sequence[PieceRow], header: Header, carried: Decimal) -> tuple
     return [with_product(line) for line in _goods(lines)], closed
 
 
-def _goods(lines: Sequence[Line]) -> list[Line]:
+def _goods(lines: Sequence[ItemLine]) -> list[ItemLine]:
     """The lines without those that are none: whole numbers among amounts with cents, amounts that name nothing."""
     printed = sum(decimals_of(line.amount.number) > 0 for line in lines)
     named = sum(_is_named(line) for line in lines)
@@ -145,12 +145,12 @@ def _goods(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _is_named(line: Line) -> bool:
+def _is_named(line: ItemLine) -> bool:
     """Whether a line says what it is for: rows of rates below the goods, "0,03  0,50  0,00", multiply by chance."""
     return any(any(map(str.isalpha, word.text)) for word in (*line.description, *line.code))
 
 
-def _is_sum(line: Line, sums: Sequence[Decimal], *, reckoned: bool) -> bool:
+def _is_sum(line: ItemLine, sums: Sequence[Decimal], *, reckoned: bool) -> bool:
     """Whether an amount is the sum of the lines above: a total, whatever its label says.
 
     Args:
@@ -166,7 +166,7 @@ def _end(row: PieceRow) -> str | None:
     return end_label([cell for cell in row.row.cells if any(_holds(piece, cell.words) for piece in row.pieces)])
 
 
-def _holds(piece: Piece, words: Sequence[Word]) -> bool:
+def _holds(piece: RowPiece, words: Sequence[Word]) -> bool:
     return any(word.start == piece.words[0].start for word in words)
 
 
@@ -195,7 +195,7 @@ def _fit(rows: Sequence[PieceRow], header: Header, amount: int) -> tuple[float, 
     return fit, -sum((abs(line.amount.number) for line in lines), Decimal(0)) if taxed else Decimal(0)
 
 
-def _line(row: PieceRow, header: Header, amount: int) -> Line | None:
+def _line(row: PieceRow, header: Header, amount: int) -> ItemLine | None:
     """The line that a row prints; None where nothing stands in the column of amounts."""
     matched = match_numbers(row.pieces, header)
     values: dict[str, Value] = {}
@@ -216,11 +216,11 @@ def _line(row: PieceRow, header: Header, amount: int) -> Line | None:
             loose.append(piece_value(piece))
     if "Amount" not in values or values["Amount"].percent:
         return None
-    line = Line(row.page, row.top, row.bottom, values.pop("Amount"), values, tuple(loose), code=code)
+    line = ItemLine(row.page, row.top, row.bottom, values.pop("Amount"), values, tuple(loose), code=code)
     return without_used_words(settled(_with_texts(line, row, header, matched)))
 
 
-def _is_rate(piece: Piece) -> bool:
+def _is_rate(piece: RowPiece) -> bool:
     """Whether a number in the column of taxes is a rate, not an amount: 21, 21.00, 5.5 or any number with "%"."""
     number = piece.number
     if number is None or number.currency or not 0 <= number.value <= _MAX_RATE:
@@ -228,7 +228,7 @@ def _is_rate(piece: Piece) -> bool:
     return number.percent or number.decimals < 2 or number.value == number.value.to_integral_value()
 
 
-def _with_texts(line: Line, row: PieceRow, header: Header, matched: dict[int, int]) -> Line:
+def _with_texts(line: ItemLine, row: PieceRow, header: Header, matched: dict[int, int]) -> ItemLine:
     """The line with its description, code and unit."""
     description: list[Word] = []
     code, unit = line.code, _glued_unit(line)
@@ -251,7 +251,7 @@ def _with_texts(line: Line, row: PieceRow, header: Header, matched: dict[int, in
     return replace(line, description=tuple(description), code=code, unit=unit)
 
 
-def _right_of_texts(line: Line, header: Header) -> float:
+def _right_of_texts(line: ItemLine, header: Header) -> float:
     """Where the last text may begin: right of the amount are remarks, unless the descriptions stand there."""
     text, amount = header.column("Description"), header.column("Amount")
     if text is not None and amount is not None and text.label.left > amount.label.left:
@@ -259,7 +259,7 @@ def _right_of_texts(line: Line, header: Header) -> float:
     return min(word.box.left for word in line.amount.words)
 
 
-def _glued_unit(line: Line) -> tuple[Word, ...]:
+def _glued_unit(line: ItemLine) -> tuple[Word, ...]:
     """The word of a quantity that carries its unit: "2UD"."""
     quantity = line.values.get("Quantity")
     if quantity is None or len(quantity.words) != 1 or not quantity.words[0].text[-1:].isalpha():
@@ -267,11 +267,11 @@ def _glued_unit(line: Line) -> tuple[Word, ...]:
     return quantity.words if len(quantity.words[0].text) > 1 else ()
 
 
-def _says_something(piece: Piece) -> bool:
+def _says_something(piece: RowPiece) -> bool:
     return any(character.isalnum() for character in piece.text)
 
 
-def _text_column(piece: Piece, header: Header) -> Column | None:
+def _text_column(piece: RowPiece, header: Header) -> Column | None:
     """The column of a text, by its left side, its right side or its middle; the description where several fit."""
     found: Column | None = None
     least = _ALIGNED * header.height
@@ -284,14 +284,14 @@ def _text_column(piece: Piece, header: Header) -> Column | None:
     return found
 
 
-def _side(piece: Piece, label: Span) -> float:
+def _side(piece: RowPiece, label: Span) -> float:
     if label.left >= piece.left and label.right <= piece.right:
         return 0.0
     sides = (piece.left - label.left, piece.right - label.right, piece.middle - (label.left + label.right) / 2)
     return min(map(abs, sides))
 
 
-def _is_unit(piece: Piece, column: Column | None, before: Piece | None, line: Line, header: Header) -> bool:
+def _is_unit(piece: RowPiece, column: Column | None, before: RowPiece | None, line: ItemLine, header: Header) -> bool:
     """Whether a text is the unit of the quantity: in a column for it, or right after the figure."""
     if len(piece.text) > _LONGEST_UNIT or not piece.text[:1].isalpha():
         return False

@@ -15,8 +15,8 @@ from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
 from backend.invoices.items.descriptions import with_descriptions
 from backend.invoices.items.find import ItemLines, item_lines
-from backend.invoices.items.lines import Line, Value, piece_value, settled, with_product
-from backend.invoices.items.pieces import Piece, PieceRow, make_piece, piece_of
+from backend.invoices.items.lines import ItemLine, Value, piece_value, settled, with_product
+from backend.invoices.items.pieces import PieceRow, RowPiece, make_piece, piece_of
 from backend.invoices.learned.read import ReadPage
 from backend.invoices.money.taxes import TaxRow, type_of
 from backend.invoices.records import FieldRow
@@ -94,7 +94,7 @@ def _worth(items: ItemLines, printed: Counter[Decimal]) -> tuple[bool, int, int,
     return abs(items.total) in others, items.reckoned, named, sum(map(len, values))
 
 
-def learned_lines(parts: Sequence[ReadPage], mark: str) -> list[Line]:
+def learned_lines(parts: Sequence[ReadPage], mark: str) -> list[ItemLine]:
     """The lines of a document, top to bottom.
 
     Args:
@@ -107,7 +107,7 @@ def learned_lines(parts: Sequence[ReadPage], mark: str) -> list[Line]:
     ]
 
 
-def _entries(part: ReadPage, mark: str) -> Iterator[Line | PieceRow | None]:
+def _entries(part: ReadPage, mark: str) -> Iterator[ItemLine | PieceRow | None]:
     """Each row of a part: a line where it has an amount, text where it has other words of lines, else None."""
     rows = {row.index: row for row in part.page.rows}
     for index, pieces in _labelled(part, part.reading.labels[:, _FIRST:], LABELS[_FIRST:], mark):
@@ -117,7 +117,7 @@ def _entries(part: ReadPage, mark: str) -> Iterator[Line | PieceRow | None]:
 
 def _labelled(
     part: ReadPage, scores: NDArray[np.floating], names: Sequence[str], mark: str
-) -> Iterator[tuple[int, list[tuple[str, Piece]]]]:
+) -> Iterator[tuple[int, list[tuple[str, RowPiece]]]]:
     """Each row's index, and its words from the first to the last that some labels share, parted by these.
 
     Shapes: scores (words, names), probabilities.
@@ -134,7 +134,7 @@ def _labelled(
         yield index, pieces
 
 
-def _line(row: PieceRow, pieces: Sequence[tuple[str, Piece]]) -> Line | None:
+def _line(row: PieceRow, pieces: Sequence[tuple[str, RowPiece]]) -> ItemLine | None:
     """The line of a row; None where it has no amount."""
     values: dict[str, Value] = {}
     texts: dict[str, tuple[Word, ...]] = {}
@@ -151,7 +151,9 @@ def _line(row: PieceRow, pieces: Sequence[tuple[str, Piece]]) -> Line | None:
     if amount is None or amount.percent:
         return None
     description, code, unit = (texts.get(name, ()) for name in _TEXTS)
-    return settled(Line(row.page, row.top, row.bottom, amount, values, description=description, code=code, unit=unit))
+    return settled(
+        ItemLine(row.page, row.top, row.bottom, amount, values, description=description, code=code, unit=unit)
+    )
 
 
 def learned_taxes(parts: Sequence[ReadPage], mark: str) -> list[TaxRow]:

@@ -22,7 +22,7 @@ from backend.invoices.parties.labels import (
     VENDOR,
 )
 from backend.invoices.parties.names import is_form_alone, is_name
-from backend.invoices.parties.pieces import Piece, Role, pieces_of
+from backend.invoices.parties.pieces import LinePart, Role, pieces_of
 from backend.invoices.parties.tax_ids import is_tax_label, tax_ids_in
 from backend.text.patterns.folding import fold
 
@@ -143,14 +143,14 @@ _ACROSS, _PAIR = 45.0, 2  # where the two are alone in their row
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BlockLine:
     """One line of a block."""
 
     cell: Cell
     words: tuple[Word, ...]  # without the label before them
     form: str = ""  # what that label says: "name", "address", "town"
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[LinePart]:
         """Its names, address parts, tax numbers and the rest."""
         return pieces_of(self.words, self.form)
 
@@ -161,11 +161,11 @@ class Block:
 
     label: str  # of `parties_labels.PARTY_LABELS`; empty where it has none
     label_cell: Cell | None
-    lines: list[Line] = field(default_factory=list)
+    lines: list[BlockLine] = field(default_factory=list)
     form: str = ""  # of the first line below a heading of a column: "name", "address", "town"
     prefix: tuple[Word, ...] = ()  # of the first line below the label of a tax number
 
-    def add(self, line: Line) -> None:
+    def add(self, line: BlockLine) -> None:
         """Put a line below the others."""
         if not self.lines and (self.form or self.prefix):
             line = replace(line, form=self.form, words=(*self.prefix, *line.words))
@@ -262,14 +262,14 @@ def _row_blocks(cells: Sequence[Cell], below: Sequence[Cell]) -> list[Block]:
         if party is not None:
             blocks.append(Block(party.label, cell))
             if words := without_colon(party.rest):
-                blocks[-1].lines.append(Line(cell, words))
+                blocks[-1].lines.append(BlockLine(cell, words))
             elif right is not None and _is_value_of(cell, right, below, reach):
-                blocks[-1].lines.append(Line(rest.pop(0), right.words))
+                blocks[-1].lines.append(BlockLine(rest.pop(0), right.words))
         elif form is not None:
             words = without_colon(form.rest)
             if not words and right is not None and _is_form_value(cell, right, below, reach):
                 words = rest.pop(0).words
-            lines = [Line(cell, words, form.label)] if words else []
+            lines = [BlockLine(cell, words, form.label)] if words else []
             is_first = form.phrase not in phrases
             phrases.add(form.phrase)  # a phrase comes twice where two boxes stand side by side
             if lines and is_first and form.label == TOWN and blocks and blocks[-1].form in (ADDRESS, TOWN):
@@ -280,11 +280,11 @@ def _row_blocks(cells: Sequence[Cell], below: Sequence[Cell]) -> list[Block]:
             words = (*cell.words, *right.words) if right is not None else ()
             if words and tax_ids_in(" ".join(word.text for word in words)):
                 rest.pop(0)
-                blocks.append(Block("", None, [Line(cell, words)]))
+                blocks.append(Block("", None, [BlockLine(cell, words)]))
             else:
                 blocks.append(Block("", cell, [], "", cell.words))
         else:
-            blocks.append(Block("", None, [Line(cell, cell.words)]))
+            blocks.append(Block("", None, [BlockLine(cell, cell.words)]))
     return blocks
 
 

@@ -13,7 +13,7 @@ from backend.invoices.parties.address import CERTAIN, LIKELY
 from backend.invoices.parties.blocks import Block, blocks_of
 from backend.invoices.parties.labels import CUSTOMER, DELIVERY, GREETING, PAYEE, VENDOR
 from backend.invoices.parties.names import clean_name
-from backend.invoices.parties.pieces import Piece
+from backend.invoices.parties.pieces import LinePart
 from backend.invoices.parties.read import Party, read_parties
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
@@ -92,7 +92,7 @@ _WORD_LETTERS = 5  # of a name's word that a domain may be
 class Found(NamedTuple):
     """What a field is made of."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LinePart, ...]
     score: float
     why: str  # one sentence
 
@@ -382,7 +382,7 @@ def _field(name: str, found: Found, page: PageRows) -> Field:
     return printed_field(name, value, words, page, score=found.score, why=found.why)
 
 
-def _on_one_line(pieces: Sequence[Piece]) -> str:
+def _on_one_line(pieces: Sequence[LinePart]) -> str:
     """A name of several lines with the commas at their ends: "Suministros Alborada," / "S.L."."""
     return " ".join(piece.text + "," * piece.words[-1].text.endswith(",") for piece in pieces)
 

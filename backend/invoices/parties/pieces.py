@@ -28,7 +28,7 @@ class Role(Enum):
     OTHER = "other"
 
 
-class Piece(NamedTuple):
+class LinePart(NamedTuple):
     """A stretch of a line."""
 
     role: Role
@@ -165,7 +165,7 @@ _PHONE_DIGITS = 8
 _LABEL_WORDS = 2
 
 
-def pieces_of(words: Sequence[Word], form: str = "") -> list[Piece]:
+def pieces_of(words: Sequence[Word], form: str = "") -> list[LinePart]:
     """The pieces of a line from left to right.
 
     Args:
@@ -180,12 +180,12 @@ def pieces_of(words: Sequence[Word], form: str = "") -> list[Piece]:
     for start, end, role in _stretches(line.text, list(tax_ids.values())):
         tax_id = tax_ids.get(start) if role is Role.TAX_ID else None
         if tax_id is not None:
-            pieces.append(Piece(Role.TAX_ID, *line.part(tax_id.value_start, end), tax_id))
+            pieces.append(LinePart(Role.TAX_ID, *line.part(tax_id.value_start, end), tax_id))
             continue
         for first, last in _name_and_address(line.text, start, end) if role is None else [(start, end)]:
             text, inside = line.part(first, last)
             if any(map(str.isalnum, text)):
-                pieces.append(Piece(role or _role(line.text[first:last], form), text, inside, None, form))
+                pieces.append(LinePart(role or _role(line.text[first:last], form), text, inside, None, form))
     return pieces
 
 

@@ -18,7 +18,7 @@ from backend.invoices.parties.names import (
     is_name,
     starts_inside,
 )
-from backend.invoices.parties.pieces import Piece, Role
+from backend.invoices.parties.pieces import LinePart, Role
 from backend.text.patterns.folding import letters_of
 
 _MAX_NAME_LINES = 2  # above its last
@@ -32,9 +32,9 @@ class Party:
 
     label: str  # of its block
     first: Cell  # with its name, or at the top of its lines
-    names: tuple[Piece, ...]  # the pieces of its name: one, or two where it is broken over lines
-    address: tuple[Piece, ...]
-    tax_ids: tuple[Piece, ...]
+    names: tuple[LinePart, ...]  # the pieces of its name: one, or two where it is broken over lines
+    address: tuple[LinePart, ...]
+    tax_ids: tuple[LinePart, ...]
     has_contact: bool  # telephone, e-mail or web site
     has_registry: bool
     is_sender: bool = False  # a line with name and address, above others, as above the window of an envelope
@@ -64,7 +64,7 @@ class Party:
 
 def read_parties(block: Block) -> list[Party]:
     """The parties of a block: one, or more where the document's heading stands between them."""
-    parts: list[list[list[Piece]]] = [[]]
+    parts: list[list[list[LinePart]]] = [[]]
     senders: set[int] = set()  # indexes of parts that are a line above the window of an envelope
     for line in block.lines:
         pieces = line.pieces()
@@ -89,7 +89,7 @@ def read_parties(block: Block) -> list[Party]:
     return found
 
 
-def _begins_imprint(pieces: Sequence[Piece], before: Sequence[Sequence[Piece]]) -> bool:
+def _begins_imprint(pieces: Sequence[LinePart], before: Sequence[Sequence[LinePart]]) -> bool:
     """Whether a company with its address in the line is told below lines that name nobody: notes, telephones."""
     if not pieces or pieces[0].role is not Role.NAME or not has_legal_form(pieces[0].folded):
         return False
@@ -97,7 +97,7 @@ def _begins_imprint(pieces: Sequence[Piece], before: Sequence[Sequence[Piece]]) 
     return not named and any(_is_address(piece) and has_town(piece.folded) for piece in pieces)
 
 
-def _is_sender_line(pieces: Sequence[Piece]) -> bool:
+def _is_sender_line(pieces: Sequence[LinePart]) -> bool:
     """Whether a line has a name and a whole address, as above the window of a German envelope."""
     roles = [piece.role for piece in pieces]
     if not roles or roles[0] is not Role.NAME or Role.TAX_ID in roles or Role.CONTACT in roles:
@@ -105,7 +105,7 @@ def _is_sender_line(pieces: Sequence[Piece]) -> bool:
     return len(roles) > 1 and any(_is_address(piece) and has_town(piece.folded) for piece in pieces)
 
 
-def _read(pieces: Sequence[Piece], label: str, cells: Mapping[int, Cell]) -> Party:
+def _read(pieces: Sequence[LinePart], label: str, cells: Mapping[int, Cell]) -> Party:
     start = next((index for index, piece in enumerate(pieces) if _is_address(piece)), len(pieces))
     names, end = _name(pieces[:start])
     if not names and start < len(pieces) and pieces[start].strength < CERTAIN and _goes_on(pieces, start):
@@ -126,7 +126,7 @@ def _read(pieces: Sequence[Piece], label: str, cells: Mapping[int, Cell]) -> Par
     )
 
 
-def _with_buildings(pieces: Sequence[Piece], end: int, start: int) -> tuple[Sequence[Piece], int]:
+def _with_buildings(pieces: Sequence[LinePart], end: int, start: int) -> tuple[Sequence[LinePart], int]:
     """The pieces with those between name and address that name a building or an estate as address, and its start.
 
     Args:
@@ -142,11 +142,11 @@ def _with_buildings(pieces: Sequence[Piece], end: int, start: int) -> tuple[Sequ
     return [*pieces[:first], *buildings, *pieces[start:]], first
 
 
-def _is_address(piece: Piece) -> bool:
+def _is_address(piece: LinePart) -> bool:
     return piece.role is Role.ADDRESS
 
 
-def _goes_on(pieces: Sequence[Piece], start: int) -> bool:
+def _goes_on(pieces: Sequence[LinePart], start: int) -> bool:
     """Whether more of an address follows a first piece that may be a name, too."""
     first = pieces[start]
     if first.strength > POSSIBLE and first.text[:1].isdigit():
@@ -154,12 +154,12 @@ def _goes_on(pieces: Sequence[Piece], start: int) -> bool:
     return any(_is_address(piece) for piece in pieces[start + 1 : start + 3]) and is_name(first.folded)
 
 
-def _form_name(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], int]:
+def _form_name(pieces: Sequence[LinePart]) -> tuple[tuple[LinePart, ...], int]:
     index = next((index for index, piece in enumerate(pieces) if piece.form == NAME), None)
     return ((pieces[index],), index + 1) if index is not None else ((), 0)
 
 
-def _name(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], int]:
+def _name(pieces: Sequence[LinePart]) -> tuple[tuple[LinePart, ...], int]:
     """The name among the pieces above an address, and the index after it."""
     names, end = _form_name(pieces)
     if names:
@@ -182,10 +182,10 @@ def _name(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], int]:
     return tuple(pieces[first:end]), end
 
 
-def _address(pieces: Sequence[Piece], start: int) -> tuple[Piece, ...]:
+def _address(pieces: Sequence[LinePart], start: int) -> tuple[LinePart, ...]:
     """The pieces of the address that begins at an index: up to its town, and a province or country after it."""
-    found: list[Piece] = []
-    between: list[Piece] = []
+    found: list[LinePart] = []
+    between: list[LinePart] = []
     for piece in pieces[start:]:
         ended = any(has_town(other.folded) for other in found)
         if found and piece.role is Role.NAME and has_legal_form(piece.folded):
@@ -211,10 +211,10 @@ def _address(pieces: Sequence[Piece], start: int) -> tuple[Piece, ...]:
     return tuple(found)
 
 
-def _may_follow_town(piece: Piece) -> bool:
+def _may_follow_town(piece: LinePart) -> bool:
     """A province or a country; a line with digits begins another address."""
     return piece.strength >= LIKELY and not any(map(str.isdigit, piece.text))
 
 
-def _has_form(pieces: Sequence[Piece]) -> bool:
+def _has_form(pieces: Sequence[LinePart]) -> bool:
     return any(piece.form in (ADDRESS, TOWN) for piece in pieces)

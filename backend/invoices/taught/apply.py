@@ -28,7 +28,7 @@ from backend.invoices.taught.printed import (
     NUMBERS,
     RATES,
     Extent,
-    Place,
+    PageArea,
     Printed,
     PrintedPages,
     plain,
@@ -69,7 +69,7 @@ class Below(NamedTuple):
     """The name that an address stands below."""
 
     spot: Spot  # of the example
-    places: Sequence[Place]  # wherever the document's is printed
+    places: Sequence[PageArea]  # wherever the document's is printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +392,7 @@ def _below_alike(spot: Spot, option: Printed, name: Below | None) -> float:
     return 0.0
 
 
-def _offsets(place: Place, name: Place) -> tuple[float, float, float, float]:
+def _offsets(place: PageArea, name: PageArea) -> tuple[float, float, float, float]:
     """How far below a name something stands, and how far its left, right and middle are beside the name's."""
     left, right = place.left - name.left, place.right - name.right
     return place.top - name.bottom, left, right, (left + right) / 2

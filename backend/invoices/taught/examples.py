@@ -19,7 +19,7 @@ from backend.invoices.taught.printed import (
     NAMES,
     NUMBERS,
     RATES,
-    Place,
+    PageArea,
     Printed,
     PrintedPages,
     date_of,
@@ -40,7 +40,7 @@ _LONGEST = 200  # characters of a value that is kept
 
 
 _AS_IN = ("confirmed_invoice", "confirmed_invoices")  # reasons of a field that examples gave
-NOWHERE = Place(0, 0, 0, 0, 0)
+NOWHERE = PageArea(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Spot:
     before: tuple[str, ...] = ()
     above: tuple[str, ...] = ()
     after: str = ""
-    place: Place = NOWHERE
+    place: PageArea = NOWHERE
     corrected: bool = False  # the reader alone had it wrong
     wrong: bool = False
     form: str = ""  # of a date: the orders of its figures that make its value, where the reader's does not tell
@@ -113,7 +113,7 @@ def _spot_json(spot: Spot) -> dict[str, Any]:
 
 
 def _spot_from(kept: Mapping[str, Any]) -> Spot:
-    lists = {"before": tuple(kept["before"]), "above": tuple(kept["above"]), "place": Place(*kept["place"])}
+    lists = {"before": tuple(kept["before"]), "above": tuple(kept["above"]), "place": PageArea(*kept["place"])}
     known = {name: value for name, value in kept.items() if name in Spot.__dataclass_fields__}  # of other releases, too
     return Spot(**{**known, **lists})
 

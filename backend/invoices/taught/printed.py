@@ -43,7 +43,7 @@ _POSTCODE = re.compile(r"\d{4}")
 _LABEL_ENDS = re.compile("[:º°]")  # "NIF:", "Nº"
 
 
-class Place(NamedTuple):
+class PageArea(NamedTuple):
     """Where a value stands on the levelled page, in widths of the page: receipts are as long as what was bought."""
 
     left: float
@@ -76,7 +76,7 @@ class Printed(NamedTuple):
     page: PageRows
     before: tuple[str, ...]  # words before it in its row, the nearest first, as of `plain`
     above: tuple[str, ...]  # words above it, those of the nearest row first
-    place: Place
+    place: PageArea
     after: str  # the word or mark behind it in its cell; empty where it ends the cell
     below: str = ""  # the first word of the line below its last one; empty where there is none near
     rows: int = 1  # lines that it takes
@@ -316,7 +316,7 @@ class PrintedPages:
         last, end = self._at[number, words[-1].start]
         box = page.level(bounding_box(word.box for word in words))
         wide = page.page.width or 1.0
-        place = Place(
+        place = PageArea(
             box.left / wide, box.top / wide, box.right / wide, box.bottom / wide,
             (page.rows[-1].box.bottom - box.bottom) / wide,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
 from backend.invoices.items.columns import Column, Header, Span, are_near, has_long_number
 from backend.invoices.items.find import ItemLines, item_lines
-from backend.invoices.items.pieces import Piece, PieceRow, make_piece, piece_rows
+from backend.invoices.items.pieces import PieceRow, RowPiece, make_piece, piece_rows
 from backend.invoices.items.tables import lines_below
 from backend.invoices.records import Field
 from backend.invoices.taught.printed import plain
@@ -53,8 +53,8 @@ def columns_of(pages: Sequence[PageRows], mark: str, items: Field | None) -> tup
         for piece in row.pieces:
             if piece.number is not None:
                 printing.setdefault(abs(piece.number.value), {})[index] = None
-    places: dict[str, list[Piece]] = {}
-    lines: dict[int, dict[str, Piece]] = {}
+    places: dict[str, list[RowPiece]] = {}
+    lines: dict[int, dict[str, RowPiece]] = {}
     for line in items.rows[:_MAX_ROWS]:
         values = {cell.name: cell.value for cell in line.fields}
         amount = _decimal(values.get("Amount"))
@@ -83,11 +83,11 @@ def columns_of(pages: Sequence[PageRows], mark: str, items: Field | None) -> tup
 
 
 def _others(
-    rows: Sequence[PieceRow], lines: Mapping[int, Mapping[str, Piece]], places: Mapping[str, Sequence[Piece]]
-) -> list[list[Piece]]:
+    rows: Sequence[PieceRow], lines: Mapping[int, Mapping[str, RowPiece]], places: Mapping[str, Sequence[RowPiece]]
+) -> list[list[RowPiece]]:
     """The numbers of the lines that are in no known column, by column."""
     known = [_reach(pieces) for pieces in places.values()]
-    found: list[list[Piece]] = []
+    found: list[list[RowPiece]] = []
     for index, own in lines.items():
         for piece in rows[index].pieces:
             if piece.number is None or piece in own.values() or any(not _aside(piece, span) for span in known):
@@ -100,13 +100,13 @@ def _others(
     return found
 
 
-def _reach(pieces: Sequence[Piece]) -> Span:
+def _reach(pieces: Sequence[RowPiece]) -> Span:
     return Span(min(piece.left for piece in pieces), max(piece.right for piece in pieces))
 
 
-def _match(row: PieceRow, values: Mapping[str, str]) -> dict[str, Piece]:
+def _match(row: PieceRow, values: Mapping[str, str]) -> dict[str, RowPiece]:
     """The pieces of a row that print a line's values; nothing where its amount is not among them."""
-    found: dict[str, Piece] = {}
+    found: dict[str, RowPiece] = {}
     numbers = [piece for piece in row.pieces if piece.number is not None]
     for kind in reversed(_NUMBERS):  # amounts stand right of prices of the same value, as a rule
         fitting = [piece for piece in numbers if kind in values and _is_number(piece, values[kind])]
@@ -126,7 +126,7 @@ def _match(row: PieceRow, values: Mapping[str, str]) -> dict[str, Piece]:
     return found
 
 
-def _is_number(piece: Piece, value: str) -> bool:
+def _is_number(piece: RowPiece, value: str) -> bool:
     number = _decimal(value)
     return piece.number is not None and number is not None and abs(piece.number.value) == abs(number)
 
@@ -164,7 +164,7 @@ def _has_figures(row: PieceRow) -> bool:
     return has_long_number(row) or any(piece.number is not None and piece.number.decimals for piece in row.pieces)
 
 
-def _aside(piece: Piece, span: Span) -> float:
+def _aside(piece: RowPiece, span: Span) -> float:
     """How far a word is from a column: nothing above it, else by the nearest sides."""
     if piece.left < span.right and piece.right > span.left:
         return 0.0
@@ -255,5 +255,5 @@ def _at_places(rows: Sequence[PieceRow], columns: Sequence[ColumnSpot]) -> Heade
     return None
 
 
-def _is_aligned(piece: Piece, span: Span, height: float) -> bool:
+def _is_aligned(piece: RowPiece, span: Span, height: float) -> bool:
     return min(abs(piece.left - span.left), abs(piece.right - span.right)) < height

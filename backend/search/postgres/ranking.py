@@ -193,7 +193,7 @@ async def _rebuild(connection: asyncpg.Connection, store_id: str, file: asyncpg.
 class PostgresRanking(SearchStorage):
     _postgres: PostgresConnections
 
-    async def nearest(self, store: VectorStore, vector: Vectors, where: Filter | None, limit: int) -> list[Ranked]:
+    async def nearest(self, store: VectorStore, vector: Vectors, filters: Filter | None, limit: int) -> list[Ranked]:
         """The chunks with the highest cosine.
 
         Raises: NotFound where the store is gone; WrongEncoder where its encoder is no longer that of ``store``.
@@ -203,7 +203,7 @@ class PostgresRanking(SearchStorage):
             if store.encoder is None:
                 return []
             arguments: list[Any] = [vector, store.id, store.encoder.fingerprint, limit]
-            condition = _condition(where, current["key"], arguments)
+            condition = _condition(filters, current["key"], arguments)
             if condition is not None:
                 condition = _FILTERED.format(condition=condition)
             rows = await connection.fetch(_NEAREST.format(where=condition or ""), *arguments)
@@ -211,7 +211,9 @@ class PostgresRanking(SearchStorage):
                 await _store_of_encoder(connection, store)
         return [Ranked(row[0], row[1]) for row in rows]
 
-    async def matching(self, store: VectorStore, query: KeywordQuery, where: Filter | None, limit: int) -> list[Ranked]:
+    async def matching(
+        self, store: VectorStore, query: KeywordQuery, filters: Filter | None, limit: int
+    ) -> list[Ranked]:
         """The chunks with the highest BM25. Raises: NotFound where the store is gone."""
         lows, highs = _ranges(query)
         async with self._postgres.connection() as connection:
@@ -224,7 +226,7 @@ class PostgresRanking(SearchStorage):
             phrases = [Postings(_integers(row[0]), _integers(row[1], ">i4"), row[2]) for row in rows]
             files = np.unique(np.concatenate([phrase.files for phrase in phrases]))
             arguments: list[Any] = [store.id, files.tolist()]
-            condition = _condition(where, current["key"], arguments)
+            condition = _condition(filters, current["key"], arguments)
             row = await connection.fetchrow(_LENGTHS.format(is_wanted=condition or "true"), *arguments)
         if row is None or row[0] is None:
             return []
@@ -277,12 +279,12 @@ def _ranges(query: KeywordQuery) -> tuple[list[str], list[str]]:
     return terms + prefixes, terms + [prefix + _LAST_CHARACTER for prefix in prefixes]
 
 
-def _condition(where: Filter | None, store: int, arguments: list[Any]) -> str | None:
+def _condition(filters: Filter | None, store: int, arguments: list[Any]) -> str | None:
     """The filter as a condition on ``f.key``; its values are appended to ``arguments``."""
-    if where is None:
+    if filters is None:
         return None
     dialect = Dialect("f.key", lambda index: f"${index + 1}", collation=' COLLATE "C"', scope=f" AND a.store = {store}")
-    condition = compile_filter(where, dialect, first=len(arguments))
+    condition = compile_filter(filters, dialect, first=len(arguments))
     arguments.extend(condition.values)
     if len(arguments) > _MAX_ARGUMENTS:
         raise TooLarge("filters: values", len(condition.values), _MAX_ARGUMENTS - 10, "PostgreSQL's own")

@@ -99,9 +99,9 @@ def generation_of(connection: sqlite3.Connection, store_id: str) -> Generation |
     return row and Generation(*row)
 
 
-def allowed_files(connection: sqlite3.Connection, store: int, where: Filter) -> Ints:
+def allowed_files(connection: sqlite3.Connection, store: int, filters: Filter) -> Ints:
     """Numbers of the files with chunks that a filter lets through. Raises: TooLarge."""
-    condition = compile_filter(where, _DIALECT, first=1)
+    condition = compile_filter(filters, _DIALECT, first=1)
     most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) - 1
     if len(condition.values) > most:
         raise TooLarge("filters: values", len(condition.values), most, "SQLite's own")

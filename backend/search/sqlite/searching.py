@@ -59,7 +59,7 @@ class Query:
     """What both rankings have in common."""
 
     store_id: str
-    where: Filter | None
+    filters: Filter | None
     limit: int
 
 
@@ -90,7 +90,7 @@ class Searcher:
             return []
         if current.encoder != known_encoder(connection, encoder):
             raise WrongEncoder(f"vector store '{query.store_id}': its encoder has changed meanwhile; search it again")
-        allowed = None if query.where is None else allowed_files(connection, current.store, query.where)
+        allowed = None if query.filters is None else allowed_files(connection, current.store, query.filters)
         with self._stores.searched(current.store) as loaded:
             table = loaded.table(connection, current)
             scores = self._scanned(connection, current, loaded, chunks=len(table), vector=vector)
@@ -126,7 +126,7 @@ class Searcher:
     def matching(self, connection: sqlite3.Connection, query: Query, keywords: KeywordQuery) -> list[Ranked]:
         current = _generation(connection, query.store_id)
         check_version(connection, current.store)
-        allowed = None if query.where is None else allowed_files(connection, current.store, query.where)
+        allowed = None if query.filters is None else allowed_files(connection, current.store, query.filters)
         terms, prefixes = list(dict.fromkeys(keywords.terms)), list(dict.fromkeys(keywords.prefixes))
         with self._stores.searched(current.store) as loaded:
             self._stores.reserve_fresh(current.store, fresh_chunks(connection, current.store))

@@ -240,15 +240,17 @@ class SqliteStorage(SearchStorage):
 
     # Search
 
-    async def nearest(self, store: VectorStore, vector: Vectors, where: Filter | None, limit: int) -> list[Ranked]:
+    async def nearest(self, store: VectorStore, vector: Vectors, filters: Filter | None, limit: int) -> list[Ranked]:
         encoder = store.encoder
         if encoder is None:
             return []
-        query = Query(store.id, where, limit)
+        query = Query(store.id, filters, limit)
         return await self._search(lambda connection: self._searcher.nearest(connection, query, vector, encoder))
 
-    async def matching(self, store: VectorStore, query: KeywordQuery, where: Filter | None, limit: int) -> list[Ranked]:
-        found = Query(store.id, where, limit)
+    async def matching(
+        self, store: VectorStore, query: KeywordQuery, filters: Filter | None, limit: int
+    ) -> list[Ranked]:
+        found = Query(store.id, filters, limit)
 
         async def ranked() -> list[Ranked]:
             return await self._search(lambda connection: self._searcher.matching(connection, found, query))
