@@ -51,16 +51,28 @@ _MAX_PAGES = 3  # with a mention of a code that are searched for one: 20 ms each
 
 
 def read_einvoice(
-    readers: FileReaders, file: OpenFile, pages: Iterable[Page], *, deadline_s: float | None
+    readers: FileReaders,
+    file: OpenFile,
+    pages: Iterable[Page],
+    *,
+    deadline_s: float | None,
+    codes: Sequence[Barcode] | None = None,
 ) -> EInvoice | None:
     """What XML in the file, or a code on its pages says as data; None where nothing does. Blocks: call it on a thread.
 
     Args:
         pages: of the file, as they were read.
+        codes: on all of them; None: pages that mention one are drawn and searched for it.
 
     Raises: what `FileReaders` raises but for the contents.
     """
-    return _inside(readers, file, deadline_s) or _printed(readers, file, pages, deadline_s)
+    if (invoice := _inside(readers, file, deadline_s)) is not None:
+        return invoice
+    mentioning = tuple(islice(filter(_mentions_code, pages), _MAX_PAGES))
+    if codes is None:
+        return _printed(read_barcodes(readers, file, mentioning, "QRCode", deadline_s=deadline_s))
+    numbers = {page.number for page in mentioning}
+    return _printed(code for code in codes if code.kind == "QRCode" and code.page in numbers)
 
 
 def read_beside(readers: FileReaders, xml: str, *, deadline_s: float | None) -> EInvoice:
@@ -91,9 +103,8 @@ def _inside(readers: FileReaders, file: OpenFile, deadline_s: float | None) -> E
         return None
 
 
-def _printed(readers: FileReaders, file: OpenFile, pages: Iterable[Page], deadline_s: float | None) -> EInvoice | None:
-    mentioning = islice(filter(_mentions_code, pages), _MAX_PAGES)
-    for code in read_barcodes(readers, file, mentioning, "QRCode", deadline_s=deadline_s):
+def _printed(codes: Iterable[Barcode]) -> EInvoice | None:
+    for code in codes:
         if (invoice := read_fiscal_qr(code.text)) is not None:
             return replace(invoice, page=code.page, box=(*code.box,))
     return None
@@ -292,14 +303,14 @@ class DocumentExtractor:
             with span("read", {"financia.pages": len(numbers)}):
                 beside = await self._beside(extraction)  # before the pages: a wrong one is refused at once
                 await self._extract_all(extraction, on_page)
-                einvoice = beside or await self._einvoice(extraction)
                 barcodes = await self._barcodes(extraction)
+                einvoice = beside or await self._einvoice(extraction, barcodes)
         except BaseException:
             file.cancel()  # ends its work in a reader process at once
             raise
         finally:
             self._threads.release(file)
-        return _result(extraction, einvoice, barcodes, opened_s - started_s, time.perf_counter() - opened_s)
+        return _result(extraction, einvoice, barcodes or (), opened_s - started_s, time.perf_counter() - opened_s)
 
     async def page_image(
         self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
@@ -461,17 +472,19 @@ class DocumentExtractor:
         read = partial(read_beside, self._readers, xml, deadline_s=urgency.worker_deadline_s)
         return await retry_bulk(urgency, partial(self._threads.run, read))
 
-    async def _einvoice(self, extraction: _Extraction) -> EInvoice | None:
+    async def _einvoice(self, extraction: _Extraction, codes: Sequence[Barcode] | None) -> EInvoice | None:
         """What XML in the file, or a tax QR code on one of its pages says, in this order."""
         if "fields" not in extraction.options.features:
             return None
         pages, urgency = [extraction.pages[number] for number in sorted(extraction.pages)], extraction.urgency
-        read = partial(read_einvoice, self._readers, extraction.file, pages, deadline_s=urgency.worker_deadline_s)
+        deadline_s = urgency.worker_deadline_s
+        read = partial(read_einvoice, self._readers, extraction.file, pages, deadline_s=deadline_s, codes=codes)
         return await retry_bulk(urgency, partial(self._threads.run, read))
 
-    async def _barcodes(self, extraction: _Extraction) -> tuple[Barcode, ...]:
+    async def _barcodes(self, extraction: _Extraction) -> tuple[Barcode, ...] | None:
+        """Of every page; None where nobody asks for them."""
         if not extraction.options.barcodes:
-            return ()
+            return None
         pages, urgency = [extraction.pages[number] for number in sorted(extraction.pages)], extraction.urgency
 
         def read() -> tuple[Barcode, ...]:

@@ -9,6 +9,7 @@ from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.text_fields import find_text_fields
 from backend.errors import InferenceFailed, InvalidField, TooLarge
 from backend.files.file_readers import FileReaders
+from backend.files.pages import Barcode
 from backend.invoices import structure
 from backend.invoices.records import ExtractedFields
 from backend.lanes.text_work import TextWork
@@ -121,6 +122,24 @@ async def test_barcodes(documents: DocumentsFixture) -> None:
 
     assert [(1, "Code128", "AB-1")] == [(code.page, code.kind, code.text) for code in asked.document.barcodes]
     assert () == unasked.document.barcodes
+
+
+async def test_barcodes_and_fields_look_once(documents: DocumentsFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that mentions a tax code is not drawn a second time for it, where all codes are read anyway."""
+    looks = list[str]()
+    read = FileReaders.barcodes
+
+    def counted(*args, formats: str, **options) -> list[Barcode]:
+        looks.append(formats)
+        return read(*args, formats=formats, **options)
+
+    monkeypatch.setattr(FileReaders, "barcodes", counted)
+    source = pdf(text(b"FACTURA 2026/99 VERI*FACTU"))
+
+    await documents.process(source, features=frozenset({"fields"}), barcodes=True)
+    await documents.process(source, features=frozenset({"fields"}))
+
+    assert ["AllReadable", "QRCode"] == looks
 
 
 async def test_a_letter_has_no_fields(documents: DocumentsFixture) -> None:
