@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import orjson
-
 from backend.api.dependencies import ApiLimits
-from backend.api.routes.document_answers import document_bytes
+from backend.api.routes.document_answers import document_json
 from backend.api.routes.embeddings import BATCH_ENDPOINT, answer_in_batch
 from backend.batches import BatchService
 from backend.bootstrap.documents import file_limits
@@ -169,7 +167,7 @@ def build_search(
 async def keep_document(service: StoredDocuments, job: Job, content: StoredFile, answer: DocumentAnswer) -> None:
     """Store the document of a job as `POST /v1/documents` does."""
     assert job.keep_as is not None, "the runner asks for those alone"
-    read = await asyncio.to_thread(lambda: orjson.loads(document_bytes(answer)))
+    read = await asyncio.to_thread(document_json, answer)
     name, wish = job.file.name or "file", job.keep_as
     await service.add(job.owner, content, name, read, expires_after_s=wish.expires_after_s, file_id=wish.file_id)
 

@@ -455,9 +455,10 @@ class DocumentAnswer(TypedDict):
     usage: DocumentUsage
 
 
-def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> bytes:
-    """`document_pieces`, joined."""
-    return b"".join(document_pieces(answer, encoding))
+def document_json(answer: records.DocumentAnswer, encoding: str = "float") -> dict[str, Any]:
+    """The answer as a client reads it. Takes as long as `document_pieces`."""
+    read: dict[str, Any] = orjson.loads(b"".join(document_pieces(answer, encoding)))
+    return read
 
 
 def document_pieces(answer: records.DocumentAnswer, encoding: str = "float") -> list[bytes]:

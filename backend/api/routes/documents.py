@@ -40,7 +40,7 @@ from backend.api.routes.document_answers import (
     TABLE_EXAMPLE,
     VALIDITY_EXAMPLE,
     DocumentAnswer,
-    document_bytes,
+    document_json,
     document_pieces,
 )
 from backend.api.routes.entities import ENTITY_EXAMPLES
@@ -452,8 +452,7 @@ async def _stored(
         if before is not None:
             return await whole_document(request, before, {"Idempotent-Replay": "true"})
     answer = await process_upload(request, upload, replace(options, features=options.features | KEPT_FEATURES))
-    body = await run_off_loop(answer.document, partial(document_bytes, answer, form.encoding_format))
-    read = await run_off_loop(answer.document, partial(orjson.loads, body))
+    read = await run_off_loop(answer.document, partial(document_json, answer, form.encoding_format))
     name, expires_after_s = upload.name or "file", form.seconds
     call = service.add(owner, upload.stored, name, read, expires_after_s=expires_after_s, file_id=file_id)
     stored = await call_within_limit(request, call)
