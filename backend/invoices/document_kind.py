@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from backend.files.visual_rows import Cell, PageRows
@@ -307,52 +308,83 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(pages: Sequence[PageRows]) -> Evidence:
-    cells = [(page, cell) for page in pages for cell in page.cells][:_MAX_CELLS]
-    titles: dict[str, float] = {}
-    seen: set[str] = set()
-    other, strange, headed = "", "", False
-    spoken_of: set[str] = set()  # what sentences name beside an amount
-    words = prose = 0
-    buyer = False
-    for page, cell in cells:
-        words += len(cell.words)
-        if len(cell.words) > _PROSE_WORDS:
-            prose += len(cell.words)
-            seen.update(_names_in_sentence(cell))
-            spoken_of.update(_amounts_in_sentence(cell))
-            if _is_top(page, cell) and (spoken := _TITLES.find(_beginning(cell))) and spoken[0].first == 0:
-                titles.setdefault(spoken[0].label, _SPOKEN_TITLE)  # "Factura que emite Juan Pérez …"
-            continue
-        seen.update(name for match in _labels_in(cell) if (name := _name_of(match)))
-        party = party_label(cell)
-        buyer |= party is not None and party.label == CUSTOMER and len(party.phrase) > _SHORT
-        if heading := _heading_of_other(page, cell):
-            strange = strange or heading
-        elif sum(len(word.text) > 1 for word in cell.words) > _TITLE_WORDS:  # letters alone are a spaced-out word
-            pass
-        elif others := [match.label for match in _OTHER_TITLES.find(cell) if not match.rest]:
-            other = other or (others[0] if _is_heading(page, cell) else "")  # "Pedido" above a number is no title
-        else:
-            for match in _TITLES.find(cell):
-                headed |= _is_heading(page, cell)
-                titles[match.label] = max(titles.get(match.label, 0.0), 2.0 if _is_top(page, cell) else 1.0)
-        seen.update(_amount_labels(page, cell))
-    if spoken_of >= _BILLED:
+    """What the pages say of their kind, and how much speaks for a document of it."""
+    signs = _Signs()
+    cells = ((page, cell) for page in pages for cell in page.cells)
+    for page, cell in islice(cells, _MAX_CELLS):
+        signs.add(page, cell)
+    seen, titles = signs.seen, signs.titles
+    if signs.spoken_of >= _BILLED:
         seen |= _BILLED
     if pages and pages[0].page.height > _SLIP * pages[0].page.width:
         seen.add("slip")
-    points = max(titles.values(), default=0.0) + sum(_POINTS[name] for name in seen)
-    points += _PAIR * sum(pair <= seen for pair in _PAIRS)
+    title = max(titles.values(), default=0.0)
     has_movements = any(map(_heads_movements, pages[:2]))
+    points = title + sum(_POINTS[name] for name in seen) + _PAIR * sum(pair <= seen for pair in _PAIRS)
     points += _STATEMENT if has_movements else 0.0
     is_statement = ("bank_statement" in titles and "account" in seen) or has_movements
-    kind = _kind(titles, seen, is_statement=is_statement, buyer=buyer)
+    kind = _kind(titles, seen, is_statement=is_statement, buyer=signs.buyer)
     reasons = [f"title {kind.replace('_', ' ')}"] if kind and kind in titles else []
     reasons += [name for name in _POINTS if name in seen]
-    is_strange = bool(strange) and not headed and not seen >= _SUMMED
-    titled = max(titles.values(), default=0.0) > 1 and not is_strange
-    share = prose / max(1, words)
-    return Evidence(points, kind, "total" in seen, is_statement, buyer, titled, strange or other, share, tuple(reasons))
+    is_strange = bool(signs.strange) and not signs.headed and not seen >= _SUMMED
+    return Evidence(
+        points,
+        kind,
+        "total" in seen,
+        is_statement,
+        signs.buyer,
+        titled=title > 1 and not is_strange,
+        other=signs.strange or signs.other,
+        prose=signs.prose / max(1, signs.words),
+        reasons=tuple(reasons),
+    )
+
+
+@dataclass(slots=True)
+class _Signs:
+    """What the cells of a document say of its kind."""
+
+    titles: dict[str, float] = field(default_factory=dict)  # kind -> how clearly
+    seen: set[str] = field(default_factory=set)  # names of _POINTS
+    spoken_of: set[str] = field(default_factory=set)  # what sentences name beside an amount
+    buyer: bool = False
+    headed: bool = False  # a title of ours is a heading
+    strange: str = ""  # the first heading of another kind
+    other: str = ""  # the first other title
+    words: int = 0
+    prose: int = 0  # of them in cells of prose
+
+    def add(self, page: PageRows, cell: Cell) -> None:
+        """Note what one cell says."""
+        self.words += len(cell.words)
+        if len(cell.words) > _PROSE_WORDS:
+            self._add_prose(page, cell)
+            return
+        self.seen.update(name for match in _labels_in(cell) if (name := _name_of(match)))
+        party = party_label(cell)
+        self.buyer |= party is not None and party.label == CUSTOMER and len(party.phrase) > _SHORT
+        self._add_titles(page, cell)
+        self.seen.update(_amount_labels(page, cell))
+
+    def _add_prose(self, page: PageRows, cell: Cell) -> None:
+        self.prose += len(cell.words)
+        self.seen.update(_names_in_sentence(cell))
+        self.spoken_of.update(_amounts_in_sentence(cell))
+        if _is_top(page, cell) and (spoken := _TITLES.find(_beginning(cell))) and spoken[0].first == 0:
+            self.titles.setdefault(spoken[0].label, _SPOKEN_TITLE)  # "Factura que emite Juan Pérez …"
+
+    def _add_titles(self, page: PageRows, cell: Cell) -> None:
+        if heading := _heading_of_other(page, cell):
+            self.strange = self.strange or heading
+        elif sum(len(word.text) > 1 for word in cell.words) > _TITLE_WORDS:  # letters alone are a spaced-out word
+            pass
+        elif others := [match.label for match in _OTHER_TITLES.find(cell) if not match.rest]:
+            # "Pedido" above a number is no title
+            self.other = self.other or (others[0] if _is_heading(page, cell) else "")
+        else:
+            for match in _TITLES.find(cell):
+                self.headed |= _is_heading(page, cell)
+                self.titles[match.label] = max(self.titles.get(match.label, 0.0), 2.0 if _is_top(page, cell) else 1.0)
 
 
 def says_no_invoice(page: PageRows) -> bool:
