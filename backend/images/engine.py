@@ -14,19 +14,17 @@ from backend.device.memory.device_memory import headroom_bytes, read_memory_usag
 from backend.device.memory.probe import predict, will_it_fit
 from backend.device.memory.release import trim_heap
 from backend.device.plan.placement import Placement
-from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import DeviceType
 from backend.errors import FinanciaError, InferenceFailed, ModelUnavailable
 from backend.images.model_files import ImageModelSpec, check_unchanged
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
-from backend.models.autotune import Choice, EncoderRequest
+from backend.models.autotune import Choice, EncoderRequest, torch_dtype_of
 from backend.models.encoder_source import EncoderSource, UnloadableEncoder
 from backend.models.runtimes import installed
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
-_WISHES = {"exact": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 # Pages of a batch. On a CPU a page of ViT base takes a lane 0.34 s, and 0.32 s among four (measured, one thread): more
 # would only make the lane's next work wait.
 _CPU_PAGES, _GPU_PAGES = 4, 64
@@ -54,13 +52,8 @@ class ImageClassifier(Protocol):
 def choose_arithmetic(spec: ImageModelSpec, placement: Placement, request: EncoderRequest, *, page_cost: int) -> Choice:
     """What PRECISION asks for; else float32 on a CPU, and on a card what it computes best and the model can bear."""
     is_cpu = placement.type is DeviceType.CPU
-    if request.precision in _WISHES:
-        dtype, why = _WISHES[request.precision], f"PRECISION={request.precision}"
-    elif is_cpu:
-        dtype, why = "fp32", "fp32: the arithmetic that it was trained in"
-    else:
-        known = for_model(DtypeChoice(placement.dtypes, ""), spec.family, spec.stored_dtype)
-        dtype, why = known.dtypes[0], known.why or f"{known.dtypes[0]}: the card computes it best"
+    cpu_why = "the arithmetic that it was trained in"
+    dtype, why = torch_dtype_of(request, placement, family=spec.family, stored_dtype=spec.stored_dtype, cpu_why=cpu_why)
     reasons = [f"{spec.name} on {placement.device}: {why}"]
     if request.precision == "int8" or request.runtime not in ("auto", "torch"):
         reasons.append("pages are classified by torch, in fp32, bf16 or fp16 alone, whatever RUNTIME and PRECISION say")

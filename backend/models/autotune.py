@@ -73,6 +73,25 @@ class EncoderRequest:
         return FAST if self.precision == "fast" else AUTO
 
 
+_ASKED_DTYPES = {"exact": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}  # by PRECISION
+
+
+def torch_dtype_of(
+    request: EncoderRequest, placement: Placement, *, family: str, stored_dtype: str | None, cpu_why: str
+) -> tuple[str, str]:
+    """The dtype of a model that torch alone runs, unmeasured, and why: what PRECISION asks for, else what fits best.
+
+    Args:
+        cpu_why: why it is float32 on a CPU.
+    """
+    if request.precision in _ASKED_DTYPES:
+        return _ASKED_DTYPES[request.precision], f"PRECISION={request.precision}"
+    if placement.type is DeviceType.CPU:
+        return "fp32", f"fp32: {cpu_why}"
+    known = for_model(DtypeChoice(placement.dtypes, ""), family, stored_dtype)
+    return known.dtypes[0], known.why or f"{known.dtypes[0]}: the card computes it best"
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
     """One candidate's measurement, shown by GET /v1/system."""

@@ -11,13 +11,12 @@ from typing import cast
 
 from backend.device.plan.attention import prefer_flash
 from backend.device.plan.placement import Placement
-from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import DeviceType, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import ModelUnavailable
 from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback, NoFallback, TaskHead
 from backend.lanes.engine import Engine, Replicas
-from backend.models.autotune import Choice, EncoderRequest, Selector
+from backend.models.autotune import Choice, EncoderRequest, Selector, torch_dtype_of
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits, measure_batch_limits
 from backend.models.encoder import GRAPH_PADDING_COST, Encoder
 from backend.models.encoder_source import UnloadableEncoder
@@ -55,7 +54,6 @@ from backend.serving.engines.scoring import CLASSIFIER, RERANKER, LogitsHead
 from backend.telemetry import Telemetry
 
 _CPU_BUDGET, _GPU_BUDGET = 2048, 32_768  # padded tokens; a step of a CPU's lane costs as much for each row
-_WISHES = {"exact": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +269,10 @@ def _replica(
 def choose_generator(spec: ModelSpec, placement: Placement, request: EncoderRequest) -> Choice:
     """What PRECISION asks for; else float32 on a CPU, and on a card what it computes best and the model can bear."""
     is_cpu = placement.type is DeviceType.CPU
-    if request.precision in _WISHES:
-        dtype, why = _WISHES[request.precision], f"PRECISION={request.precision}"
-    elif is_cpu:
-        dtype, why = "fp32", "fp32: a token at a time waits for memory, not for arithmetic"
-    else:
-        known = for_model(DtypeChoice(placement.dtypes, ""), spec.shape.family, spec.stored_dtype)
-        dtype, why = known.dtypes[0], known.why or f"{known.dtypes[0]}: the card computes it best"
+    cpu_why = "a token at a time waits for memory, not for arithmetic"
+    dtype, why = torch_dtype_of(
+        request, placement, family=spec.shape.family, stored_dtype=spec.stored_dtype, cpu_why=cpu_why
+    )
     reasons = [f"{spec.name} on {placement.device}: {why}"]
     if request.precision == "int8" or request.runtime not in ("auto", "torch"):
         reasons.append("texts are written by torch, in fp32, bf16 or fp16 alone, whatever RUNTIME and PRECISION say")
