@@ -111,6 +111,12 @@ def test_terms_are_no_due_dates(text):
     [
         ("Condiciones de pago: 30 días fecha factura", "PaymentTerm", "30 días fecha factura"),
         ("Terms\nNet 30", "PaymentTerm", "Net 30"),
+        (
+            "This bill is payable within 28 days of its date. Thank you.",
+            "PaymentTerm",
+            "payable within 28 days of its date",
+        ),
+        ("Zahlbar innerhalb von 14 Tagen ohne Abzug.", "PaymentTerm", "Zahlbar innerhalb von 14 Tagen ohne Abzug"),
         ("Forma de pago: Giro bancario a 30 días. Vto.: 01-01-2026", "PaymentTerm", "Giro bancario a 30 días"),
         ("Transferencia a ES98 1465 7372 9704 0552 5537", "IBAN", "ES9814657372970405525537"),
     ],

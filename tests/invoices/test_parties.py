@@ -127,6 +127,24 @@ def test_invoice_no_is_not_invoice_to() -> None:
     assert set(found(text)) == {"VendorName", "VendorAddress"}
 
 
+def test_goods_recipient_is_not_the_seller() -> None:
+    """SAP's forms tell two recipients and nothing of the seller at the head."""
+    text = "Destinatario de la mercancía      Destinatario de la factura\nObra Hotel Marazul                "
+    text += "Instalaciones Soto, S.L.\nCtra. de Cádiz km 168             C/ Herman Hesse 31\n"
+    fields = found(text + "29680 Estepona                    29004 Málaga\n\n" + GOODS)
+    assert (fields["CustomerName"].value, fields["CustomerAddress"].value) == (
+        "Instalaciones Soto, S.L.",
+        "C/ Herman Hesse 31, 29004 Málaga",
+    )
+    assert "VendorAddress" not in fields
+
+
+def test_a_department_is_not_the_customer() -> None:
+    """It stands below the company's name, or above it."""
+    text = "Loomstack, Inc.\n9 Mission Road\nLeeds LS1 4AB\n\nBill to\nDept. of Operations\nBrightacre Dairy Co-op\n"
+    assert found(text + "88 Feed Mill Road\nYork YO1 7HH\n" + GOODS)["CustomerName"].value == "Brightacre Dairy Co-op"
+
+
 def test_the_number_of_a_customer_is_not_the_customer() -> None:
     """What follows "Kunden-Nr." is a number, or the next label; the window below the sender's line names who buys."""
     text = "Elektro Horst GmbH · Lindenweg 9 · 49525 Lengerich\nMarta Krause\nBahnhofstr. 12\n49477 Ibbenbüren\n\n"
@@ -159,6 +177,8 @@ def test_the_address_of_the_contract_is_the_windows() -> None:
          "Dublin Road, Mullingar, Co. Westmeath N91 X2F4"),
         ("Rowntree Limited\nMeadow Lane Industrial Estate\nLong Eaton NG10 2FE", "Rowntree Limited",
          "Meadow Lane Industrial Estate, Long Eaton NG10 2FE"),
+        ("Desmond O'Brien & Co.\nKilmacsimon Quay\nBandon\nCo. Cork\nP72 NX80", "Desmond O'Brien & Co.",
+         "Kilmacsimon Quay, Bandon, Co. Cork, P72 NX80"),
         ("Garnier & Fils\nSARL PLOMBERIE GARNIER & FILS\n14 rue Haute\n64100 BAYONNE", "SARL PLOMBERIE GARNIER & FILS",
          "14 rue Haute, 64100 BAYONNE"),
         ("Lumbrera Hogar S.L.\nCalle Espina 17\nNumancia de la Sagra, Toledo, 45230\nES", "Lumbrera Hogar S.L.",

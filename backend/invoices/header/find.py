@@ -136,6 +136,14 @@ _ALONE = re.compile(
     r"|\d{1,3} (?:days|tage|jours|giorni)(?: (?:net|netto|nets|from invoice date|date de facture|fin de mois))?\.?",
     re.IGNORECASE,
 )
+# In a sentence: "This bill is payable within 28 days of the date hereof", "Zahlbar innerhalb von 14 Tagen ohne Abzug".
+_SPOKEN = re.compile(
+    r"(?<![^\W_])(?:(?:payable|due|settled?|payment) within|(?:re)?pay(?:ment|able)?|zahlbar|zahlung|pagable"
+    r"|pagar[ae]?|pago|giro|confirming|recibo|ri\.?ba\.?|paiement|reglement|pagamento|bonifico)"
+    r"(?![^\W_])[^.;:\d]{0,25}?(?:\d{1,3}|siete|quince|treinta|sesenta|noventa)"
+    r" ?(?:days|dias|tagen?|jours|giorni|gg|dies|d/f)(?![^\W_])(?:[^.;,:]|\.(?=\S)){0,40}",
+    re.IGNORECASE,
+)
 _MAX_WORDS = 14
 _MAX_ALONE = 8
 
@@ -210,7 +218,22 @@ def find_payment_term(pages: Sequence[_Labelled]) -> Field | None:
         for cell in page.page.cells:
             if len(cell.words) <= _MAX_ALONE and _ALONE.fullmatch(fold(cell.text).text):
                 return _term(page.page, cell.words, 0.6, because("payment_words"))
-    return None
+    return next((term for page in pages for cell in page.page.cells if (term := _spoken(page.page, cell))), None)
+
+
+def _spoken(page: PageRows, cell: Cell) -> Field | None:
+    """The term that a sentence of a cell tells."""
+    folded = fold(_text(cell.words[:_LONG_CELL]))
+    match = _SPOKEN.search(folded.text)
+    if match is None:
+        return None
+    start, end = folded.span(*match.span())
+    words, offset = [], 0
+    for word in cell.words[:_LONG_CELL]:
+        if offset < end and start < offset + len(word.text):
+            words.append(word)
+        offset += len(word.text) + 1
+    return _term(page, words, 0.6, because("payment_words"))
 
 
 def _sentence(words: Sequence[Word]) -> Sequence[Word]:

@@ -18,11 +18,12 @@ from backend.files.visual_rows import Cell, PageRows, ends_of
 from backend.invoices.header.dates import dates_in
 from backend.invoices.header.ids import id_in
 from backend.invoices.label_match import tokens_of
-from backend.invoices.parties.names import clean_name
+from backend.invoices.parties.names import clean_name, is_department
 from backend.invoices.parties.tax_ids import is_valid
 from backend.models.fields_network import KINDS, LABELS, Network, Reading
 from backend.tables.numbers import Number, numbers_in
 from backend.text.patterns.date_order import DateOrder
+from backend.text.patterns.folding import fold
 from backend.text.patterns.numbers import format_decimal
 
 AMOUNTS = ("SubTotal", "TotalTax", "InvoiceTotal", "AmountDue")
@@ -236,7 +237,7 @@ def _text_value(page: PageRows, name: str, words: Sequence[Word]) -> str:
     lines = [" ".join(word.text for word in line) for _, line in groupby(words, lambda word: (word.block, word.line))]
     if name.endswith("Name"):
         text = " ".join(_told_once(lines)).strip(" ,;:·|-")
-        return clean_name(text) or text
+        return "" if is_department(fold(text).text) else clean_name(text) or text
     return ", ".join(line.strip(" ,·-|") for line in lines)
 
 

@@ -313,7 +313,9 @@ def _customer_fields(customer: Party | None, why: str, parties: Sequence[Party])
     if customer is not None:
         name = Found(customer.names, 0.95 if customer.label else 0.7, why)
         lines = customer.address
-        if not _is_whole(customer):  # the window of the envelope has the address, the contract's row a name alone
+        if not (
+            _is_whole(customer) and customer.label
+        ):  # the envelope's window has the address, not the contract's row
             alike = (p for p in parties if p.label != DELIVERY and p.letters == customer.letters and _is_whole(p))
             lines = next((p.address for p in alike), lines)
         address = Found(lines, 0.9, because("customer_block_address")) if lines else None

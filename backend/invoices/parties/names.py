@@ -56,6 +56,11 @@ _NO_NAME = re.compile(  # what a shop does, or says
     r"|formerly|licensee|tq for|welcome|cash sale|copy$|trading as|t/a\b|dba\b",
     re.IGNORECASE,
 )
+_DEPARTMENT = re.compile(
+    r"\W*(?:dept|dpto|depto|departament\w*|department|dipartimento|abteilung|abt|accounts payable|accounting"
+    r"|service comptab\w*|buchhaltung|contabilidad|administracion y finanzas)(?![^\W_])",
+    re.IGNORECASE,
+)
 _REGISTRATION = re.compile(  # "(519537-X)", "(CO.REG :860671-D)", "862725-U"
     r"(?<!\s)\s*[([]\s*(?:co\.? ?(?:reg|no)\.?[^)\]]*|(?:no\.? ?)?[\w\-/ ]*\d{4,}[\w\-/ ]*)[)\]]?\s*$"
     r"|(?<!\s)\s+\d{5,}-?[A-Z](?:\s*\([A-Z]+\))?$",
@@ -124,6 +129,11 @@ def without_registration(text: str) -> str:
     return _REGISTRATION.sub("", text)
 
 
+def is_department(text: str) -> bool:
+    """Whether a folded line names a part of a company, below the company's name: "Dpto. Administracion"."""
+    return _DEPARTMENT.match(text) is not None
+
+
 def is_form_alone(text: str) -> bool:
     """Whether a line is the legal form of the name on the line above."""
     return _FORM_ALONE.fullmatch(text) is not None
@@ -139,7 +149,7 @@ def is_name(text: str) -> bool:
     letters = sum(map(str.isalpha, text))
     if letters < _SHORTEST or letters < _LETTERS_OF_NAME * len(text.replace(" ", "")):
         return False
-    if not has_legal_form(text) and (_NO_NAME.search(text) or text.endswith((":", "?", "!"))):
+    if not has_legal_form(text) and (is_department(text) or _NO_NAME.search(text) or text.endswith((":", "?", "!"))):
         return False
     main = [word for word in words if word.lower().strip(".,") not in _JOINERS and any(map(str.isalpha, word))]
     lower = sum(word[0].islower() for word in main)
@@ -164,7 +174,7 @@ def clean_name(text: str) -> str:
     place = _IN_BRACKETS.search(text)
     if place and is_region(fold(place[1]).text):
         text = text[: place.start()]
-    return text.strip(" ,;:-·*")
+    return text.strip(" ,;:-·*/")
 
 
 def ends_open(text: str) -> bool:

@@ -127,16 +127,15 @@ def _read(pieces: Sequence[LinePart], label: str, cells: Mapping[int, Cell]) -> 
 
 
 def _with_buildings(pieces: Sequence[LinePart], end: int, start: int) -> tuple[Sequence[LinePart], int]:
-    """The pieces with those between name and address that name a building or an estate as address, and its start.
+    """The pieces with those from a building, an estate or a quay to the address as address, too, and where it begins.
 
     Args:
         end: index after the name.
         start: index at which the address begins.
     """
-    first = start
-    while first > end and pieces[first - 1].role in (Role.NAME, Role.OTHER) and is_place(pieces[first - 1].folded):
-        first -= 1
-    if first == start or start >= len(pieces):
+    between = range(end, start) if start < len(pieces) else ()
+    first = next((index for index in between if is_place(pieces[index].folded)), start)
+    if first == start or any(piece.role not in (Role.NAME, Role.OTHER) for piece in pieces[first:start]):
         return pieces, start
     buildings = [piece._replace(role=Role.ADDRESS) for piece in pieces[first:start]]
     return [*pieces[:first], *buildings, *pieces[start:]], first
