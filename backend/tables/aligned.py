@@ -6,10 +6,11 @@ them ends it, unless it is a heading, a section or a total that spans columns.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -67,6 +68,11 @@ class Stretch:
     @property
     def right(self) -> float:
         return self.columns[-1][1]
+
+
+def columns_over(columns: Sequence[tuple[float, float]], left: float, right: float) -> range:
+    """Indexes of the columns that what reaches from ``left`` to ``right`` touches; columns never overlap."""
+    return range(bisect_right(columns, left, key=itemgetter(1)), bisect_left(columns, right, key=itemgetter(0)))
 
 
 def lines_of(page: LevelPage, taken: set[int]) -> list[TableLine]:
@@ -149,7 +155,7 @@ def _united(
 
 
 def _crosses(line: TableLine, columns: Sequence[tuple[float, float]]) -> bool:
-    return any(sum(p.left < right and p.right > left for left, right in columns) > 1 for p in line.pieces)
+    return any(len(columns_over(columns, piece.left, piece.right)) > 1 for piece in line.pieces)
 
 
 def _grown(
@@ -371,8 +377,8 @@ def _columns_of(stretch: Stretch) -> list[tuple[float, float]]:
     counts = [0] * len(stretch.columns)
     for line, is_span in zip(stretch.lines, stretch.spans, strict=True):
         for piece in () if is_span else line.pieces:
-            for index, (left, right) in enumerate(stretch.columns):
-                counts[index] += piece.left < right and piece.right > left
+            for index in columns_over(stretch.columns, piece.left, piece.right):
+                counts[index] += 1
     columns: list[tuple[float, float]] = []
     waiting: tuple[float, float] | None = None  # a lone column before the first
     for (left, right), count in zip(stretch.columns, counts, strict=True):

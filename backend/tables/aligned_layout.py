@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 
-from backend.tables.aligned import Stretch, TableLine, TablePiece, pieces_of
+from backend.tables.aligned import Stretch, TableLine, TablePiece, columns_over, pieces_of
 from backend.tables.cell_layout import CellSpan, Layout, without_empty_lines
 from backend.tables.level_page import PlacedWord, Segment
 from backend.tables.text_rows import is_figure, row_cuts
@@ -241,8 +243,10 @@ def _by_column(lines: Sequence[TableLine], stretch: Stretch) -> list[list[Placed
 
 def column_of(word: PlacedWord, stretch: Stretch) -> int:
     """Index of the column in which a word stands, or the nearest one."""
-    distances = [max(left - word.x, word.x - right, 0.0) for left, right in stretch.columns]
-    return distances.index(min(distances))
+    columns, x = stretch.columns, word.x
+    behind = bisect_left(columns, x, key=itemgetter(1))  # the first that ends there or further right
+    near = range(max(0, behind - 1), min(behind + 1, len(columns)))
+    return min(near, key=lambda index: max(columns[index][0] - x, x - columns[index][1], 0.0))
 
 
 def _cells(row: list[TableLine], stretch: Stretch) -> list[_Cell]:
@@ -277,7 +281,7 @@ def _is_label(cells: Sequence[_Cell], stretch: Stretch) -> bool:
 
 def _over_columns(piece: TablePiece, stretch: Stretch) -> list[_Cell]:
     """A piece as one cell over the columns it touches, or its words by columns where it only touches one of them."""
-    touched = [i for i, (left, right) in enumerate(stretch.columns) if piece.left < right and piece.right > left]
+    touched = columns_over(stretch.columns, piece.left, piece.right)
     if len(touched) > 1:
         return [(touched[0], touched[-1] + 1, piece.words)]
     column = touched[0] if touched else column_of(piece.words[len(piece.words) // 2], stretch)

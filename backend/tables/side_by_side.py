@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 
-from backend.tables.aligned import Stretch, TableLine, TablePiece, stretches
+from backend.tables.aligned import Stretch, TableLine, TablePiece, columns_over, stretches
 from backend.tables.level_page import Segment, outline
 from backend.tables.text_rows import is_figure
 
@@ -28,14 +31,16 @@ def parts_of(stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[S
     top, bottom = stretch.lines[0].top - unit, stretch.lines[-1].bottom + unit
     near = [segment for segment in levels if top <= segment.at <= bottom]
     gaps = [right[0] - left[1] for left, right in pairwise(stretch.columns)]
+    columns = _Columns(stretch)
     for index in sorted(range(len(gaps)), key=lambda index: -gaps[index]):
         start, end = stretch.columns[index][1], stretch.columns[index + 1][0]
-        if gaps[index] < _MIN_GAP * unit or _is_crossed(stretch, near, start, end):
+        if gaps[index] < _MIN_GAP * unit or index in columns.crossed or _is_ruled(near, start, end):
             continue
-        sides = [_side(stretch.lines, -float("inf"), end), _side(stretch.lines, end, float("inf"))]
         others = [gap for other, gap in enumerate(gaps) if other != index]
         is_wide = bool(others) and gaps[index] >= _WIDER * median(others)
-        if _are_framed(stretch, index, near) or _are_tables(stretch, index, is_wide=is_wide) or _is_box(stretch, index):
+        are_tables = _are_framed(stretch, index, near) or _are_tables(columns, index, is_wide=is_wide)
+        if are_tables or _is_box(columns, index):
+            sides = [_side(stretch.lines, -float("inf"), end), _side(stretch.lines, end, float("inf"))]
             return [
                 part
                 for side in sides
@@ -58,11 +63,10 @@ def _side(lines: Sequence[TableLine], start: float, end: float) -> list[TableLin
     return sorted(side, key=lambda line: line.y)
 
 
-def _is_crossed(stretch: Stretch, levels: Sequence[Segment], start: float, end: float) -> bool:
-    """Whether text or a ruling runs over the gap: a heading, a title, a border."""
-    texts = any(piece.left < end and piece.right > start for line in stretch.lines for piece in line.pieces)
+def _is_ruled(levels: Sequence[Segment], start: float, end: float) -> bool:
+    """Whether a ruling runs over the gap: a border."""
     middle = (start + end) / 2
-    return texts or any(segment.start < middle < segment.end for segment in levels)
+    return any(segment.start < middle < segment.end for segment in levels)
 
 
 def _are_framed(stretch: Stretch, index: int, levels: Sequence[Segment]) -> bool:
@@ -81,50 +85,69 @@ def _rulings_over(left: float, right: float, levels: Sequence[Segment]) -> int:
     return sum(width >= _FRAMED * (right - left) for width in covered)
 
 
-def _are_tables(stretch: Stretch, index: int, *, is_wide: bool) -> bool:
+class _Columns:
+    """The columns of a stretch. Each line is looked at once, however many gaps there are."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self.stretch, self.last = stretch, len(stretch.columns) - 1
+
+    @cached_property
+    def figures(self) -> list[float]:
+        """The share of figures in each column, without the first line."""
+        figures, texts = [0] * (self.last + 1), [0] * (self.last + 1)
+        for line in self.stretch.lines[1:]:
+            for piece in line.pieces:
+                for column in columns_over(self.stretch.columns, piece.left, piece.right):
+                    figures[column] += is_figure(_text(piece))
+                    texts[column] += 1
+        return [of / max(1, count) for of, count in zip(figures, texts, strict=True)]
+
+    @cached_property
+    def crossed(self) -> set[int]:
+        """The columns behind which text runs over the gap: a heading, a title."""
+        columns, gaps = self.stretch.columns, set[int]()
+        for line in self.stretch.lines:
+            for piece in line.pieces:
+                first = bisect_right(columns, piece.left, key=itemgetter(0)) - 1
+                gaps.update(range(max(0, first), bisect_left(columns, piece.right, key=itemgetter(1))))
+        return gaps
+
+    @cached_property
+    def first_line(self) -> set[int]:
+        """The columns that it fills."""
+        return _filled(self.stretch.lines[0], self.stretch)
+
+    @cached_property
+    def has_names_twice(self) -> bool:
+        """Whether most headings of the first line are there more than once."""
+        names = [_text(piece).lower() for piece in self.stretch.lines[0].pieces]
+        return 2 * len(set(names)) <= len(names) and not any(map(is_figure, names))
+
+
+def _are_tables(columns: _Columns, index: int, *, is_wide: bool) -> bool:
     """Whether both sides begin with texts and end with figures, under the same headings or with a wide gap between."""
-    left, right = range(index + 1), range(index + 1, len(stretch.columns))
-    if min(len(left), len(right)) < 2:
+    if min(index, columns.last - index - 1) < 1 or not {0, index + 1} <= columns.first_line:
         return False
-    first = _by_column(stretch.lines[0], stretch)
-    if left[0] not in first or right[0] not in first:
-        return False
-    shares = [_figures_in(column, stretch) for column in range(len(stretch.columns))]
-    ends = shares[left[-1]] >= _FIGURES and shares[right[-1]] >= _FIGURES
-    begins = shares[left[0]] <= _TEXTS and shares[right[0]] <= _TEXTS
-    names = [_text(piece).lower() for piece in stretch.lines[0].pieces]
-    repeats = 2 * len(set(names)) <= len(names) and not any(map(is_figure, names))
-    return begins and ends and (is_wide or repeats)
+    ends = min(columns.figures[index], columns.figures[columns.last]) >= _FIGURES
+    begins = max(columns.figures[0], columns.figures[index + 1]) <= _TEXTS
+    return begins and ends and (is_wide or columns.has_names_twice)
 
 
-def _is_box(stretch: Stretch, index: int) -> bool:
+def _is_box(columns: _Columns, index: int) -> bool:
     """Whether the last column is a box beside a table: sparse texts behind figures that no header names."""
-    last = len(stretch.columns) - 1
-    if index != last - 1 or _figures_in(last, stretch) > _TEXTS or _figures_in(last - 1, stretch) < _FIGURES:
+    last, stretch = columns.last, columns.stretch
+    if index != last - 1 or columns.figures[last] > _TEXTS or columns.figures[last - 1] < _FIGURES:
         return False
-    filled = [_by_column(line, stretch) for line in stretch.lines]
+    filled = [_filled(line, stretch) for line in stretch.lines]
     sparse = sum(last in columns for columns in filled) <= _SPARSE * sum(
         len(columns - {last}) > 0 for columns in filled
     )
     return sparse and last in filled[0] and last - 1 not in filled[0]
 
 
-def _figures_in(column: int, stretch: Stretch) -> float:
-    """The share of figures in a column, without the first line."""
-    left, right = stretch.columns[column]
-    texts = [
-        _text(piece) for line in stretch.lines[1:] for piece in line.pieces if piece.left < right and piece.right > left
-    ]
-    return sum(map(is_figure, texts)) / max(1, len(texts))
-
-
-def _by_column(line: TableLine, stretch: Stretch) -> set[int]:
+def _filled(line: TableLine, stretch: Stretch) -> set[int]:
     """The columns that a line fills."""
-    return {
-        column
-        for column, (left, right) in enumerate(stretch.columns)
-        if any(piece.left < right and piece.right > left for piece in line.pieces)
-    }
+    return {column for piece in line.pieces for column in columns_over(stretch.columns, piece.left, piece.right)}
 
 
 def _text(piece: TablePiece) -> str:
