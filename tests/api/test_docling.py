@@ -80,6 +80,7 @@ async def test_headings(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPat
         ({"to_formats": "yaml"}, "'yaml' is not served; there are md"),
         ({"target_type": "presigned_url"}, "artifact storage to be configured"),
         ({"target_type": "s3"}, "inbody and zip"),
+        ({"to_formats": orjson.dumps(["md"] * 101).decode()}, "to_formats: list should have at most 100 items"),
         ({"page_range": ["1"]}, "page_range"),
         ({"ocr_lang": "tlh"}, "ocr_lang: 'tlh' is no language"),
         ({"page_range": ["3", "1"]}, "pages"),

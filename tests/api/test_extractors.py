@@ -8,7 +8,7 @@ import pytest
 
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.routes.extractors import ExtractorAnswer, ExtractorList, ForgottenExtractor
-from tests.api.checks import require_schema
+from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 
@@ -54,6 +54,15 @@ async def test_taught_for_good(client: httpx.AsyncClient) -> None:
     assert taught.json() == shown.json() == listed.json()["data"][0]
     assert EXPECTED == read(answer.json())
     assert (404, "extractor") == (gone.status_code, gone.json()["error"]["param"])
+
+
+async def test_more_values_than_a_schema_may_have(client: httpx.AsyncClient) -> None:
+    """They are counted before anything is learnt: 40,000 took seconds."""
+    many = [{"input": TEXT, "values": {"all": {f"k{number}": "v" for number in range(40_000)}}}]
+
+    answer = await client.post("/v1/fields", json={"input": TEXT, "examples": many})
+
+    problem(answer, 413, "too_large", "examples[0].values: 201 is over the limit of 200")
 
 
 async def test_files(client: httpx.AsyncClient, services: FakeServices) -> None:

@@ -84,8 +84,9 @@ def _listed(value: Any) -> Any:
     return value
 
 
+_MAX_WORDS = 100  # of one list: languages, formats
 Words = Annotated[
-    list[str] | None,
+    Annotated[list[str], Field(max_length=_MAX_WORDS)] | None,
     BeforeValidator(_listed),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
 ]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -26,7 +27,7 @@ from backend.documents.extractors import NAME_PATTERN, Extractor, ExtractorStore
 from backend.documents.own_examples import MAX_EXAMPLES, learn, lessons_from, lessons_json
 from backend.errors import InvalidField, TooLarge
 from backend.files.pages import Document
-from backend.text.own_labels import OwnLabel, Path, labels_json, read_labels
+from backend.text.own_labels import MAX_LABELS, OwnLabel, Path, labels_json, read_labels
 from backend.text.own_values import Value
 
 _extractors_of: Handle[ExtractorStore] = Handle("extractors")
@@ -109,12 +110,21 @@ async def _learnt(request: Request, schema: str, examples: Sequence[OwnExample])
 
 def _lessons_of(schema: str, examples: Sequence[OwnExample], papers: Sequence[Document]) -> tuple[str, str]:
     """The schema, of the examples where none was sent, and what they teach. On a thread."""
-    told = [dict(_values(example.values, (), f"examples[{index}].values")) for index, example in enumerate(examples)]
+    told = [_told(example, f"examples[{index}].values") for index, example in enumerate(examples)]
     schema = schema or orjson.dumps(_schema_of(examples, papers)).decode()
     labels = read_labels(orjson.loads(schema), "schema")
     _require_known(labels, told)
     lessons = learn(labels, list(zip(papers, told, strict=True)))
     return schema, orjson.dumps(lessons_json(lessons)).decode()
+
+
+def _told(example: OwnExample, place: str) -> dict[Path, list[Value]]:
+    """The values of an example by path. Raises: TooLarge for more than a schema may have."""
+    told = dict(islice(_values(example.values, (), place), MAX_LABELS + 1))
+    if len(told) > MAX_LABELS:
+        advice = "Teach them in several extractors."
+        raise TooLarge(place, len(told), MAX_LABELS, "a fixed limit", advice=advice, param="examples")
+    return told
 
 
 def _values(values: Mapping[str, Any], path: Path, place: str) -> Iterator[tuple[Path, list[Value]]]:
