@@ -92,6 +92,37 @@ async def test_a_large_file_is_removed_in_slices(
     assert 0 == await other.fetchval("SELECT count(*) FROM financia.pending_deletes")
 
 
+@pytest.mark.parametrize("way", ["detached", "deleted", "attached anew", "with its store"])
+async def test_words_of_removed_files_do_not_stay(storage: PostgresSearchStorage, other: asyncpg.Connection, way: str):
+    """Not in a live row of any table, of one file among many; the server's vacuum does the rest."""
+    for store in ("vs_1", "vs_2"):
+        await storage.add_store(new_store(store))
+    await add_indexed(storage, "file-1", ["alpha", "alpha kept1"])
+    await add_indexed(storage, "file-2", ["alpha", "alpha secret2"], store_id="vs_2", found={"tax_ids": ["secret2"]})
+    before = await _tables_with(other, "secret2")
+    if way == "deleted":
+        await storage.delete_file("ana", "file-2")
+    elif way == "detached":
+        await storage.detach("vs_2", "file-2")
+    elif way == "with its store":
+        await storage.delete_store("ana", "vs_2")
+    else:
+        await storage.attach([store_file("file-2", "vs_2")])
+    await storage.swept()
+
+    assert {"chunks", "postings", "attributes", "store_files"} == before
+    assert set() == await _tables_with(other, "secret2")
+    assert {"chunks", "postings"} == await _tables_with(other, "kept1")
+
+
+async def _tables_with(connection: asyncpg.Connection, word: str) -> set[str]:
+    """The tables with a row that has the word, as text or as bytes."""
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'financia'")
+    query = "SELECT count(*) FROM financia.{} row WHERE strpos(row::text, $1) + strpos(row::text, $2) > 0"
+    counts = {name: await connection.fetchval(query.format(name), word, word.encode().hex()) for (name,) in tables}
+    return {name for name, count in counts.items() if count}
+
+
 async def _waiting(other: asyncpg.Connection, count: int, call: Any) -> asyncio.Task[Any]:
     """The call, begun; returns when so many calls wait for a lock."""
     task = asyncio.create_task(call)
