@@ -129,6 +129,30 @@ def _goods(say: Speaker, rng: random.Random, rate: Decimal, large: int) -> Goods
     return Goods(description, code, quantity, say.say("units"), price, discount, rate, amount, extra)
 
 
+def sum_up(facts: Facts, rng: random.Random, *, plain: bool = False) -> None:
+    """Make the sums anew, after goods were changed.
+
+    Args:
+        plain: without discount, surcharge, withholding, payment and older balance.
+    """
+    facts.taxes, facts.surcharges = [], []
+    for name in ("discount", "discount_rate", "withheld_rate", "withheld", "paid", "older"):
+        setattr(facts, name, Decimal(0))
+    _sums(facts, _Never(rng) if plain else rng, included=False)
+
+
+class _Never(random.Random):
+    """Chances that never come; choices as another draws them."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.getrandbits = rng.getrandbits  # type: ignore[method-assign]
+
+    def random(self) -> float:
+        """Beyond every share."""
+        return 1.0
+
+
 def _sums(facts: Facts, rng: random.Random, included: bool) -> None:
     by_rate: dict[Decimal, Decimal] = {}
     for goods in facts.goods:
