@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def measure_tasks(
     """
     seconds: dict[tuple[str, str], list[float]] = {}
     faults: dict[str, str] = {}
-    with _servers(devices, folder, settings or {}) as servers:
+    with _servers(devices, folder, settings or {}, settled=effort is not QUICK) as servers:
         on = {device: ask(server.port, "/v1/models") for device, server in servers.items()}
         for index in range(-1, effort.rounds):  # the first pass warms up and does not count
             for task, device in product(TASKS, servers):
@@ -123,9 +123,13 @@ def rows_of(
 
 @contextmanager
 def _servers(
-    devices: Sequence[str], folder: Path, settings: Mapping[str, Mapping[str, str]]
+    devices: Sequence[str], folder: Path, settings: Mapping[str, Mapping[str, str]], *, settled: bool
 ) -> Iterator[dict[str, Server]]:
-    """The devices' servers, started one after the other: a first start measures, alone on the machine."""
+    """The devices' servers, started one after the other: a first start measures, alone on the machine.
+
+    Args:
+        settled: wait until that is done; a busy machine may put it off for long.
+    """
     with ExitStack() as stack:
         servers = {}
         for device in devices:
@@ -133,6 +137,7 @@ def _servers(
             state.mkdir()
             options = {"DEVICE": device, "SPEECH_MODEL": "none", **settings.get(device, {})}
             peer = ours(state, name=state.name, **options)
+            peer = peer if settled else replace(peer, settling=())
             servers[device] = stack.enter_context(running(peer, folder))
         yield servers
 

@@ -91,6 +91,8 @@ def _tables(result: Result) -> list[str]:
         measured = (result["parts"].get(name) or {}).get("result")
         if measured and measured.get("table" if name == "memory" else "rows"):
             tables.append(write(measured))
+        if measured and measured.get("pictures", {}).get("rows"):
+            tables += ["The same of a ResNet on pictures:", training_table(measured["pictures"])]
         if measured and measured.get("faults") and name not in ("training", "devices"):
             faults = "; ".join(f"{each}: {why}" for each, why in measured["faults"].items())
             tables.append(f"Failed in `{name}`: {faults}")

@@ -1,7 +1,7 @@
 """Proves and measures what only a card can show, part by part, and writes one result file.
 
     python -m benchmarks.gpu_check                        # everything on cuda:0: half an hour
-    python -m benchmarks.gpu_check --parts compute        # a group or parts: under ten minutes each
+    python -m benchmarks.gpu_check --parts compute        # a group or parts: at most nine minutes a group
     python -m benchmarks.gpu_check --allow-cpu            # small and on the CPU: does every part run?
     python -m benchmarks.gpu_check --merge FILE           # a result from another machine into benchmarks/results/gpu
 

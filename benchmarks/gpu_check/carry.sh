@@ -4,13 +4,13 @@
 #   benchmarks/gpu_check/carry.sh FOLDER [PYTHON]     # of the other machine, 3.12 unless said; Linux on x86-64
 #
 # They are split into FOLDER/1, FOLDER/2, … of at most 15 MB, for ways that carry little at once (docs/gpu.md). No weights: the
-# check makes its models. Left out is what a card does not need (OpenVINO, Tesseract, PDF, speech).
+# check makes its models. Left out is what a card does not need (OpenVINO, Tesseract, speech).
 set -euo pipefail
 folder=${1:?folder for the wheels} python=${2:-3.12}
 packages=(fastapi starlette uvicorn httptools orjson pydantic pydantic-core pydantic-settings python-dotenv typing-inspection
     annotated-types annotated-doc redis hiredis httpx2 httpcore2 truststore huggingface-hub transformers tokenizers python-stdnum
     phonenumberslite py3langid python-multipart rapidfuzz defusedxml snowballstemmer numkong asyncpg
-    xlsxwriter sniffio pytesseract ml-dtypes pytest pytest-asyncio opentelemetry-api kornia kornia_rs)
+    xlsxwriter sniffio pytesseract ml-dtypes pytest pytest-asyncio opentelemetry-api kornia kornia_rs zxing-cpp pypdfium2)
 cd "$(dirname "$0")/../.."
 wanted=()
 for package in "${packages[@]}"; do # in the versions that are tested here, where constraints.txt has one

@@ -21,7 +21,7 @@ from benchmarks.texts import distinct_texts
 
 _TEXTS, _ROUNDS, _CHUNK = 8192, 3, 512
 _JOINED = 7  # texts that make a long one
-_TWO_THREADS = f"{SERVICE}, 2 threads tokenise"
+_TWO_THREADS, _TWO_LANES = f"{SERVICE}, 2 threads tokenise", f"{SERVICE}, 2 lanes"
 
 Encode = Callable[[Sequence[str]], object]
 
@@ -34,8 +34,9 @@ def measure(context: Context) -> dict[str, Any]:
         short = list(distinct_texts(64 if context.is_small else _TEXTS))
         long = [" ".join(short[first : first + _JOINED]) for first in range(0, len(short), _JOINED)]
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        services, ours = _service(runner, folder, context)
-        encoders: dict[str, Encode] = {**ours, **_sentence_transformers(folder, context)}
+        services, ours = _service(runner, folder, context, lanes=1)
+        others, theirs = _service(runner, folder, context, lanes=2)
+        encoders = {**ours, _TWO_LANES: theirs[SERVICE], **_sentence_transformers(folder, context)}
         for name, texts in ((MIXED, short), ("long texts", long)):
             tokens = sum(len(text) for text in token_ids(resolve(str(folder)), texts))
             rates = _rates(encoders, texts, 1 if context.is_small else _ROUNDS)
@@ -45,24 +46,26 @@ def measure(context: Context) -> dict[str, Any]:
                 row |= {"least": min(values), "most": max(values), "tokens_per_s": rate * tokens / len(texts)}
                 result["rows"].append(row)
             context.keep(result)
-        runner.run(services.close())
+        for each in (services, others):
+            runner.run(each.close())
         runner.close()
     return result
 
 
-def _service(runner: asyncio.Runner, folder: Path, context: Context) -> tuple[Any, dict[str, Encode]]:
+def _service(runner: asyncio.Runner, folder: Path, context: Context, *, lanes: int) -> tuple[Any, dict[str, Encode]]:
     from backend.bootstrap.services import build  # after _prepare of the part's process
     from backend.config import load_settings
 
     settings = load_settings(
         embedding_model=str(folder),
         device=context.device,
+        lanes=lanes,
         precision="bf16" if context.is_cuda else "fp32",
         ner_model="none",
         speech_model="none",
         cache_enabled=False,
         limit_queue_tokens=1 << 26,
-        state_dir=context.folder / "state",
+        state_dir=context.folder / f"state-{folder.name}-{lanes}",
     )
     services = runner.run(build(settings))
 

@@ -1,10 +1,9 @@
-"""Encoders with fresh weights and a tokenizer of their own, made on the spot: speed does not look at the numbers.
+"""Encoders with fresh weights, made on the spot: speed does not look at the numbers.
 
 Their vectors mean nothing, so a service of one needs a fixed PRECISION: no arithmetic keeps the ranks of noise.
 """
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +11,13 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from backend.models.model_files import STATIC
 from benchmarks.texts import distinct_texts
 
-_VOCABULARY, _TEXTS, _SEED = 8192, 4096, 20260101
-_FEW_TEXTS = 256  # for the tiny size, of which nobody counts tokens
+_VOCABULARY, _TEXTS, _SEED = 8192, 256, 20260101
 _MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_GIVEN_MARKS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # of XLM-RoBERTa's family
+_BUNDLED = str(STATIC / "tokenizer.json")
+_BUNDLED_MARKS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 MAX_TOKENS = 512
 
 
@@ -45,12 +45,10 @@ BASE = Size("base", 768, 12, 12, 3072)
 def make_model(size: Size, folder: Path) -> Path:
     """Write such an encoder as sentence-transformers does, mean pooling, normalised; returns the folder.
 
-    With the tokenizer of a file that GPU_CHECK_TOKENIZER names, a ``tokenizer.json``, where one is named.
+    With the tokenizer of a bundled encoder; the tiny size, whose speed nobody measures, with one of its own.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    given = os.environ.get("GPU_CHECK_TOKENIZER", "") if size is not TINY else ""
-    tokenizer = Tokenizer.from_file(given) if given else _tokenizer(_FEW_TEXTS if size is TINY else _TEXTS)
-    marks = _GIVEN_MARKS if given else _MARKS
+    tokenizer, marks = (_tokenizer(), _MARKS) if size is TINY else (Tokenizer.from_file(_BUNDLED), _BUNDLED_MARKS)
     pad, unknown, start, end, mask = marks
     fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
@@ -91,14 +89,14 @@ def make_model(size: Size, folder: Path) -> Path:
     return folder
 
 
-def _tokenizer(count: int) -> Tokenizer:
+def _tokenizer() -> Tokenizer:
     """A WordPiece vocabulary of the benchmark's own texts, lower case."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(vocab_size=_VOCABULARY, special_tokens=list(_MARKS), show_progress=False)
-    tokenizer.train_from_iterator(distinct_texts(count), trainer)
+    tokenizer.train_from_iterator(distinct_texts(_TEXTS), trainer)
     start, end = (tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", start), ("[SEP]", end)]

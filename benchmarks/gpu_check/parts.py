@@ -12,7 +12,7 @@ class Part:
     module: str
     title: str
     limit_s: float  # its process is ended after this long
-    group: str  # parts of one group take under ten minutes together
+    group: str  # parts of one group take at most nine minutes together
 
 
 PARTS = (
@@ -26,14 +26,14 @@ PARTS = (
     Part("reloads", "graph_reloads", "graphs under reload: no vector of another's memory", 80, "graphs"),
     Part("fidelity", "fidelity", "one vector for a text, alone or in a batch", 80, "graphs"),
     Part("oom", "out_of_memory", "memory that runs out: split, the same vectors, memory back", 60, "graphs"),
-    Part("process", "in_process", "the service without HTTP, beside sentence-transformers", 240, "service"),
-    Part("http", "http_rates", "the service over HTTP, /metrics/gpu under load", 330, "service"),
+    Part("process", "in_process", "the service without HTTP, beside sentence-transformers", 230, "service"),
+    Part("http", "http_rates", "the service over HTTP, /metrics/gpu under load", 300, "service"),
     Part("tests", "project_tests", "the tests with --device", 300, "tests"),
-    Part("memory", "memory_foreseen", "memory of batches, foreseen and real", 150, "tests"),
-    Part("ocr", "ocr_networks", "RapidOCR's networks on the card", 60, "tests"),
-    Part("speech", "speech_model", "Whisper on the card", 60, "tests"),
-    Part("training", "training_options", "training with each option and with all", 280, "training"),
-    Part("devices", "device_table", "embeddings, classes, pages, analysis: CPU and card", 280, "training"),
+    Part("memory", "memory_foreseen", "memory of batches, foreseen and real", 120, "tests"),
+    Part("ocr", "ocr_networks", "RapidOCR's networks on the card", 50, "tests"),
+    Part("speech", "speech_model", "Whisper on the card", 50, "tests"),
+    Part("training", "training_options", "training with each option and with all", 270, "training"),
+    Part("devices", "device_table", "embeddings, classes, pages, analysis: CPU and card", 260, "training"),
 )
 GROUPS = tuple(dict.fromkeys(part.group for part in PARTS))
 

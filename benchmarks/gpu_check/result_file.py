@@ -24,7 +24,7 @@ def read(path: Path) -> dict[str, Any]:
         return {}
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if "parts" not in content:
-        raise ValueError(f"{path} is no result of gpu_check: it has no parts; name another file with --out")
+        raise ValueError(f"{path} is no result of gpu_check: it has no parts; name another folder with --results")
     return content
 
 
