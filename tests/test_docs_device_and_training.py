@@ -41,7 +41,7 @@ CALLS = {  # methods that the guides call; the page must name them
     *("GPUConfig.get_gpu_info", "GPUConfig.detect_platform", "GPUConfig.check_flash_attention", "GPUConfig.config"),
 }
 FLAGS = set(re.findall(r"`(--[a-z0-9][a-z0-9-]*)", TRAINING))
-OTHERS = {"--nproc-per-node"}  # torchrun's
+OTHERS = {"--nproc-per-node", "--minutes"}  # of torchrun, of tools.train_answers
 FLAGS_OF_GUIDES = {
     *("--epochs", "--batch-size", "--no-amp", "--use-amp", "--no-compile", "--use-compile", "--num-workers"),
     *("--no-channels-last", "--use-gradient-checkpointing", "--grad-accum", "--focal-loss", "--label-smoothing"),
