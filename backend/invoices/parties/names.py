@@ -57,7 +57,7 @@ _NO_NAME = re.compile(  # what a shop does, or says
     re.IGNORECASE,
 )
 _DEPARTMENT = re.compile(
-    r"\W*(?:dept|dpto|depto|departament\w*|department|dipartimento|abteilung|abt|accounts payable|accounting"
+    r"(?:dept|dpto|depto|departament\w*|department|dipartimento|abteilung|abt|accounts payable|accounting"
     r"|service comptab\w*|buchhaltung|contabilidad|administracion y finanzas)(?![^\W_])",
     re.IGNORECASE,
 )
@@ -131,7 +131,7 @@ def without_registration(text: str) -> str:
 
 def is_department(text: str) -> bool:
     """Whether a folded line names a part of a company, below the company's name: "Dpto. Administracion"."""
-    return _DEPARTMENT.match(text) is not None
+    return _DEPARTMENT.match(text.strip(" .,;:-")) is not None
 
 
 def is_form_alone(text: str) -> bool:
