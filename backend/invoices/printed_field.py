@@ -12,6 +12,16 @@ from backend.files.visual_rows import PageRows
 from backend.invoices.records import Field
 
 
+def words_at(words: Sequence[Word], start: int, end: int) -> tuple[Word, ...]:
+    """The words that a span of their text touches, which is joined by blanks."""
+    found, offset = [], 0
+    for word in words:
+        if offset < end and start < offset + len(word.text):
+            found.append(word)
+        offset += len(word.text) + 1
+    return tuple(found)
+
+
 def printed_field(
     name: str, value: str, words: Sequence[Word], page: PageRows, *, score: float, why: str, **more: Any
 ) -> Field:

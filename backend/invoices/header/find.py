@@ -16,7 +16,7 @@ from backend.invoices.header.labels import LABELS
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import LabelMatch, Vocabulary
 from backend.invoices.ocr_confusions import suggest_repairs
-from backend.invoices.printed_field import printed_field
+from backend.invoices.printed_field import printed_field, words_at
 from backend.invoices.records import Field
 from backend.reasons import because
 from backend.text.patterns import find_patterns
@@ -87,11 +87,7 @@ def _repaired(page: PageRows, words: Sequence[Word]) -> list[tuple[float, Field]
     found = []
     for suggestion in suggest_repairs(text):
         if suggestion.type == "IBAN":
-            offset, chosen = 0, []
-            for word in words:
-                if offset < suggestion.end and suggestion.start < offset + len(word.text):
-                    chosen.append(word)
-                offset += len(word.text) + 1
+            chosen = words_at(words, suggestion.start, suggestion.end)
             span = (chosen[0].start, chosen[-1].end)
             found.append(_candidate(page, span, suggestion.repair.value, 0.9, valid=True, words=chosen))
     return found
@@ -223,17 +219,12 @@ def find_payment_term(pages: Sequence[_Labelled]) -> Field | None:
 
 def _spoken(page: PageRows, cell: Cell) -> Field | None:
     """The term that a sentence of a cell tells."""
-    folded = fold(_text(cell.words[:_LONG_CELL]))
+    words = cell.words[:_LONG_CELL]
+    folded = fold(_text(words))
     match = _SPOKEN.search(folded.text)
     if match is None:
         return None
-    start, end = folded.span(*match.span())
-    words, offset = [], 0
-    for word in cell.words[:_LONG_CELL]:
-        if offset < end and start < offset + len(word.text):
-            words.append(word)
-        offset += len(word.text) + 1
-    return _term(page, words, 0.6, because("payment_words"))
+    return _term(page, words_at(words, *folded.span(*match.span())), 0.6, because("payment_words"))
 
 
 def _sentence(words: Sequence[Word]) -> Sequence[Word]:

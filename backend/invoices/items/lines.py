@@ -11,6 +11,7 @@ from itertools import combinations, product
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
 from backend.invoices.items.pieces import PieceRow, RowPiece
+from backend.invoices.printed_field import words_at
 from backend.tables.numbers import Number
 
 _CENTS = Decimal("0.02")  # between a product and its printed amount
@@ -181,7 +182,7 @@ def factors_in(words: Sequence[Word]) -> tuple[Value, Value, tuple[Word, ...]] |
     if match is None:
         return None
     quantity, price = (_factor(words, match, name) for name in ("quantity", "price"))
-    unit = _words_at(words, *match.span("unit")) if match["unit"] else ()
+    unit = words_at(words, *match.span("unit")) if match["unit"] else ()
     return quantity, price, tuple(word for word in unit if not word.text[0].isdigit())
 
 
@@ -189,16 +190,7 @@ def _factor(words: Sequence[Word], match: re.Match[str], name: str) -> Value:
     digits = match[name]
     number = Decimal(digits.replace(",", "."))
     others = (Decimal(re.sub(r"[.,]", "", digits)),) if _THOUSANDS.fullmatch(digits) else ()
-    return Value(number, _words_at(words, *match.span(name)), others=others)
-
-
-def _words_at(words: Sequence[Word], start: int, end: int) -> tuple[Word, ...]:
-    found, offset = [], 0
-    for word in words:
-        if offset < end and start < offset + len(word.text):
-            found.append(word)
-        offset += len(word.text) + 1
-    return tuple(found)
+    return Value(number, words_at(words, *match.span(name)), others=others)
 
 
 def with_product(line: ItemLine) -> ItemLine:

@@ -12,6 +12,7 @@ from backend.invoices.parties.address import CERTAIN, LIKELY, NONE, address_stre
 from backend.invoices.parties.labels import NAME
 from backend.invoices.parties.names import LEGAL_FORM, has_legal_form, is_form_alone, is_name, legal_form_end
 from backend.invoices.parties.tax_ids import TaxId, is_tax_label, tax_ids_in
+from backend.invoices.printed_field import words_at
 from backend.text.patterns.folding import fold
 
 
@@ -206,12 +207,7 @@ class _Line(NamedTuple):
         """A stretch as printed, without punctuation around it, and the words it touches."""
         text = self.printed[start:end]
         start, end = end - len(text.lstrip(_PUNCTUATION)), start + len(text.rstrip(_PUNCTUATION))
-        inside, offset = [], 0
-        for word in self.words:
-            if offset < end and start < offset + len(word.text):
-                inside.append(word)
-            offset += len(word.text) + 1
-        return self.printed[start:end], tuple(inside)
+        return self.printed[start:end], words_at(self.words, start, end)
 
 
 def _stretches(text: str, tax_ids: Sequence[TaxId]) -> Iterator[tuple[int, int, Role | None]]:
