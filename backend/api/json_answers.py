@@ -146,37 +146,31 @@ def joined_pieces(pieces: Iterable[bytes]) -> list[bytes]:
 def json_pieces(content: Any) -> Iterator[bytes]:
     """``content`` as JSON in pieces: a list in it that is longer than ``PIECE_ITEMS`` is written part by part.
 
-    An iterator is a list whose items are made as they are written, plain ones: a million words are no objects at once.
+    An iterator is a list whose items are made as they are written: a million words are no objects at once.
     """
     if isinstance(content, WrittenJson):
         yield from content.pieces
-    elif isinstance(content, Iterator):
-        yield from _list_pieces(content)
     elif isinstance(content, dict) and _has_long_list(content):
         for index, (name, value) in enumerate(content.items()):
             yield (b"," if index else b"{") + _dumps(str(name)) + b":"
             yield from json_pieces(value)
         yield b"}"
-    elif isinstance(content, list) and _has_long_list(content):
-        yield b"["
-        for start in range(0, len(content), PIECE_ITEMS):
-            part = content[start : start + PIECE_ITEMS]
-            if start:
-                yield b","
-            if _has_long_list(part):
-                for index, value in enumerate(part):
-                    yield from json_pieces(value) if not index else _after_comma(value)
-            else:
-                yield _dumps(part)[1:-1]
-        yield b"]"
+    elif isinstance(content, list | Iterator) and _has_long_list(content):
+        yield from _list_pieces(iter(content))
     else:
         yield _dumps(content)
 
 
 def _list_pieces(items: Iterator[Any]) -> Iterator[bytes]:
     yield b"["
-    for index, part in enumerate(iter(lambda: list(islice(items, PIECE_ITEMS)), [])):
-        yield (b"," if index else b"") + _dumps(part)[1:-1]
+    for number, part in enumerate(iter(lambda: list(islice(items, PIECE_ITEMS)), [])):
+        if number:
+            yield b","
+        if _has_long_list(part):
+            for index, value in enumerate(part):
+                yield from json_pieces(value) if not index else _after_comma(value)
+        else:
+            yield _dumps(part)[1:-1]
     yield b"]"
 
 
