@@ -244,7 +244,6 @@ def teach(a: argparse.Namespace) -> None:
     if a.start:
         network.load_state_dict({name: value.float() for name, value in load_file(a.start).items()})
     old = copy.deepcopy(network).eval() if a.start else None
-    begun_with = {name: value.detach().clone() for name, value in network.state_dict().items()}
     average = {name: value.detach().clone() for name, value in network.state_dict().items()}
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=a.rate, weight_decay=0.0 if a.start else 0.02, betas=(0.9, 0.98)
@@ -273,8 +272,8 @@ def teach(a: argparse.Namespace) -> None:
             average[name].lerp_(value, 1 - kept)
         if step % 100 == 1:
             print(f"{time.monotonic() - begun:6.0f} s, step {step}, pages {seen}, loss {loss.item():.4f}", flush=True)
-    for name, value in average.items():
-        value.lerp_(begun_with[name], 1 - a.taken if a.start else 0.0)
+    for name, value in old.state_dict().items() if old is not None else ():
+        average[name].lerp_(value, 1 - a.taken)
     a.out.mkdir(parents=True, exist_ok=True)
     save_file({name: value.half().cpu().contiguous() for name, value in average.items()}, a.out / "fields.safetensors")
     print(f"{step} steps, {seen} pages: {a.out / 'fields.safetensors'}")

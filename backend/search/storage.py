@@ -462,9 +462,9 @@ class SearchStorage(ABC):
 
     async def attribute_types(self, store_id: str, names: Sequence[str]) -> dict[str, set[str]]:
         """Of each name, which of "numbers", "texts" and "booleans" files of this store have under it."""
-        filters = f"{self._attributes_of_store()} AND name = $2"
+        condition = f"{self._attributes_of_store()} AND name = $2"
         columns = ("number", "text", "flag")
-        some = (f"EXISTS (SELECT 1 FROM attributes WHERE {filters} AND {column} IS NOT NULL)" for column in columns)
+        some = (f"EXISTS (SELECT 1 FROM attributes WHERE {condition} AND {column} IS NOT NULL)" for column in columns)
         query = f"SELECT {', '.join(some)}"
         types = {}
         for name in names:
@@ -569,7 +569,7 @@ class SearchStorage(ABC):
     async def _listed(
         self,
         select: str,
-        filters: str,
+        condition: str,
         argument: str,
         *,
         part: ListRange,
@@ -577,7 +577,7 @@ class SearchStorage(ABC):
         equal: Mapping[str, str | None] = MappingProxyType({}),
     ) -> Sequence[Row]:
         """The rows of a part of a list, those alone whose columns ``equal`` what is not None."""
-        conditions, arguments = [filters], list[Any]([argument])
+        conditions, arguments = [condition], list[Any]([argument])
         for column, value in equal.items():
             if value is not None:
                 arguments.append(value)

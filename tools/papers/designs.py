@@ -13,7 +13,7 @@ import random
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -205,7 +205,7 @@ def papers_of(template: str, seed: str, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def main(say: Callable[[str], None] = print) -> None:
+def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of a JSON file a design")
@@ -216,7 +216,7 @@ def main(say: Callable[[str], None] = print) -> None:
     for file in sorted(FOLDER.glob("*.html")):
         papers = papers_of(file.read_text("utf-8"), f"{a.seed} {file.stem}", a.papers)
         (a.out / f"{file.stem}.json").write_text(json.dumps(papers, ensure_ascii=False), "utf-8")
-        say(f"{file.stem}: {len(papers)} papers")
+        print(f"{file.stem}: {len(papers)} papers")
 
 
 if __name__ == "__main__":
