@@ -20,8 +20,8 @@ LAYERS = [
     frozenset(row.split())
     for row in (
         "tracing errors", "abandoned durable_files lazy_exports own_modules reasons retry telemetry word_cache",
-        "device supervision", "files models", "lanes training", "callers gpu_toolkit ocr serving", "replicas speech",
-        "text", "images summaries tables", "books invoices", "documents", "jobs search", "batches", "api config",
+        "device supervision", "files models", "lanes training", "callers gpu_toolkit ocr serving", "replicas",
+        "text", "images speech summaries tables", "books invoices", "documents", "jobs search", "batches", "api config",
         "bootstrap", "processes", "main check_gpu keys scaleout transfer_stores",
     )
 ]  # fmt: skip

@@ -160,6 +160,7 @@ def _engines(shared: Shared, speakers: SpeakerNetwork | None, files: SpeechModel
         languages=frozenset(files.languages),
         fingerprint=fingerprint_of(parts | ({"speakers": speakers.sha256} if speakers else {})),
         encode_prompt=files.tokens.encode,
+        split_tokens=files.tokens.split,
         beams=settings.speech_beams,
         release=release,
         report=report,

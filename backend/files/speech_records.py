@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -85,7 +86,7 @@ class SpokenWord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A phrase or sentence, as the model cut it."""
+    """A sentence, or a part of one before or after a pause."""
 
     start_s: float
     end_s: float
@@ -99,6 +100,26 @@ class Segment:
     temperature: float = 0.0  # that it was sampled with
     speaker: int | None = None  # numbered as they first speak; where it was asked for
     is_cut: bool = False  # it begins or ends where speech without a pause was cut: words there may be wrong
+
+    def timed_words(self) -> tuple[SpokenWord, ...]:
+        """Its words; where they have no times, the segment's is shared out by characters."""
+        return self.words or tuple(self._shared_out())
+
+    def second_at(self, place: int) -> float:
+        """When the character at a place of the text is said, if each takes the same time, and a wide one that of two.
+
+        A space that follows the text counts, so that words of one length take the same time.
+        """
+        return self.start_s + (self.end_s - self.start_s) * width(self.text[:place]) / (width(self.text) + 1)
+
+    def _shared_out(self) -> Iterator[SpokenWord]:
+        texts, confidence = self.text.split(), min(1.0, math.exp(self.avg_logprob))
+        each_s = (self.end_s - self.start_s) / max(1, sum(width(text) + 1 for text in texts))
+        start = 0
+        for text in texts:
+            end = start + width(text) + 1
+            yield SpokenWord(text, self.start_s + start * each_s, self.start_s + end * each_s, confidence)
+            start = end
 
 
 @dataclass(frozen=True, slots=True)

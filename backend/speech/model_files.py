@@ -10,6 +10,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,22 @@ class SpeechTokens:
                 words[-1] = (words[-1][0] + text, words[-1][1] + parts)
         return words
 
+    def split(self, tokens: Sequence[int], texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The tokens of each of the texts, which joined are that of all; those of times stay with the text before.
+
+        Blanks do not count. A token of two texts is that of the first.
+        """
+        parts: list[list[int]] = [[] for _ in texts]
+        ends = list(accumulate(map(_letters, texts)))
+        index = seen = 0
+        for text, own in self._characters(tokens):
+            letters = _letters(text)
+            while letters and index < len(ends) - 1 and seen >= ends[index]:
+                index += 1
+            parts[index] += own
+            seen += letters
+        return [tuple(part) for part in parts]
+
     def _characters(self, tokens: Sequence[int]) -> list[tuple[str, list[int]]]:
         """The shortest runs of tokens that are whole characters."""
         whole = self.decode(tokens)
@@ -137,6 +154,11 @@ class SpeechTokens:
         if number is None:
             raise ModelUnavailable(f"tokenizer.json has no token {token}; it is not the tokenizer of a Whisper model")
         return int(number)
+
+
+def _letters(text: str) -> int:
+    """Characters that are not blank."""
+    return sum(map(len, text.split()))
 
 
 BUNDLED_SPEECH = "bundled"

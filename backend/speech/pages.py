@@ -109,22 +109,10 @@ def transcript_of(document: Document) -> Transcript:
 
 
 def _words(segment: Segment) -> list[RawWord]:
-    """The words of a segment; where the model gave them no time, its own is shared out by their letters."""
-    words: Sequence[SpokenWord] = segment.words or tuple(_spread(segment))
-    return [RawWord(word.text, time_box(word.start_s, word.end_s), word.confidence, word.is_joined) for word in words]
-
-
-def _spread(segment: Segment) -> Iterator[SpokenWord]:
-    texts = segment.text.split()
-    letters, at, confidence = sum(map(len, texts)), 0, min(1.0, math.exp(segment.avg_logprob))
-    for text in texts:
-        start, at = at, at + len(text)
-        start_s, end_s = (_between(segment, place / letters) for place in (start, at))
-        yield SpokenWord(text, start_s, end_s, confidence)
-
-
-def _between(segment: Segment, ratio: float) -> float:
-    return segment.start_s + (segment.end_s - segment.start_s) * ratio
+    return [
+        RawWord(word.text, time_box(word.start_s, word.end_s), word.confidence, word.is_joined)
+        for word in segment.timed_words()
+    ]
 
 
 def _blocks(segments: Sequence[Segment], words: Sequence[list[RawWord]]) -> list[list[list[RawWord]]]:

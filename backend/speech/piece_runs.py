@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -31,6 +31,7 @@ from backend.speech.records import (
     TimedWord,
     activity_cost,
 )
+from backend.speech.sentences import cut_at_sentences
 from backend.speech.speakers import Voice, listened, voice_cost
 from backend.telemetry import Telemetry
 from backend.tracing.spans import SpanScope, span
@@ -265,7 +266,7 @@ class SpokenPart:
 class DecodedSpeech:
     """What was made of a piece; seconds from the beginning of the file."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...]  # of a sentence each, or a part of one
     dropped: tuple[DroppedSpeech, ...]
     parts: tuple[SpokenPart, ...]  # in order; more than one where the language changes within the piece
     voices: tuple[Voice | None, ...] = ()  # of the segments, where they were asked for
@@ -297,6 +298,11 @@ class PieceRuns:
     with_speakers: bool = False
     time: LaneTime = field(default_factory=LaneTime)
 
+    @property
+    def voices(self) -> Engine | None:
+        """Makes vectors of who speaks, where speakers are to be told apart."""
+        return self.engines.voices if self.with_speakers else None
+
     async def activity(self, samples: NDArray[int16]) -> tuple[SpeechSpan, ...]:
         """Where somebody speaks in a stretch of audio."""
         lanes, cost = self.engines.activity_lanes, activity_cost(len(samples))
@@ -326,7 +332,7 @@ class PieceRuns:
 
     async def _with_voices(self, decoded: DecodedSpeech, samples: NDArray[int16], start: int) -> DecodedSpeech:
         """The same with a vector of who speaks in each segment, where speakers are to be told apart."""
-        engine = self.engines.voices if self.with_speakers else None
+        engine = self.voices
         if engine is None:
             return decoded
         start_s, voices = start / SAMPLE_RATE, list[Voice | None]()
@@ -353,7 +359,9 @@ class PieceRuns:
             if not more_segments and not lost:
                 lost = [DroppedSpeech((start + first) / SAMPLE_RATE, (start + last) / SAMPLE_RATE, "", UNDECODED)]
             parts.append((more_segments, lost))
-        segments = sorted((segment for part in parts for segment in part[0]), key=lambda segment: segment.start_s)
+        by_start = sorted((segment for part in parts for segment in part[0]), key=lambda segment: segment.start_s)
+        split_tokens = self.engines.split_tokens
+        segments = chain.from_iterable(cut_at_sentences(segment, split_tokens) for segment in by_start)
         dropped_parts = sorted((loss for part in parts for loss in part[1]), key=lambda loss: loss.start_s)
         spoken_s = sum(last_s - first_s for first_s, last_s in speech)
         return DecodedSpeech(tuple(segments), tuple(dropped_parts), (SpokenPart(own, decoded.language.code, spoken_s),))

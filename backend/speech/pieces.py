@@ -37,7 +37,12 @@ class AudioPiece(NamedTuple):
     start: int
     end: int
     stretches: tuple[Stretch, ...]  # in which somebody speaks, by start
-    ends_in_speech: bool  # no pause was found to end it at
+    pause: int  # samples before somebody speaks again, as far as is known; 0: cut amid speech
+
+    @property
+    def ends_in_speech(self) -> bool:
+        """No pause was found to end it at."""
+        return not self.pause
 
     @property
     def speech(self) -> int:
@@ -156,4 +161,4 @@ def _longest_pause(group: Sequence[Stretch], limits: PieceLimits) -> int:
 
 def _piece(group: Sequence[Stretch], after: Sequence[Stretch]) -> AudioPiece:
     end = group[-1].end
-    return AudioPiece(group[0].start, end, tuple(group), after[0].start == end)
+    return AudioPiece(group[0].start, end, tuple(group), after[0].start - end)

@@ -18,6 +18,7 @@ from backend.reasons import because
 from backend.speech.piece_runs import SURE, UNDECODED, DecodedSpeech, LanguageTally, PieceRuns, is_doubtful
 from backend.speech.pieces import AudioPiece, PieceLimits, Stretch, cut_pieces
 from backend.speech.records import TranscriptionCallback, TranscriptionEvent
+from backend.speech.sentences import JOINED_PAUSE_S, SentenceJoiner
 from backend.speech.speakers import Voice, tell_apart
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class _Coming:
     placed: _PlacedPiece | None = None
     task: asyncio.Task[DecodedSpeech] | None = None
     ends_in_speech: bool = False
+    ends_sentence: bool = False  # by a pause that follows
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +102,9 @@ class RecordingRun:
     speech_s: float = 0.0
     tally: LanguageTally = field(default_factory=LanguageTally)
     _segments: list[Segment] = field(default_factory=list)
-    _voices: list[Voice | None] = field(default_factory=list)  # of the segments, where speakers are told apart
+    _sentences: SentenceJoiner = field(default_factory=SentenceJoiner)
+    _told_s: float = 0.0  # of audio whose segments were told
+    _spoken: list[tuple[Segment, Voice | None]] = field(default_factory=list)  # where speakers are told apart
     _dropped: list[DroppedSpeech] = field(default_factory=list)
     _coming: asyncio.Queue[_Coming | None] = field(default_factory=asyncio.Queue)
     _tasks: set[asyncio.Task[DecodedSpeech]] = field(default_factory=set)
@@ -126,23 +130,27 @@ class RecordingRun:
             await asyncio.gather(*work)
         finally:
             await end_tasks(*work, *self._tasks)
+        if self._spoken:
+            self._segments = await asyncio.to_thread(self._told_apart)
         if self._failure is not None and not self._segments:
             raise self._failure
         assert self.total_s is not None
         return Transcript(
             duration_s=round(self.total_s, 3),
             language=self._language(),
-            segments=await asyncio.to_thread(self._told_apart) if self._voices else tuple(self._segments),
+            segments=tuple(self._segments),
             dropped=tuple(self._dropped),
             speech_s=round(self.speech_s, 3),
             why=self._why(),
             model=model,
         )
 
-    def _told_apart(self) -> tuple[Segment, ...]:
-        speakers = tell_apart(self._voices, [segment.end_s - segment.start_s for segment in self._segments])
-        numbered = zip(self._segments, speakers, strict=True)
-        return tuple(replace(segment, speaker=speaker) for segment, speaker in numbered)
+    def _told_apart(self) -> list[Segment]:
+        segments, voices = zip(*self._spoken, strict=True)
+        speakers = tell_apart(voices, [segment.end_s - segment.start_s for segment in segments])
+        numbered = zip(segments, speakers, strict=True)
+        final = self._sentences.add(replace(segment, speaker=speaker) for segment, speaker in numbered)
+        return final + self._sentences.finish()
 
     async def _cut_all(self, slots: asyncio.Semaphore) -> None:
         """Decode, and begin to decode every piece."""
@@ -181,7 +189,9 @@ class RecordingRun:
         task = asyncio.create_task(self.runs.decode(placed.samples, placed.start, placed.stretches))
         self._tasks.add(task)
         task.add_done_callback(lambda _: slots.release())
-        self._coming.put_nowait(_Coming(placed.end_s, placed, task, placed.piece.ends_in_speech))
+        piece = placed.piece
+        ends_sentence = piece.pause / SAMPLE_RATE >= JOINED_PAUSE_S
+        self._coming.put_nowait(_Coming(placed.end_s, placed, task, piece.ends_in_speech, ends_sentence))
 
     async def _join_all(self) -> None:
         """Take the pieces in order; those that are in doubt before the language is known wait for it, a while."""
@@ -242,18 +252,24 @@ class RecordingRun:
         return await self.runs.decode_in(likely, placed.samples, placed.start, placed.stretches)
 
     def _emit(self, coming: _Coming, decoded: DecodedSpeech | None) -> None:
+        segments = list[Segment]()
         if decoded is not None:
             decoded = self._with_cuts(coming, decoded)
-            self._segments += decoded.segments
-            self._voices += decoded.voices
+            if self.runs.voices is None:
+                segments += self._sentences.add(decoded.segments)
+            else:
+                self._spoken += zip(decoded.segments, decoded.voices, strict=True)
             self._dropped += decoded.dropped
             self.runs.telemetry.speech_dropped_total.inc(len(decoded.dropped))
+        if coming.ends_sentence or self._is_whole(coming):
+            segments += self._sentences.finish()
+        self._segments += segments
         before_s, self.done_s = self.done_s, max(self.done_s, coming.until_s)
         self.admitted.done(self.done_s - before_s)
-        segments = decoded.segments if decoded is not None else ()
+        self._told_s = max(self._told_s, self._sentences.final_s(self.done_s))
         if segments or self.done_s > before_s or self._is_whole(coming):
             language = self._language_so_far()
-            self.on_event(TranscriptionEvent(self.done_s, self.total_s, segments, language, self.expected_s))
+            self.on_event(TranscriptionEvent(self._told_s, self.total_s, tuple(segments), language, self.expected_s))
 
     def _with_cuts(self, coming: _Coming, decoded: DecodedSpeech) -> DecodedSpeech:
         """A piece whose segments tell where it was cut amid speech."""

@@ -12,6 +12,7 @@ import orjson
 from backend.files.speech_records import Segment, SpeechTask, SpokenLanguage, Transcript
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import Engine
+from backend.speech.sentences import SplitTokens
 
 if TYPE_CHECKING:
     from numpy import int16
@@ -140,6 +141,7 @@ class SpeechEngines:
     languages: frozenset[str]  # ISO 639-1; that it knows
     fingerprint: str  # of all that decides a transcript, the same on all replicas
     encode_prompt: Callable[[str], tuple[int, ...]]  # tokens; called on a thread
+    split_tokens: SplitTokens
     beams: int
     release: Callable[[], None]  # called on a thread while nothing is transcribed: gives memory back
     report: Callable[[], dict[str, Any]]  # for GET /v1/system
@@ -168,9 +170,12 @@ class TranscriptionOptions:
 
 
 class TranscriptionEvent(NamedTuple):
-    """Progress. Segments come in order, each once, as soon as all before it are final."""
+    """Progress. Segments come in order, each once, as soon as it and all before it are final.
 
-    done_s: float  # of audio that is transcribed or silent
+    Where speakers are told apart none comes: who speaks is known at the end.
+    """
+
+    done_s: float  # of audio whose segments all came, or in which nobody speaks
     total_s: float | None  # None until the end of the file was decoded
     segments: tuple[Segment, ...] = ()  # new ones
     language: SpokenLanguage | None = None  # of most of the speech so far, once it is known; more may change it

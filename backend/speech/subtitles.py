@@ -19,9 +19,8 @@ LINE_CHARS, CUE_LINES, CUE_S = 42, 2, 7.0
 MIN_CUE_MS, MS_PER_CHAR = 1000, 50  # 20 columns a second
 _SHORTEST_CUE_MS = 1  # a cue of no length is shown by no player
 _JOINED_PAUSE_MS = 2000  # up to which two phrases may share a cue
-_SENTENCE_ENDS = (".", "?", "!", "…", "。", "\uff1f", "\uff01")
-_CLAUSE_ENDS = (*_SENTENCE_ENDS, ",", ";", ":", "、", "\uff0c", "\uff1b", "\uff1a")
-_SENTENCE_CHARS = LINE_CHARS // 2  # a cue this long ends with its sentence
+_CLAUSE_ENDS = (",", ";", ":", "…", "、", "\uff0c", "\uff1b", "\uff1a")
+_CLAUSE_CHARS = LINE_CHARS // 2  # a cue this long ends with its clause
 _CLAUSE_WORTH = 10  # columns by which the parts of a phrase may differ more, for the sake of an end of a clause
 _Words = Sequence[SpokenWord]
 
@@ -114,23 +113,7 @@ def _columns(words: _Words) -> int:
 
 def _timed_words(segment: Segment) -> list[SpokenWord]:
     """Words of at most a line, each with its time."""
-    words = segment.words or _shared_out(segment)
-    return [part for word in words for part in _within_line(word)]
-
-
-def _shared_out(segment: Segment) -> tuple[SpokenWord, ...]:
-    """The words of a text without times: every character takes the same time."""
-    texts = segment.text.split()
-    total = sum(width(text) + 1 for text in texts) or 1
-    each_s = (segment.end_s - segment.start_s) / total
-    words, before = [], 0
-    for text in texts:
-        after = before + width(text) + 1
-        words.append(
-            SpokenWord(text, segment.start_s + before * each_s, segment.start_s + after * each_s, confidence=0.0)
-        )
-        before = after
-    return tuple(words)
+    return [part for word in segment.timed_words() for part in _within_line(word)]
 
 
 def _within_line(word: SpokenWord) -> Iterator[SpokenWord]:
@@ -145,7 +128,7 @@ def _within_line(word: SpokenWord) -> Iterator[SpokenWord]:
 
 
 def _cut(words: _Words) -> Iterator[_Words]:
-    """Runs of words that fit a cue: the whole segment where it does, else up to an end of a sentence or clause.
+    """Runs of words that fit a cue: the whole segment where it does, else up to an end of a clause.
 
     Where that would leave a rest too short to be read, the two are made about equal.
     """
@@ -172,11 +155,10 @@ def _fitting(words: _Words, first: int) -> int:
 
 
 def _good_end(words: _Words, first: int, most: int) -> int:
-    """Where to end a cue that cannot hold the rest: after a sentence, else after a clause, else where it is full."""
-    for marks in (_SENTENCE_ENDS, _CLAUSE_ENDS):
-        for end in range(most, first, -1):
-            if _columns(words[first:end]) >= _SENTENCE_CHARS and words[end - 1].text.endswith(marks):
-                return end
+    """Where to end a cue that cannot hold the rest: after a clause, else where it is full."""
+    for end in range(most, first, -1):
+        if _columns(words[first:end]) >= _CLAUSE_CHARS and words[end - 1].text.endswith(_CLAUSE_ENDS):
+            return end
     return most
 
 

@@ -56,10 +56,8 @@ class Listener:
         """Pass on what is new in an event."""
         if event.done_s < self.told_s:
             return
-        new: tuple[Segment, ...] = ()
-        if event.done_s > self.told_s:
-            least_s = self.told_s - _ROUNDED_S
-            new = tuple(part for part in event.segments if (part.start_s + part.end_s) / 2 > least_s)
+        least_s = self.told_s - _ROUNDED_S
+        new = tuple(part for part in event.segments if (part.start_s + part.end_s) / 2 > least_s)
         self.told_s = event.done_s
         self.on_event(event._replace(segments=new))
 
@@ -181,7 +179,7 @@ def _segment(fields: dict[str, Any]) -> Segment:
 
 
 # To be raised when the same engines give another transcript: cached ones are then made again.
-_JOINING_VERSION = 6
+_JOINING_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)

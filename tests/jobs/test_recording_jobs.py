@@ -13,7 +13,7 @@ from backend.lanes.inference import Urgency
 from backend.telemetry import Telemetry
 from tests.jobs.replica import FakeProcess
 from tests.jobs.test_service_shared import TIMEOUT_S, first_page, idle, open_replica
-from tests.speech.conftest import WAV, SpeechFixture, open_speech, spoken, words
+from tests.speech.conftest import WAV, SpeechFixture, open_speech, said, spoken, words
 
 __all__ = ["open_replica"]
 pytestmark = pytest.mark.redis
@@ -79,7 +79,7 @@ async def test_cancelled_by_another_replica(open_replica) -> None:
         assert ("cancelled", 1) == (ended.status, here.process.cancelled)
         assert [(True, True)] == [(file.is_cancelled, file.is_closed) for file in speech.readers.opened]
         assert 0.0 == speech.service.backlog.left
-        assert ("audio", "w100") == (ended.file.kind, document.pages[0].text.split()[0])
+        assert ("audio", "W100.") == (ended.file.kind, document.pages[0].text.split()[0])
         assert len(document.pages) < len(LEVELS) / 60
 
 
@@ -95,9 +95,9 @@ async def test_a_restart_goes_on_from_the_pieces(open_replica) -> None:
         started = await open_replica(RecordingProcess(after), lease_s=1000.0)
         ended = await started.ended(job)
         document = await started.service.document(ended)
-        again = {f"w{level}" for piece in after.whisper.pieces for level in set(piece.samples.tolist())}
+        again = {said(level) for piece in after.whisper.pieces for level in set(piece.samples.tolist())}
 
         assert ("succeeded", 1) == (ended.status, ended.attempts)
-        assert [f"w{level}" for level in LEVELS] == document.text.split()
+        assert said(*LEVELS).split() == document.text.split()
         assert not again & set(document.pages[0].text.split())
-        assert again >= {f"w{level}" for level in LEVELS[-30:]}
+        assert again >= set(map(said, LEVELS[-30:]))

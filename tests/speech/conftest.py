@@ -1,6 +1,7 @@
 """Transcription on real lanes, with recordings whose samples tell what is said in them.
 
-Every tenth of a second is silent (0) or says one word: its level. Levels from 20,000 on are in English.
+Every tenth of a second is silent (0) or says one word: its level. Levels from 20,000 on are in English. A pause ends a
+sentence.
 """
 
 import asyncio
@@ -52,6 +53,11 @@ def spoken(*parts: tuple[int, float]) -> NDArray[np.int16]:
     return np.concatenate([np.full(round(seconds * SAMPLE_RATE), level, np.int16) for level, seconds in parts])
 
 
+def said(*levels: int) -> str:
+    """What is written of levels with pauses between them."""
+    return " ".join(f"W{level}." for level in levels)
+
+
 def words(count: int, first: int = 100, *, said_s: float = 0.5, pause_s: float = 0.5) -> list[tuple[int, float]]:
     """So many different words with pauses after them."""
     return [part for word in range(first, first + count) for part in ((word, said_s), (0, pause_s))]
@@ -83,6 +89,7 @@ class ScriptedWhisper(GatedEngine):
         self.doubted: set[int] = set()  # whose first attempt is doubtful
         self.phantoms: dict[int, str] = {}  # what is written instead
         self.skipped: set[int] = set()  # levels of which nothing is written
+        self.unended: set[int] = set()  # levels after which a sentence goes on
 
     def finish(self, output: Any) -> Sequence[Any]:
         self.pieces += output
@@ -100,8 +107,8 @@ class ScriptedWhisper(GatedEngine):
             return InferenceFailed("scripted")
         asked = piece.options.language
         own = self.scores.get(level, SpokenLanguage("en" if level >= ENGLISH else "es", 0.9))
-        texts = tuple(_text(piece.samples, start, end) for start, end in _spans(piece.samples))
-        texts = tuple(text for text in texts if not {f"w{skipped}" for skipped in self.skipped} & {text.text})
+        spans = (span for span in _spans(piece.samples) if piece.samples[span.end - 1] not in self.skipped)
+        texts = tuple(_text(piece.samples, *span, self.unended) for span in spans)
         if level in self.phantoms:
             texts = (texts[0]._replace(text=self.phantoms[level]),)
         runs = _language_runs(piece.samples) if asked is None else ()
@@ -137,11 +144,17 @@ def _spans(samples: NDArray[np.int16]) -> tuple[SpeechSpan, ...]:
     return tuple(SpeechSpan(int(start), int(end)) for start, end in edges.reshape(-1, 2))
 
 
-def _text(samples: NDArray[np.int16], start: int, end: int) -> TimedText:
-    said = samples[start:end]
-    borders = [0, *(np.flatnonzero(np.diff(said)) + 1).tolist(), len(said)]
+def _text(samples: NDArray[np.int16], start: int, end: int, unended: set[int]) -> TimedText:
+    levels = samples[start:end]
+    borders = [0, *(np.flatnonzero(np.diff(levels)) + 1).tolist(), len(levels)]
+    stop = "" if levels[-1] in unended else "."
     timed = tuple(
-        TimedWord(f" w{said[first]}", (start + first) / SAMPLE_RATE, (start + last) / SAMPLE_RATE, 0.5)
+        TimedWord(
+            f" W{levels[first]}{stop if last == len(levels) else ''}",
+            (start + first) / SAMPLE_RATE,
+            (start + last) / SAMPLE_RATE,
+            0.5,
+        )
         for first, last in pairwise(borders)
     )
     text = "".join(word.text for word in timed).strip()
@@ -253,6 +266,7 @@ async def open_speech(
         languages=frozenset({"es", "en", "de"}),
         fingerprint="scripted",
         encode_prompt=lambda text: tuple(map(ord, text)),
+        split_tokens=lambda tokens, texts: [tuple(tokens), *(() for _ in texts[1:])],
         beams=2,
         release=release,
         report=dict,

@@ -8,7 +8,7 @@ from backend.errors import Overloaded
 from backend.files.speech_records import SAMPLE_RATE, SpokenLanguage
 from backend.speech import recording_run
 from backend.speech.recording_run import _PlacedPiece
-from tests.speech.conftest import PIECES_AT_ONCE, SpeechFixture, words
+from tests.speech.conftest import PIECES_AT_ONCE, SpeechFixture, said, words
 
 MINUTES = 5
 
@@ -39,7 +39,7 @@ async def test_a_sure_piece_is_told_at_once(speech: SpeechFixture) -> None:
     await speech.transcribe((100, 2.0), (0, 60.0 * MINUTES))
     early = [segment.text for event in speech.events if event.total_s is None for segment in event.segments]
 
-    assert ["w100"] == early
+    assert [said(100)] == early
 
 
 async def test_a_doubtful_piece_waits_for_a_while(speech: SpeechFixture) -> None:
@@ -48,7 +48,7 @@ async def test_a_doubtful_piece_waits_for_a_while(speech: SpeechFixture) -> None
     await speech.transcribe((50, 2.0), (0, 60.0 * MINUTES))
     first = next(event for event in speech.events if event.segments)
 
-    assert ("w50", None) == (first.segments[0].text, first.total_s)
+    assert (said(50), None) == (first.segments[0].text, first.total_s)
 
 
 async def test_full_lanes_end_no_recording(speech: SpeechFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ async def test_full_lanes_end_no_recording(speech: SpeechFixture, monkeypatch: p
     result = await speech.transcribe(*words(150))
 
     assert [] == refusals
-    assert " ".join(f"w{level}" for level in range(100, 250)) == result.transcript.text
+    assert said(*range(100, 250)) == result.transcript.text
 
 
 async def test_speed_is_measured_of_what_was_heard(speech: SpeechFixture, monkeypatch: pytest.MonkeyPatch) -> None:

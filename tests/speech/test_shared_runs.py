@@ -17,7 +17,7 @@ from backend.speech.records import Transcription, TranscriptionCallback, Transcr
 from backend.speech.transcription import Listener
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S
-from tests.speech.conftest import SpeechFixture, words
+from tests.speech.conftest import SpeechFixture, said, words
 
 KEY = b"recording"
 SEGMENTS = tuple(Segment(10.0 * place, 10.0 * place + 10, text) for place, text in enumerate(("one", "two", "three")))
@@ -128,4 +128,4 @@ async def test_the_first_callers_file_may_be_closed(speech: SpeechFixture, monke
     gate.set()
 
     assert 1 == joined_runs
-    assert "w100 w101 w102" == (await second).transcript.text
+    assert said(100, 101, 102) == (await second).transcript.text

@@ -87,10 +87,10 @@ def test_a_silent_recording_has_an_empty_page_that_says_why() -> None:
 
 
 def test_words_without_times_share_those_of_their_segment() -> None:
-    """By their letters: what was not aligned has a place all the same."""
+    """By their characters: what was not aligned has a place all the same."""
     [page] = pages_of(transcript(Segment(10.0, 20.0, "sí señora", language="es"), duration_s=30))
 
-    assert [(10.0, 12.5), (12.5, 20.0)] == [(word.box.left, word.box.right) for word in page.words]
+    assert [(10.0, 13.0), (13.0, 20.0)] == [(word.box.left, word.box.right) for word in page.words]
 
 
 def test_pages_and_documents_survive_their_codec() -> None:

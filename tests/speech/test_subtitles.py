@@ -60,12 +60,12 @@ def test_nothing_said() -> None:
     assert "" == srt([Segment(0.0, 1.0, "")])
 
 
-def test_a_long_segment_is_cut_at_its_sentence() -> None:
-    """The first cue ends with a sentence, and its end is the last word's own."""
-    text = "Esta es la primera frase de todas. Y esta es la segunda, que es mucho más larga que la primera y sigue."
+def test_a_long_sentence_is_cut_at_its_clause() -> None:
+    """The first cue ends with a clause, and its end is the last word's own."""
+    text = "Esta es la primera frase de todas, y esta es la segunda que es mucho más larga que la primera y sigue."
     first, second = cues([spoken(text, each_s=0.25)])
 
-    assert ("Esta es la primera frase de todas.",) == first.lines
+    assert ("Esta es la primera frase de todas,",) == first.lines
     assert (0, 1750) == (first.start_ms, first.end_ms)
     assert 1750 == second.start_ms
 
@@ -131,7 +131,7 @@ def test_a_short_cue_goes_with_the_nearer_neighbour() -> None:
 
 
 def test_chinese_lines_are_half_as_long() -> None:
-    """Its letters are twice as wide, and take twice as long to read; its stops end a cue."""
+    """Its letters are twice as wide, and take twice as long to read."""
     text = "今天我们来谈谈天气。" * 5
     found = list(cues([Segment(0.0, 10.0, text)]))
 

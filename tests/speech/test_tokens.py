@@ -77,6 +77,27 @@ def test_a_broken_character_is_kept(tokens: SpeechTokens) -> None:
     assert ids == [token for _, parts in tokens.words(ids, "es") for token in parts]
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param(["¿Qué hora es?", "Son las 3.", "Gracias."], id="sentences"),
+        pytest.param(["東京です。", "カタカナ。"], id="no-spaces"),
+        pytest.param(["👩🏽 ok", "é"], id="characters-of-several-tokens"),
+    ],
+)
+def test_tokens_are_split_as_their_text_is(tokens: SpeechTokens, texts: list[str]) -> None:
+    """Each piece has its own; a time stays with the text before it, the first with the first text."""
+    gap = "" if texts[0].endswith("。") else " "
+    ids = tokens._tokenizer.encode(gap + gap.join(texts), add_special_tokens=False).ids
+    begin, end = tokens.first_time, tokens.first_time + 100
+
+    parts = tokens.split([begin, *ids, end], texts)
+
+    assert texts == [tokens.decode(part).strip() for part in parts]
+    assert (begin, *ids, end) == tuple(token for part in parts for token in part)
+    assert [()] == tokens.split([], ["of no tokens"])
+
+
 def test_another_model_s_tokenizer_is_refused() -> None:
     """The error says which token is missing."""
     content = b'{"version":"1.0","model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}'

@@ -15,11 +15,7 @@ from backend.lanes.work_item import Priority
 from backend.speech.records import TranscriptionOptions
 from backend.speech.transcription import TranscriptionService
 from tests.fakes import TEST_TIMEOUT_S
-from tests.speech.conftest import ENGLISH, PIECES_AT_ONCE, SpeechFixture, words
-
-
-def said(*levels: int) -> str:
-    return " ".join(f"w{level}" for level in levels)
+from tests.speech.conftest import ENGLISH, PIECES_AT_ONCE, SpeechFixture, said, words
 
 
 async def test_segments_have_the_times_of_the_file(speech: SpeechFixture) -> None:
@@ -27,10 +23,10 @@ async def test_segments_have_the_times_of_the_file(speech: SpeechFixture) -> Non
     result = await speech.transcribe((0, 2.0), (100, 1.0), (0, 3.0), (200, 0.5), (0, 1.0), with_words=True)
     transcript = result.transcript
 
-    assert [(2.0, 3.0, "w100"), (6.0, 6.5, "w200")] == [
+    assert [(2.0, 3.0, "W100."), (6.0, 6.5, "W200.")] == [
         (part.start_s, part.end_s, part.text) for part in transcript.segments
     ]
-    assert [("w100", 2.0, 3.0, 0.5, False)] == [tuple(word) for word in transcript.segments[0].words]
+    assert [("W100.", 2.0, 3.0, 0.5, False)] == [tuple(word) for word in transcript.segments[0].words]
     assert (7.5, 1.5, ("es", 0.9), "", "whisper-test") == (
         transcript.duration_s,
         transcript.speech_s,
@@ -62,6 +58,36 @@ async def test_segments_are_told_as_soon_as_they_are_final(speech: SpeechFixture
     assert (None, 200.0) == (speech.events[0].total_s, speech.events[-1].total_s)
     assert 200.0 == speech.events[-1].done_s
     assert all(event.language == ("es", 0.9) for event in speech.events)
+
+
+async def test_a_sentence_is_one_segment(speech: SpeechFixture) -> None:
+    """It goes on after a short pause, and ends at a long one."""
+    speech.whisper.unended = {100, 300, 400}
+    pauses = ((0, 0.5), (0, 0.5), (0, 1.5), (0, 0.5))
+    said_s = [part for level, pause in zip((100, 200, 300, 400), pauses, strict=True) for part in ((level, 1.0), pause)]
+    result = await speech.transcribe(*said_s, (500, 1.0), with_words=True)
+
+    assert [(0.0, 2.5, "W100 W200."), (3.0, 4.0, "W300"), (5.5, 8.0, "W400 W500.")] == [
+        (segment.start_s, segment.end_s, segment.text) for segment in result.transcript.segments
+    ]
+    assert [2, 1, 2] == [len(segment.words) for segment in result.transcript.segments]
+
+
+async def test_a_sentence_goes_on_in_the_next_piece(speech: SpeechFixture) -> None:
+    """It is told when it has ended, and until then nothing counts as told from its beginning on."""
+    sentences = [range(first, first + 7) for first in range(100, 191, 7)]
+    speech.whisper.unended = {level for sentence in sentences for level in sentence[:-1]}
+    result = await speech.transcribe(*words(91))
+    segments = result.transcript.segments
+    border_s = next(len(piece.samples) for piece in speech.whisper.pieces if piece.samples[0] == 100) / SAMPLE_RATE
+
+    assert [" ".join(f"W{level}" for level in sentence) + "." for sentence in sentences] == [
+        segment.text for segment in segments
+    ]
+    assert any(segment.start_s < border_s - 1 < border_s < segment.end_s - 1 for segment in segments)
+    assert segments == tuple(segment for event in speech.events for segment in event.segments)
+    for index, event in enumerate(speech.events):
+        assert all(one.start_s >= event.done_s for later in speech.events[index + 1 :] for one in later.segments)
 
 
 async def test_what_the_file_says_it_lasts_is_told(speech: SpeechFixture) -> None:
@@ -215,7 +241,7 @@ async def test_languages_that_share_a_piece_are_heard_apart(speech: SpeechFixtur
 
     assert said(*range(100, 108), *range(ENGLISH, ENGLISH + 6), *range(300, 304)) == result.transcript.text
     assert ["es"] * 8 + ["en"] * 6 + ["es"] * 4 == [segment.language for segment in segments]
-    assert (0.0, 8.2, 14.4) == (firsts["w100"], firsts[f"w{ENGLISH}"], firsts["w300"])
+    assert (0.0, 8.2, 14.4) == (firsts[said(100)], firsts[said(ENGLISH)], firsts[said(300)])
     assert ("es", 0.9) == tuple(result.transcript.language)
 
 
@@ -248,7 +274,7 @@ async def test_a_language_that_nobody_is_sure_of_is_unknown(speech: SpeechFixtur
     result = await speech.transcribe((100, 2.0))
 
     assert (None, 0.32) == tuple(result.transcript.language)
-    assert "w100" == result.transcript.text
+    assert said(100) == result.transcript.text
 
 
 async def test_the_language_that_was_asked_for_is_taken(speech: SpeechFixture) -> None:
@@ -308,7 +334,7 @@ async def test_a_cut_amid_speech_is_told(speech: SpeechFixture) -> None:
     assert [False, True, True, False] == [segment.is_cut for segment in segments]
     assert segments[1].end_s == segments[2].start_s
     assert (4.0, 44.2) == (segments[1].start_s, segments[2].end_s)
-    assert [100, 200] == [int(word) for word in re.findall(r"w(\d{3})", segments[1].text + segments[2].text)]
+    assert [100, 200] == [int(word) for word in re.findall(r"W(\d{3})", segments[1].text + segments[2].text)]
 
 
 async def test_a_piece_that_fails_costs_itself_alone(speech: SpeechFixture) -> None:
@@ -336,7 +362,7 @@ async def test_a_damaged_end_is_told(speech: SpeechFixture) -> None:
     speech.readers.incomplete = "from 1 s on the file is damaged"
     result = await speech.transcribe((100, 1.0))
 
-    assert ("w100", "from 1 s on the file is damaged") == (result.transcript.text, result.transcript.why)
+    assert (said(100), "from 1 s on the file is damaged") == (result.transcript.text, result.transcript.why)
 
 
 async def test_a_deadline_tells_how_far_it_came(speech: SpeechFixture) -> None:
@@ -361,7 +387,7 @@ async def test_what_would_be_late_is_refused_before_it_is_decoded(speech: Speech
 
     assert refused.value.retry_after_s == 60.0
     assert [(0, 30.0)] == speech.readers.slices[:1]
-    assert "w100" == result.transcript.text
+    assert said(100) == result.transcript.text
 
 
 async def test_files_without_sound_and_unknown_languages_are_refused(speech: SpeechFixture) -> None:

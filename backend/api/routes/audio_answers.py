@@ -69,7 +69,7 @@ class SpokenWordAnswer(TypedDict):
 
 
 class SegmentAnswer(TypedDict):
-    """OpenAI's segment. Joined, the texts are the transcript."""
+    """OpenAI's segment, which is a sentence here. Joined, the texts are the transcript."""
 
     id: int
     seek: Annotated[int, Field(description="Its beginning in hundredths of a second.")]
