@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from operator import itemgetter
 
 from backend.tables.aligned import Stretch, TableLine, TablePiece, columns_over, pieces_of
 from backend.tables.cell_layout import CellSpan, Layout, without_empty_lines
 from backend.tables.level_page import PlacedWord, Segment
-from backend.tables.text_rows import is_figure, row_cuts
+from backend.tables.text_rows import is_figure, row_cuts, rows_between
 
 _PERIOD = re.compile(r"(?:19|20)\d\d|[QT]\d|\d\.?[ºªo]?\s?[QT]|[^\W\d]{3,}\.?[ '-]\d{2,4}")  # "2025", "Q1", "Mar 24"
 _MAX_ROWS = 3
@@ -205,11 +204,10 @@ def _centred(piece: TablePiece, columns: Sequence[tuple[float, float]], taken: i
 def _bands(stretch: Stretch, first: int) -> Iterator[tuple[list[TableLine], list[bool]]]:
     """The lines between rulings, with their marks."""
     lines, spans = stretch.lines[first:], stretch.spans[first:]
-    cuts = [segment.at for segment in stretch.rulings]
+    cuts = sorted(segment.at for segment in stretch.rulings)
     start = 0
     for index in range(1, len(lines) + 1):
-        is_cut = index < len(lines) and any(lines[index - 1].y < cut < lines[index].y for cut in cuts)
-        if index == len(lines) or is_cut:
+        if index == len(lines) or bisect_right(cuts, lines[index - 1].y) < bisect_left(cuts, lines[index].y):
             yield lines[start:index], spans[start:index]
             start = index
 
@@ -224,9 +222,7 @@ def _rows(
             continue
         part = lines[start:index]
         cuts = row_cuts(_by_column(part, stretch), unit, ruled=ruled) if part else []
-        for low, high in pairwise([float("-inf"), *cuts, float("inf")]):
-            if row := [line for line in part if low <= line.y < high]:
-                yield row
+        yield from filter(None, rows_between(cuts, part))
         if index < len(lines):
             yield [lines[index]]
         start = index + 1

@@ -7,11 +7,13 @@ around its figures. Where programs leave more space between rows than between li
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Protocol, TypeVar
 
 from backend.tables.cell_layout import by_lines
 from backend.tables.level_page import PlacedWord
@@ -50,6 +52,13 @@ class _Line:
         return set(self.texts)
 
 
+class _HasHeight(Protocol):
+    y: float
+
+
+_Placed = TypeVar("_Placed", bound=_HasHeight)
+
+
 def row_cuts(columns: Sequence[Sequence[PlacedWord]], unit: float, *, ruled: bool) -> list[float]:
     """Heights between the rows of a stretch of a table, from top to bottom; none where it is one row.
 
@@ -74,6 +83,14 @@ def row_cuts(columns: Sequence[Sequence[PlacedWord]], unit: float, *, ruled: boo
         (above.y + below.y) / 2 for (above, below), is_joined in zip(pairwise(lines), joins, strict=True)
         if not is_joined
     ]  # fmt: skip
+
+
+def rows_between(cuts: Sequence[float], lines: Iterable[_Placed]) -> list[list[_Placed]]:
+    """The lines of each row, from top to bottom; a line at a cut is below it."""
+    rows: list[list[Line]] = [[] for _ in range(len(cuts) + 1)]
+    for line in lines:
+        rows[bisect_right(cuts, line.y)].append(line)
+    return rows
 
 
 def _cuts_in_space(
@@ -116,12 +133,11 @@ def _orphans(lines: Sequence[_Line], anchors: set[int], cuts: Sequence[float]) -
     """
     several = doubtful = orphans = 0
     is_first = True
-    for low, high in pairwise([float("-inf"), *cuts, float("inf")]):
+    for row in rows_between(cuts, lines):
         texts: dict[int, list[str]] = defaultdict(list)
-        for line in lines:
-            if low <= line.y < high:
-                for column, text in line.texts.items():
-                    texts[column].append(text)
+        for line in row:
+            for column, text in line.texts.items():
+                texts[column].append(text)
         figures = [sum(map(is_figure, texts[column])) for column in anchors & set(texts)]
         with_header = is_first and sum(
             count == 1 and not is_figure(texts[column][0])
