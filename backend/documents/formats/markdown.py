@@ -29,7 +29,7 @@ _BULLET = re.compile(r"[•◦▪▫●○■□‣\u2043·►▶➢✓\u2013\u2
 _ITEM_NUMBER = re.compile(r"\d{1,3}[.)]\s+(?=\S)")
 _LETTER = re.compile(r"[^\W\d_]")
 _NEAR_CHARS = 300  # how far ahead a word of the page is looked for
-_FAR_CHARS = 50_000  # and then around: all of most pages, and no square of a page of millions
+_FAR_CHARS = 5_000  # and then around: all of most pages, and no square of a long one
 
 Line = Sequence[Word]
 
