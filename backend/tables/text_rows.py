@@ -53,7 +53,8 @@ class _Line:
 
 
 class _HasHeight(Protocol):
-    y: float
+    @property
+    def y(self) -> float: ...
 
 
 _Placed = TypeVar("_Placed", bound=_HasHeight)
@@ -87,7 +88,7 @@ def row_cuts(columns: Sequence[Sequence[PlacedWord]], unit: float, *, ruled: boo
 
 def rows_between(cuts: Sequence[float], lines: Iterable[_Placed]) -> list[list[_Placed]]:
     """The lines of each row, from top to bottom; a line at a cut is below it."""
-    rows: list[list[Line]] = [[] for _ in range(len(cuts) + 1)]
+    rows: list[list[_Placed]] = [[] for _ in range(len(cuts) + 1)]
     for line in lines:
         rows[bisect_right(cuts, line.y)].append(line)
     return rows
