@@ -6,12 +6,11 @@ them ends it, unless it is a heading, a section or a total that spans columns.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
-from statistics import median
 from typing import NamedTuple
 
 from backend.tables.level_page import LevelPage, PlacedWord, Segment, TextLine, outline
@@ -189,7 +188,13 @@ class _Growth:
         self.first = self.last = seed
         self.spans: set[int] = set()
         self.columns = [(piece.left, piece.right) for piece in lines[seed].pieces]
-        self._steps: list[float] = []
+        self._are_apart = all(right + self._near <= left for (_, right), (left, _) in pairwise(self.columns))
+        self._steps: list[float] = []  # from line to line, the smallest first
+
+    @property
+    def _near(self) -> float:
+        """The space between two columns, at least."""
+        return _PIECE_GAP * self._unit
 
     def grow(self, step: int, used: set[int]) -> None:
         """Take the lines after the last one (1) or before the first one (-1) while they fit."""
@@ -207,7 +212,7 @@ class _Growth:
                 self.spans.add(at)
                 continue
             self.columns, spans, end = columns, 0, at
-            self._steps.append(abs(line.y - near.y))
+            insort(self._steps, abs(line.y - near.y))
             if step > 0:
                 self.last = end
             else:
@@ -266,28 +271,25 @@ class _Growth:
     def _is_near(self, distance: float) -> bool:
         if not self._steps:
             return distance <= _FIRST_STEP * self._unit
-        return distance <= max(_LAST_STEP * median(self._steps), _NEAR_STEP * self._unit)
+        middle = len(self._steps) // 2
+        usual = (self._steps[middle] + self._steps[~middle]) / 2  # their median
+        return distance <= max(_LAST_STEP * usual, _NEAR_STEP * self._unit)
 
     def _with(self, line: TableLine) -> list[tuple[float, float]] | None:
-        """The columns with a further line; None where it crosses them."""
+        """The columns, which stay apart, with a further line; None where it crosses them."""
+        if not self._are_apart:
+            return None
         columns = list(self.columns)
         for piece in line.pieces:
-            near = _PIECE_GAP * self._unit
-            touched = [
-                index
-                for index, (left, right) in enumerate(columns)
-                if piece.left < right + near and piece.right > left - near
-            ]
-            if len(touched) > 1:
+            first = bisect_right(columns, piece.left, key=lambda column: column[1] + self._near)
+            past = bisect_left(columns, piece.right, lo=first, key=lambda column: column[0] - self._near)
+            if past > first + 1:
                 return None
-            if touched:
-                left, right = columns[touched[0]]
-                columns[touched[0]] = (min(left, piece.left), max(right, piece.right))
+            if past > first:
+                left, right = columns[first]
+                columns[first] = (min(left, piece.left), max(right, piece.right))
             else:
-                columns.append((piece.left, piece.right))
-                columns.sort()
-        if any(right + _PIECE_GAP * self._unit > left for (_, right), (left, _) in pairwise(columns)):
-            return None
+                columns.insert(first, (piece.left, piece.right))
         return columns
 
     def _may_span(self, line: TableLine) -> bool:

@@ -19,7 +19,7 @@ from backend.tables.cell_layout import CellSpan, Layout, by_lines
 from backend.tables.level_page import LevelPage, level_page
 from backend.tables.numbers import decimal_mark_of, numbers_in
 from backend.tables.records import Table, TableCell, TableSource
-from backend.tables.ruled import ruled_areas, ruled_layout, words_within
+from backend.tables.ruled import PageWords, ruled_areas, ruled_layout
 from backend.tables.side_by_side import parts_of
 from backend.tables.text_rows import is_figure
 from backend.text.patterns import find_patterns
@@ -373,11 +373,11 @@ def _tables_of(page: LevelPage, values: CellValues, last: Table | None) -> list[
     Args:
         last: the last table of the pages before.
     """
-    words = [word for line in page.lines for word in line]
+    words = PageWords(page.lines)
     taken: set[int] = set()  # ids of the words of tables
     tables: list[Table] = []
-    for area in ruled_areas(page):
-        layout = ruled_layout(area, words_within(area, words), page.unit)
+    for area in ruled_areas(page, words):
+        layout = ruled_layout(area, words.within(area), page.unit)
         if layout is not None and (score := grid_score(layout)) >= _MIN_SCORE:
             tables.append(build_table(layout, page, values, "ruled", score))
             taken |= {id(word) for word in layout.words}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from backend.tables.cell_layout import CellSpan, Layout, by_lines, without_empty_lines
-from backend.tables.level_page import LevelPage, PlacedWord, Segment
+from backend.tables.level_page import LevelPage, PlacedWord, Segment, TextLine
 from backend.tables.text_rows import row_cuts
 
 _TOUCH = 0.35  # of the line height: rulings this close meet; printed borders leave small gaps, scans larger ones
@@ -20,6 +20,7 @@ _OPEN = 0.8  # of the line height: rulings that go on further than this end at a
 _COVERED = 0.6  # of a cell's side that a ruling must cover to close it
 _GAP = 0.7  # of the line height: space that separates two columns of text without a ruling between them
 _MAX_CROSSINGS = 4_000_000  # pairs of rulings that are compared; a drawing has more
+_MAX_CELLS = 100_000  # of a grid, empty ones too; a page has room for a tenth
 _MIN_CELLS = 4  # with words
 _MAX_PLACES = 50  # for each of these, empty ones too: answers write them out
 _MAX_BETWEEN = 12.0  # of the line height: between two filled rows of a striped table
@@ -36,7 +37,7 @@ class RuledArea(NamedTuple):
     uprights: list[Segment]
 
 
-def ruled_areas(page: LevelPage) -> list[RuledArea]:
+def ruled_areas(page: LevelPage, words: PageWords) -> list[RuledArea]:
     """The areas of the page in which rulings cross, from top to bottom."""
     tolerance = _TOUCH * page.unit
     areas = []
@@ -48,12 +49,41 @@ def ruled_areas(page: LevelPage) -> list[RuledArea]:
         if len(ys) > 1 and len(xs) > 1:
             areas.append(RuledArea(xs, ys, levels, uprights))
     areas.sort(key=lambda area: (area.ys[0], area.xs[0]))
-    return _with_unfilled_rows(areas, [word for line in page.lines for word in line], page.unit)
+    return _with_unfilled_rows(areas, words, page.unit)
 
 
-def words_within(area: RuledArea, words: Sequence[PlacedWord]) -> list[PlacedWord]:
-    """The words whose middles are inside the grid's outline."""
-    return [word for word in words if area.xs[0] < word.x < area.xs[-1] and area.ys[0] < word.y < area.ys[-1]]
+class PageWords:
+    """The words of a page, line by line, to be asked for by their places: a page may have a thousand grids."""
+
+    def __init__(self, lines: Sequence[TextLine]) -> None:
+        self._words = [word for line in lines for word in line]
+        self._boxes = np.array([word.box for word in self._words]).reshape(-1, 4)
+        self._x, self._y = ((self._boxes[:, side] + self._boxes[:, side + 2]) / 2 for side in (0, 1))
+        self._from_top, self._from_bottom = (
+            np.argsort(key, kind="stable") for key in (self._boxes[:, 1], -self._boxes[:, 3])
+        )
+
+    def within(self, area: RuledArea) -> list[PlacedWord]:
+        """The words whose middles are inside the grid's outline."""
+        (left, right), (top, bottom) = (area.xs[0], area.xs[-1]), (area.ys[0], area.ys[-1])
+        inside = (left < self._x) & (self._x < right) & (top < self._y) & (self._y < bottom)
+        return [self._words[index] for index in np.flatnonzero(inside)]
+
+    def between(self, upper: RuledArea, lower: RuledArea, xs: Sequence[float]) -> list[PlacedWord]:
+        """The words between two areas and between the first and the last of upright rulings, or across one of them."""
+        beside = (self._boxes[:, 0] < xs[-1]) & (self._boxes[:, 2] > xs[0])
+        inside = beside & (upper.ys[-1] < self._y) & (self._y < lower.ys[0])
+        return [self._words[index] for index in np.flatnonzero(inside)]
+
+    def below(self, area: RuledArea) -> Iterator[PlacedWord]:
+        """The words below an area, in its width, from top to bottom."""
+        inside = (area.xs[0] < self._x) & (self._x < area.xs[-1]) & (self._y > area.ys[-1])
+        return (self._words[index] for index in self._from_top[inside[self._from_top]])
+
+    def above(self, area: RuledArea) -> Iterator[PlacedWord]:
+        """The words above an area, in its width, from bottom to top."""
+        inside = (area.xs[0] < self._x) & (self._x < area.xs[-1]) & (self._y < area.ys[0])
+        return (self._words[index] for index in self._from_bottom[inside[self._from_bottom]])
 
 
 def ruled_layout(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> Layout | None:
@@ -62,7 +92,7 @@ def ruled_layout(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> L
     Args:
         words: those within it.
     """
-    if len(area.xs) < 3 or len(area.ys) < 2:
+    if len(area.xs) < 3 or len(area.ys) < 2 or len(area.xs) * len(area.ys) > _MAX_CELLS:
         return None
     inside: dict[tuple[int, int], list[PlacedWord]] = defaultdict(list)
     for word in words:
@@ -80,7 +110,7 @@ def ruled_layout(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> L
     return layout if is_table and 3 * filled >= len(layout.cells) else None
 
 
-def _with_unfilled_rows(areas: Sequence[RuledArea], words: Sequence[PlacedWord], unit: float) -> list[RuledArea]:
+def _with_unfilled_rows(areas: Sequence[RuledArea], words: PageWords, unit: float) -> list[RuledArea]:
     """Areas of one table joined, where only every second row is filled with a colour; and the rows above and below."""
     joined: list[RuledArea] = []
     striped: set[int] = set()  # indexes of those joined
@@ -99,20 +129,15 @@ def _with_unfilled_rows(areas: Sequence[RuledArea], words: Sequence[PlacedWord],
     return [_extended(area, words, unit) if index in striped else area for index, area in enumerate(joined)]
 
 
-def _is_same_table(upper: RuledArea, lower: RuledArea, words: Sequence[PlacedWord], unit: float) -> bool:
+def _is_same_table(upper: RuledArea, lower: RuledArea, words: PageWords, unit: float) -> bool:
     """Whether a row stands between two areas, in the columns of both."""
     if abs(upper.xs[0] - lower.xs[0]) > unit or abs(upper.xs[-1] - lower.xs[-1]) > unit:
         return False
     few, many = sorted((upper.xs, lower.xs), key=len)
     if any(min(abs(x - other) for other in many) > _TOUCH * unit for x in few):
         return False
-    between = [word for word in _beside(words, many) if upper.ys[-1] < word.y < lower.ys[0]]
-    return lower.ys[0] - upper.ys[-1] < _MAX_BETWEEN * unit and _fills_columns(between, many, unit)
-
-
-def _beside(words: Sequence[PlacedWord], xs: Sequence[float]) -> list[PlacedWord]:
-    """The words between the first and the last of the upright rulings, or across one of them."""
-    return [word for word in words if word.box.left < xs[-1] and word.box.right > xs[0]]
+    is_near = lower.ys[0] - upper.ys[-1] < _MAX_BETWEEN * unit
+    return is_near and _fills_columns(words.between(upper, lower, many), many, unit)
 
 
 def _fills_columns(words: Sequence[PlacedWord], xs: Sequence[float], unit: float) -> bool:
@@ -123,25 +148,22 @@ def _fills_columns(words: Sequence[PlacedWord], xs: Sequence[float], unit: float
     return not crossing and len({bisect_right(xs, word.x) for word in words}) > 1
 
 
-def _extended(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> RuledArea:
+def _extended(area: RuledArea, words: PageWords, unit: float) -> RuledArea:
     """A striped area with the row without a colour above its first stripe and below its last one."""
     ys = list(area.ys)
-    inside = [word for word in words if area.xs[0] < word.x < area.xs[-1]]
-    below = _lines_down(sorted((w for w in inside if w.y > ys[-1]), key=lambda w: w.box.top), ys[-1], unit)
+    below = _lines_down(words.below(area), ys[-1], unit)
     if _fills_columns(below, area.xs, unit):
         ys.append(max(word.box.bottom for word in below))
-    above = [
-        word._replace(box=word.box._replace(top=-word.box.bottom, bottom=-word.box.top))
-        for word in inside
-        if word.y < ys[0]
-    ]
-    above = _lines_down(sorted(above, key=lambda w: w.box.top), -ys[0], unit)
+    turned = (
+        word._replace(box=word.box._replace(top=-word.box.bottom, bottom=-word.box.top)) for word in words.above(area)
+    )
+    above = _lines_down(turned, -ys[0], unit)
     if _fills_columns(above, area.xs, unit):
         ys.insert(0, -max(word.box.bottom for word in above))
     return area._replace(ys=ys)
 
 
-def _lines_down(words: Sequence[PlacedWord], start: float, unit: float) -> list[PlacedWord]:
+def _lines_down(words: Iterable[PlacedWord], start: float, unit: float) -> list[PlacedWord]:
     """The words, from top to bottom, that follow ``start`` without a wide space."""
     taken: list[PlacedWord] = []
     for word in words:
@@ -282,12 +304,16 @@ def _split_rows(layout: Layout, unit: float) -> Layout:
     cells: list[CellSpan] = []
     new_row: dict[int, int] = {}
     count = 0
+    low_cells: dict[int, list[CellSpan]] = defaultdict(list)  # of one row each
+    for cell in layout.cells:
+        if cell.rowspan == 1:
+            low_cells[cell.row].append(cell)
+    tall = [range(cell.row, cell.row + cell.rowspan) for cell in layout.cells if cell.rowspan > 1]
+    crossed = set(chain.from_iterable(tall))
     for row in range(layout.rows):
         new_row[row] = count
-        here = [cell for cell in layout.cells if cell.row == row and cell.rowspan == 1]
-        cuts = row_cuts([cell.words for cell in here], unit, ruled=True)
-        crossed = any(cell.row <= row < cell.row + cell.rowspan for cell in layout.cells if cell.rowspan > 1)
-        cuts = [] if crossed else cuts
+        here = low_cells[row]
+        cuts = [] if row in crossed else row_cuts([cell.words for cell in here], unit, ruled=True)
         for part, (low, high) in enumerate(pairwise([-np.inf, *cuts, np.inf])):
             parts = [
                 replace(cell, row=count + part, words=tuple(word for word in cell.words if low <= word.y < high))

@@ -20,6 +20,7 @@ _FRAMED = 0.85  # of the width of a side that its own rulings cover
 _FIGURES, _TEXTS = 0.7, 0.4  # shares of figures in a column of figures, and in one of texts
 _SPARSE = 0.75  # of the lines of a table that a box beside it has at most
 _MIN_RULINGS = 3  # of a table beside something without rulings
+_MAX_COLUMNS = 60  # of tables side by side: of thousands each gap would be tried, in each part again
 
 
 def parts_of(stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[Stretch]:
@@ -28,6 +29,8 @@ def parts_of(stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[S
     Two tables have rulings of their own, the same headings, or texts and figures each; a box beside a table has no
     share in its rulings, or in its header. A column of labels far from its figures is not parted from them.
     """
+    if len(stretch.columns) > _MAX_COLUMNS:
+        return [stretch]
     top, bottom = stretch.lines[0].top - unit, stretch.lines[-1].bottom + unit
     near = [segment for segment in levels if top <= segment.at <= bottom]
     gaps = [right[0] - left[1] for left, right in pairwise(stretch.columns)]

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from backend.files.pages import Page
+from backend.tables import ruled
 from tests.tables.printed_tables import document_of, grid, page_of, rows_at, tables_of, texts_of
 
 PRICES = [
@@ -232,6 +233,27 @@ def test_hostile_pages_cost_little() -> None:
     tables_of(page)
 
     assert time.process_time() - started < 5
+
+
+def test_squared_paper_is_not_cut_into_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of 1,200 rulings has 375,000 cells, which took 5 s to find; of 4,000, four million."""
+    monkeypatch.setattr(ruled, "_drawn_cells", lambda *_: pytest.fail("too many cells"))
+    lines = [
+        line for place in range(0, 4_800, 12) for line in ((0.0, place, 4_800.0, place), (place, 0.0, place, 4_800.0))
+    ]
+
+    assert not tables_of(page_of([("12", 100.0, 100.0)], lines))
+
+
+def test_tables_beside_one_another_end() -> None:
+    """Parts of parts of a row of a thousand tables, the widest gap last, met Python's limit of calls."""
+    words, left = list[tuple[str, float, float]](), 0.0
+    for number in range(1_200):
+        left += 110.0 + number / 100
+        for row, texts in enumerate([("Artículo", "Precio"), *[("Papel", "2,00")] * 3]):
+            words += [(texts[0], left, 50.0 + 12 * row), (texts[1], left + 60, 50.0 + 12 * row)]
+
+    tables_of(page_of(words))
 
 
 def test_values_follow_the_document() -> None:
