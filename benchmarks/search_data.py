@@ -19,7 +19,7 @@ import uvloop
 from backend.bootstrap.services import build
 from backend.config import load_settings
 from backend.lanes.inference import Urgency
-from backend.models.vectors import normalized
+from backend.models.encoder import normalized
 from backend.search.encoder import PASSAGE, QUERY, identity_of
 from backend.text.embeddings import EmbedOptions
 from benchmarks.search_corpus import Chunk, Corpus, Vectors

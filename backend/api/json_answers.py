@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from backend.errors import InvalidField
 from backend.files.page_ranges import written_ranges
-from backend.models.vectors import normalized
+from backend.models.encoder import normalized
 
 Vectors = NDArray[np.float32]
 T = TypeVar("T")

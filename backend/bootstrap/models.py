@@ -26,10 +26,8 @@ from backend.replicas.rollout import Target
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import TASK as ANSWERS
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
-from backend.serving.engines.ner import TASK as NER
-from backend.serving.engines.scoring import CLASSIFIER, RERANKER
+from backend.serving.engines.heads import CLASSIFIER, EMBEDDINGS, NER, RERANKER
 from backend.serving.loading import LoadContext, ModelRequest, load_model
 from backend.serving.pending_models import PendingModel, PendingModels
 from backend.telemetry import Telemetry, log_event

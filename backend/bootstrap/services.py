@@ -67,10 +67,8 @@ from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.analysis import TASK as ANALYSIS
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import TASK as ANSWERS
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
-from backend.serving.engines.ner import TASK as NER
-from backend.serving.engines.scoring import CLASSIFIER, RERANKER
+from backend.serving.engines.heads import CLASSIFIER, EMBEDDINGS, NER, RERANKER
 from backend.serving.health import HealthService
 from backend.serving.loading import LoadContext, ModelRequest
 from backend.serving.model_swap import IdleUnloader, ModelSwapper, show_model

@@ -27,8 +27,7 @@ from backend.errors import TooLarge
 from backend.files.pages import Document, Page, locate
 from backend.lanes.inference import Urgency
 from backend.lanes.text_work import TextWork
-from backend.models.encoder import Vectors
-from backend.models.vectors import normalized
+from backend.models.encoder import Vectors, normalized
 from backend.reasons import because
 from backend.text.answers import MAX_QUESTIONS, Answer, AnswerService
 from backend.text.embeddings import EmbeddingService

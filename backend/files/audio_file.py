@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from backend.errors import TooLarge, UnreadableFile
 from backend.files.file_types import id3_bytes, missing_bytes, sound_demuxer
 from backend.files.limits import FileLimits
-from backend.files.mapped_file import MappedFile
 from backend.files.pages import printable_line
 from backend.files.speech_records import SAMPLE_RATE
+from backend.files.stored_file import MappedFile
 from backend.reasons import because
 
 _LOST_RATIO = 0.1  # energy of the mean to that of the loudest channel; below it the channels cancel each other out

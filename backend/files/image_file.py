@@ -17,8 +17,8 @@ from PIL import ImageFile as PillowImageFile
 from backend.errors import TooLarge, UnreadableFile
 from backend.files.file_types import FileType
 from backend.files.limits import SMALLER_IMAGE_ADVICE, FileLimits, check_pixels
-from backend.files.mapped_file import MappedFile
 from backend.files.records import MAX_SIZES, Framing, PageSize
+from backend.files.stored_file import MappedFile
 from backend.reasons import because
 
 _TRANSPOSES = {

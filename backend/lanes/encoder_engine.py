@@ -17,10 +17,9 @@ from typing_extensions import TypeVar
 
 from backend.errors import FinanciaError, InferenceFailed
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
-from backend.models.encoder import Encoder, TokenBatch, Vectors
+from backend.models.encoder import Encoder, Payload, TokenBatch, Vectors, ids_of, payload_at, with_spans
 from backend.models.encoder_source import EncoderSource
 from backend.models.readout import QueuedResults, Readout, reads_on_device
-from backend.models.span_sums import Payload, ids_of, payload_at, with_spans
 from backend.telemetry import FALLBACK_OUTCOMES, Telemetry, log_event
 
 _log = logging.getLogger(__name__)

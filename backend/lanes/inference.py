@@ -22,10 +22,8 @@ from backend.lanes.loop_turns import LARGE_INPUTS, loop_turn
 from backend.lanes.policy import portions
 from backend.lanes.text_work import TextWork, TokenBudget
 from backend.lanes.work_item import Priority, WorkItem, owner_of_work
-from backend.models.encoder import Vectors
-from backend.models.span_sums import Payload
-from backend.models.tokenizer import Tokens
-from backend.models.windows import Window
+from backend.models.encoder import Payload, Vectors
+from backend.models.tokenizer import Tokens, Window
 from backend.telemetry import Telemetry
 from backend.tracing.spans import record_last, sampled, span
 

@@ -21,8 +21,7 @@ from backend.errors import Overloaded, TooLarge
 from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.policy import Admission, Throughput, admit, retry_after_s
 from backend.models.text_slices import SLICE_CHARS
-from backend.models.tokenizer import TextTokenizer, TokenArrays, joined
-from backend.models.windows import Windows
+from backend.models.tokenizer import TextTokenizer, TokenArrays, Windows, joined
 from backend.telemetry import Telemetry
 
 # Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).

@@ -13,10 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from backend.models.encoder import Encoder, Ids, Vectors
+from backend.models.encoder import Encoder, Ids, Vectors, normalized
 from backend.models.readout import PooledVectors, reads_on_device
 from backend.models.spec import Pooling
-from backend.models.vectors import normalized
 
 MIN_BATCH_SINGLE = 0.9999  # the promise: a text gets one vector, whatever is in the batch with it
 # The best of short windows: other work on the machine only ever makes one slower. Single windows of 0.3 s chose

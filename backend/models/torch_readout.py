@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.models.encoder import TokenBatch
+from backend.models.encoder import TokenBatch, result_order, span_rows
 from backend.models.readout import (
     PooledVectors,
     QueuedResults,
@@ -22,7 +22,6 @@ from backend.models.readout import (
     TokenVectors,
 )
 from backend.models.sequence_head import SequenceHead
-from backend.models.span_sums import result_order, span_rows
 from backend.models.spec import Pooling
 from backend.models.token_head import TokenHead
 from backend.models.torch_packed_layers import pool_rows
@@ -89,7 +88,7 @@ def queued(batch: TokenBatch, readout: Readout, values: Tensor, sizes: Tensor, t
 def _pooled_and_sums(
     vectors: Tensor, batch: TokenBatch, pooling: Pooling, transfers: Transfers
 ) -> tuple[Tensor, NDArray[np.int64]]:
-    """``span_sums.pooled_and_sums`` where the token vectors are, and each text's first row in it.
+    """``encoder.pooled_and_sums`` where the token vectors are, and each text's first row in it.
 
     Each span is summed row after row by one thread a column, so that a sum does not depend on the rest of its batch.
     """

@@ -21,8 +21,7 @@ from backend.files.text_files import document_of_text, has_rows
 from backend.invoices.records import ExtractedFields
 from backend.invoices.structure import fields_of
 from backend.lanes.inference import Timing, Urgency
-from backend.models.encoder import Vectors
-from backend.models.vectors import normalized
+from backend.models.encoder import Vectors, normalized
 from backend.search.attributes import found_attributes
 from backend.search.lessons import page_of
 from backend.search.records import Scalar

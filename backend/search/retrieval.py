@@ -38,7 +38,7 @@ from backend.search.search_records import Highlight, Hit, HitScores, PageBox, Se
 from backend.search.storage import SearchStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.scoring import RERANKER
+from backend.serving.engines.heads import RERANKER
 from backend.telemetry import Telemetry, log_event
 from backend.text.embeddings import EmbeddingService
 from backend.text.neutral_vectors import NeutralVectors

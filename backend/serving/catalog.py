@@ -18,8 +18,7 @@ from backend.models.resting_process import Work
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import TextTokenizer
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from backend.serving.engines.ner import TASK as NER
+from backend.serving.engines.heads import EMBEDDINGS, NER
 from backend.serving.pending_models import PendingModels
 
 

@@ -43,14 +43,18 @@ from backend.serving.engines.analysis import SpanSumsHead
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import LABELS as ANSWER_LABELS
 from backend.serving.engines.answers import TASK as ANSWERS
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from backend.serving.engines.embeddings import PoolingHead
 from backend.serving.engines.generation import TASK as SUMMARIES
 from backend.serving.engines.generation import GenerationEngine
-from backend.serving.engines.ner import TASK as NER
-from backend.serving.engines.ner import TokenLabelsHead
+from backend.serving.engines.heads import (
+    CLASSIFIER,
+    EMBEDDINGS,
+    NER,
+    RERANKER,
+    LogitsHead,
+    PoolingHead,
+    TokenLabelsHead,
+)
 from backend.serving.engines.nli import read_nli
-from backend.serving.engines.scoring import CLASSIFIER, RERANKER, LogitsHead
 from backend.telemetry import Telemetry
 
 _CPU_BUDGET, _GPU_BUDGET = 2048, 32_768  # padded tokens; a step of a CPU's lane costs as much for each row

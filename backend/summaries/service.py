@@ -9,8 +9,7 @@ from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
 from backend.reasons import because
 from backend.summaries.model_writer import Writers
-from backend.summaries.records import DEFAULT_SENTENCES, Summary, SummaryOptions, SummaryResult
-from backend.summaries.remarks import unused_options, why_empty
+from backend.summaries.records import DEFAULT_SENTENCES, Method, Summary, SummaryOptions, SummaryResult
 from backend.summaries.support import SupportFinder
 from backend.summaries.writing import Writer, reading_of
 from backend.text.analysis import Analysis, AnalysisService
@@ -62,14 +61,14 @@ class SummaryService:
         """The summary from the analysis of the text, which was made with `length`. Raises: as `summarize`."""
         writer = self._writer(options)
         extract = analysis.summary
-        warnings = unused_options(options, "extractive" if writer is None else writer.method)
+        warnings = _unused_options(options, "extractive" if writer is None else writer.method)
         if writer is None:
             joined = " ".join(_on_one_line(sentence.text) for sentence in extract)
-            warnings += () if extract else (why_empty(text, analysis, options),)
+            warnings += () if extract else (_why_empty(text, analysis, options),)
             return Summary("extractive", analysis.model, joined, analysis.language, extract, warnings=warnings)
         reading = await reading_of(text, extract, writer)
         if not reading.text:
-            why = (why_empty(text, analysis, options),)
+            why = (_why_empty(text, analysis, options),)
             return Summary(writer.method, writer.name, "", analysis.language, warnings=warnings + why)
         written = await writer.write(reading, options, analysis.language, urgency)
         sentences = await self._support.find(written.text, reading, urgency, most=options.sentences)
@@ -105,3 +104,23 @@ class SummaryService:
 def _on_one_line(sentence: str) -> str:
     """A sentence without the line breaks of its paragraph or page."""
     return " ".join(sentence.split())
+
+
+NO_TEXT = because("nothing_to_read")
+
+
+def _why_empty(text: str, analysis: Analysis, options: SummaryOptions) -> str:
+    """Why no sentence was chosen, and what to do about it."""
+    if not any(map(str.isalnum, text)):
+        return NO_TEXT
+    if analysis.shortest_candidate is None or options.max_tokens is None:
+        return because("no_whole_sentence")
+    return because("sentences_too_long", tokens=analysis.shortest_candidate, limit=options.max_tokens)
+
+
+def _unused_options(options: SummaryOptions, method: Method) -> tuple[str, ...]:
+    """The options that the method does not use."""
+    if method == "model":
+        return ()
+    given = [name for name, is_set in (("min_tokens", options.min_tokens > 0), ("beams", options.beams > 1)) if is_set]
+    return (because("not_used_by_method", options=given, method=method),) if given else ()

@@ -8,7 +8,7 @@ import numpy as np
 
 from backend.lanes.inference import Urgency
 from backend.models.calibration import likeness
-from backend.models.vectors import normalized
+from backend.models.encoder import normalized
 from backend.reasons import because
 from backend.serving.catalog import Catalog
 from backend.summaries.records import Source, WrittenSentence

@@ -19,8 +19,7 @@ from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
-from backend.models.tokenizer import Tokens
-from backend.models.windows import Window, Windows
+from backend.models.tokenizer import Tokens, Window, Windows
 from backend.models.words import Offsets
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.analysis import TASK, SpannedWindow, SpanSums, spanned

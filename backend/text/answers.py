@@ -27,8 +27,7 @@ from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.pairs import PairTokenizer
-from backend.models.tokenizer import TokenArrays
-from backend.models.windows import Window, cut
+from backend.models.tokenizer import TokenArrays, Window, cut
 from backend.reasons import because
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.answers import LABEL_TASK, TASK, Span, best_span, best_span_within, spans, type_question

@@ -19,8 +19,7 @@ from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
 from backend.models.tokenizer import Truncate
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from backend.serving.engines.scoring import CLASSIFIER
+from backend.serving.engines.heads import CLASSIFIER, EMBEDDINGS
 from backend.telemetry import Telemetry
 from backend.text.classifier_files import Example
 from backend.text.classifier_store import ClassifierStore

@@ -19,8 +19,7 @@ from backend.errors import Forbidden, InvalidField, ModelUnavailable, NotFound, 
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, read_head
 from backend.models.fingerprint import EncoderIdentity
 from backend.telemetry import log_event
-from backend.text.bundled_heads import BundledHeads
-from backend.text.classifier_files import Example
+from backend.text.classifier_files import BundledHeads, Example
 
 _log = logging.getLogger(__name__)
 BUNDLED_HEADS = Path(__file__).resolve().parents[1] / "models" / "bundled"

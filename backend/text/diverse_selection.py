@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.models.vectors import normalized
+from backend.models.encoder import normalized
 
 Floats = NDArray[np.float64]
 

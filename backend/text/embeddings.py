@@ -19,12 +19,11 @@ from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, InferenceResult, Timing, Urgency, UsageCounter
 from backend.lanes.text_work import TokenBudget, slices_of
 from backend.lanes.work_item import Priority
-from backend.models.encoder import Vectors
+from backend.models.encoder import Vectors, normalized
 from backend.models.tokenizer import InputName, TokenArrays, TokenizedText, Tokens, Truncate, numbered_input
-from backend.models.vectors import normalized
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.analysis import TASK as ANALYSIS
-from backend.serving.engines.embeddings import TASK, finished
+from backend.serving.engines.heads import EMBEDDINGS, finished
 from backend.telemetry import Telemetry
 
 _PIPELINES_KEPT = 512  # distinct options seen lately
@@ -181,7 +180,7 @@ class EmbeddingService:
     def __init__(self, catalog: Catalog, inference: Inference, cache: VectorCache, telemetry: Telemetry) -> None:
         self._catalog, self._inference, self._cache = catalog, inference, cache
         self._pipelines: dict[EmbedOptions, _EmbeddingPipeline] = {}
-        self._usage = UsageCounter(telemetry, TASK)
+        self._usage = UsageCounter(telemetry, EMBEDDINGS)
 
     async def embed(
         self,
@@ -445,4 +444,4 @@ def _resolve(model: LoadedModel, options: EmbedOptions) -> _EmbeddingPipeline:
     prompt = spec.prompts[name] if name else ""
     normalize = spec.normalize if options.normalize is None else options.normalize
     parameters = (prompt, options.truncate, str(normalize), str(options.dimensions or spec.width))
-    return _EmbeddingPipeline(model, prompt, options, normalize, model.namespace(TASK, *parameters))
+    return _EmbeddingPipeline(model, prompt, options, normalize, model.namespace(EMBEDDINGS, *parameters))

@@ -16,9 +16,9 @@ from backend.lanes.text_work import slices_of
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
-from backend.models.windows import Windows
+from backend.models.tokenizer import Windows
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.ner import TASK, decode
+from backend.serving.engines.heads import NER, decode
 from backend.telemetry import Telemetry
 from backend.text.entity_merge import MODEL, PATTERN, Entity, Lost, merge
 from backend.text.patterns import PATTERN_TYPES, find_patterns
@@ -75,7 +75,7 @@ class EntityService:
 
     def __init__(self, catalog: Catalog, inference: Inference, telemetry: Telemetry) -> None:
         self._catalog, self._inference = catalog, inference
-        self._usage = UsageCounter(telemetry, TASK)
+        self._usage = UsageCounter(telemetry, NER)
 
     async def find(
         self,
@@ -136,7 +136,7 @@ class EntityService:
         text_work, budget, sizes = self._inference.text_work, self._inference.token_budget(), list(map(len, texts))
         overlap = min(_OVERLAP, loaded.tokenizer.max_tokens // 4)
         cut = [await text_work.windows(loaded.tokenizer, text, overlap, budget) for text in texts]
-        pipeline = WindowPipeline(loaded.engine, loaded.namespace(TASK))
+        pipeline = WindowPipeline(loaded.engine, loaded.namespace(NER))
         result = await self._inference.run(pipeline, [window for text in cut for window in text.windows], urgency)
         rows = iter(result.rows)
         probabilities = [

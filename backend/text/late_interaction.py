@@ -17,12 +17,11 @@ from safetensors import safe_open
 
 from backend.lanes.inference import Urgency, offload
 from backend.models.calibration import Array, relevance_by_tokens, relevance_by_turned_tokens
-from backend.models.encoder import Vectors
+from backend.models.encoder import Vectors, normalized
 from backend.models.model_files import BUNDLED_ADAPTERS
 from backend.models.numpy_layers import linear
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.tokenizer import InputName, numbered_input
-from backend.models.vectors import normalized
 from backend.models.weights import Linear
 from backend.serving.catalog import LoadedModel
 from backend.text.embeddings import EmbeddingService, EmbedOptions, TokenVectorsResult

@@ -15,7 +15,7 @@ from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_item import Priority
 from backend.models.encoder import Vectors
 from backend.serving.catalog import LoadedModel
-from backend.serving.engines.embeddings import finished
+from backend.serving.engines.heads import finished
 from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS, different_subjects, unrelated_cosine
 from backend.text.embeddings import EmbeddingService, EmbedOptions
 from backend.text.late_interaction import asking, read_tokens, token_cosines

@@ -21,7 +21,7 @@ from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.tokenizer import Truncate
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.scoring import RERANKER
+from backend.serving.engines.heads import RERANKER
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService, EmbedOptions
 from backend.text.late_interaction import asking, has_token_meanings, read_tokens, relevance_of, token_cosines

@@ -15,8 +15,8 @@ from backend.errors import InvalidField, TooLarge
 from backend.lanes.inference import Timing, Urgency, offload
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.heads import CLASSIFIER
 from backend.serving.engines.nli import TEMPLATE, NliLabels, hypotheses, read_nli, zero_shot
-from backend.serving.engines.scoring import CLASSIFIER
 from backend.serving.engines.zero_shot import (
     LabelVectors,
     Reference,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from backend.models.encoder import Vectors
-from backend.serving.engines.scoring import RERANKER
+from backend.serving.engines.heads import RERANKER
 from backend.text.embeddings import EmbedOptions
 from backend.training.data.texts import read_groups, read_labelled, read_rows
 from backend.training.metrics import correlation_scores, retrieval_scores

@@ -15,14 +15,13 @@ from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import Placement, place
 from backend.errors import ModelUnavailable
 from backend.lanes.encoder_engine import EncoderEngine
-from backend.models.encoder import Encoder, Ids, Vectors
+from backend.models.encoder import Encoder, Ids, Vectors, ids_of
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.model_files import BUNDLED, MINILM, resolve
 from backend.models.runtimes import Candidate, Runtime, candidates, load_encoder
-from backend.models.span_sums import ids_of
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.tokenizer import tokenizer_of
-from backend.serving.engines.embeddings import TASK, PoolingHead
+from backend.serving.engines.heads import EMBEDDINGS, PoolingHead
 from benchmarks.gpu_check.made_models import E5_SMALL, make_model
 
 _RUNTIMES = ("torch-packed", "torch")  # measured also where a start would not
@@ -81,7 +80,7 @@ def token_ids(spec: ModelSpec, texts: Sequence[str]) -> list[Ids]:
 
 def engine_of(encoder: Encoder, budget: int) -> EncoderEngine:
     """The embedding task on this encoder, as the service's lanes run it."""
-    return EncoderEngine(TASK, PinnedEncoder(encoder), PoolingHead(Pooling.MEAN), budget)
+    return EncoderEngine(EMBEDDINGS, PinnedEncoder(encoder), PoolingHead(Pooling.MEAN), budget)
 
 
 def encode(engine: EncoderEngine, texts: Sequence[Ids]) -> Vectors:

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from backend.models.encoder import Encoder, Ids
+from backend.models.encoder import Encoder, Ids, normalized
 from backend.models.encoder_benchmark import AUTO, EncoderBenchmark, measure_fidelity, probe_texts, rejection_reason
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
-from backend.models.vectors import normalized
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.encoders import alone, candidates_on, encode, engine_of, placement_on, real_model, token_ids
 from benchmarks.gpu_check.made_models import TINY, make_model

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from backend.models.encoder import normalized
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder, warm_up
-from backend.models.vectors import normalized
 from benchmarks.gpu_check.context import Context, NotPossible
 from benchmarks.gpu_check.encoders import encode, engine_of, placement_on
 from benchmarks.gpu_check.made_models import E5_SMALL, TINY, make_model

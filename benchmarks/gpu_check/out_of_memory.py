@@ -17,11 +17,10 @@ from backend.lanes.batcher import Batcher
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.lanes.policy import QueueLimits
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits
-from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
+from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors, normalized
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
-from backend.models.vectors import normalized
-from backend.serving.engines.embeddings import TASK, PoolingHead
+from backend.serving.engines.heads import EMBEDDINGS, PoolingHead
 from backend.telemetry import Telemetry
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.encoders import candidates_on, load
@@ -110,7 +109,7 @@ async def _embed(
     telemetry = Telemetry()
     batcher = Batcher(1, QueueLimits(1 << 24), telemetry, depth=2)
     batcher.start(asyncio.get_running_loop())
-    engine = EncoderEngine(TASK, PinnedEncoder(encoder), PoolingHead(Pooling.MEAN), budget, batch_limits=limits)
+    engine = EncoderEngine(EMBEDDINGS, PinnedEncoder(encoder), PoolingHead(Pooling.MEAN), budget, batch_limits=limits)
     items = batcher.submit(engine, ids, [len(text) for text in ids])
     vectors = np.array(await asyncio.gather(*(item.future for item in items)))
     await batcher.drain(10.0)

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 
 from backend.lanes.encoder_engine import EncoderEngine
-from backend.models.encoder import Ids
+from backend.models.encoder import Ids, normalized
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder, warm_up
 from backend.models.spec import ModelSpec
-from backend.models.vectors import normalized
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.device_timing import random, wait
 from benchmarks.gpu_check.encoders import alone, candidates_on, encode, engine_of, one_of_each_runtime, placement_on

@@ -10,7 +10,7 @@ import pytest
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
 from backend.models import encoder_benchmark, resting_process
-from backend.text.bundled_heads import BundledHeads
+from backend.text.classifier_files import BundledHeads
 from tests.tiny_generators import generators
 from tests.tiny_image_models import image_models
 from tests.tiny_models import copy_of, tiny

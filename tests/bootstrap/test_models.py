@@ -25,9 +25,7 @@ from backend.retry import Backoff
 from backend.serving import pending_models
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import TASK as ANSWERS
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from backend.serving.engines.ner import TASK as NER
-from backend.serving.engines.scoring import CLASSIFIER
+from backend.serving.engines.heads import CLASSIFIER, EMBEDDINGS, NER
 from backend.text.classifier_store import HEAD_FORMAT, KIND
 from tests.bootstrap.conftest import QUICK
 from tests.tiny_models import TinyModels, reference_of, spec_of

@@ -6,8 +6,8 @@ import pytest
 
 from backend.bootstrap.models import PROFILES
 from backend.errors import InvalidField, ModelPending, ModelUnavailable
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK
+from backend.serving.engines.heads import EMBEDDINGS
 from backend.summaries.records import SummaryOptions
 from tests.bootstrap.conftest import QUICK
 from tests.bootstrap.test_models import Hub, hub, until

@@ -15,7 +15,7 @@ from backend.jobs.records import Job
 from backend.jobs.service import JobRequest
 from backend.lanes.cache.redis_tier import decode, encode
 from backend.lanes.cache.store import CachedVector
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
+from backend.serving.engines.heads import EMBEDDINGS
 from tests.bootstrap.conftest import QUICK, measured
 from tests.files.pdfs import pdf, text
 from tests.redis_server import RedisServer

@@ -15,9 +15,7 @@ from backend.models.sequence_head import read_sequence_head
 from backend.models.spec import Pooling
 from backend.models.token_head import read_token_head
 from backend.serving.engines.analysis import SpanSumsHead
-from backend.serving.engines.embeddings import PoolingHead
-from backend.serving.engines.ner import TokenLabelsHead
-from backend.serving.engines.scoring import LogitsHead
+from backend.serving.engines.heads import LogitsHead, PoolingHead, TokenLabelsHead
 from backend.telemetry import Telemetry
 from tests.tiny_models import TinyModels, encoder_of, spec_of
 from tests.tiny_scorers import TinyScorers

@@ -11,7 +11,7 @@ from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32F
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
-from backend.serving.engines.embeddings import TASK, PoolingHead
+from backend.serving.engines.heads import EMBEDDINGS, PoolingHead
 from backend.telemetry import Telemetry
 
 
@@ -62,7 +62,9 @@ def test_only_the_text_at_fault_is_computed_anew(telemetry, bad):
     """Alone, in float32, from its own ids; everybody's result is finite and in its place."""
     exact = Overflowing(poison=-1, dtype="fp32")
     fallback = Float32Fallback(Float32Encoder(lambda: exact), "embeddings", telemetry)
-    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing(bad=bad)), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
+    engine = EncoderEngine(
+        EMBEDDINGS, PinnedEncoder(Overflowing(bad=bad)), PoolingHead(Pooling.MEAN), 100, fallback=fallback
+    )
 
     found = run(engine, [ids(1, 2), ids(4, 13, 5), ids(6), ids(13)])
 
@@ -77,7 +79,7 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
     loads: list[int] = []
     exact = Float32Encoder(lambda: loads.append(1) or Overflowing(poison=-1))
     fallback = Float32Fallback(exact, "embeddings", telemetry)
-    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
+    engine = EncoderEngine(EMBEDDINGS, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
     run(engine, [ids(1), ids(2)])
     assert not loads
     run(engine, [ids(13)])
@@ -100,7 +102,7 @@ def test_a_dropped_copy_is_loaded_again():
 def test_a_text_that_is_not_finite_in_float32_either(telemetry):
     """Its caller gets the error of the tree, its neighbour the vector."""
     fallback = Float32Fallback(Float32Encoder(Overflowing), "embeddings", telemetry)
-    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
+    engine = EncoderEngine(EMBEDDINGS, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
 
     good, bad = run(engine, [ids(7), ids(13, 2, 3)])
 
@@ -111,6 +113,8 @@ def test_a_text_that_is_not_finite_in_float32_either(telemetry):
 
 
 def test_a_model_served_in_float32_has_no_fallback():
-    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=NoFallback())
+    engine = EncoderEngine(
+        EMBEDDINGS, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=NoFallback()
+    )
 
     assert isinstance(run(engine, [ids(13)])[0], InferenceFailed)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from backend.models.classifier_head import NO_ANSWER, NONE, ClassifierHead, read_head
-from backend.models.encoder import Vectors
+from backend.models.encoder import Vectors, normalized
 from backend.models.model_files import resolve
 from backend.models.spec import Pooling
-from backend.models.vectors import normalized
 from backend.text.classifiers import BUNDLED_HEADS
 from tests.tiny_models import encoder_of, tokenizer_of
 

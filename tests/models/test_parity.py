@@ -21,7 +21,7 @@ import torch
 from backend.device.facts.host import cpu
 from backend.device.plan.precision import CPU_BF16_FLAGS
 from backend.lanes.encoder_engine import EncoderEngine
-from backend.models.encoder import Encoder, Vectors
+from backend.models.encoder import Encoder, Vectors, normalized
 from backend.models.encoder_benchmark import (
     AUTO,
     MIN_BATCH_SINGLE,
@@ -33,8 +33,7 @@ from backend.models.encoder_benchmark import (
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.runtimes import adds_int8_exactly
 from backend.models.spec import Pooling
-from backend.models.vectors import normalized
-from backend.serving.engines.embeddings import TASK, PoolingHead, finished
+from backend.serving.engines.heads import EMBEDDINGS, PoolingHead, finished
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, spec_of, tokenizer_of
 
 EXACT = [("onnx", "fp32"), ("openvino", "fp32"), ("torch", "fp32"), ("torch-packed", "fp32")]
@@ -59,7 +58,7 @@ def vectors(source: str | Path, encoder: Encoder, texts: Sequence[str]) -> Vecto
 
 
 def run(encoder: Encoder, ids: Sequence[np.ndarray], pooling: Pooling, *, normalize: bool = True) -> Vectors:
-    engine = EncoderEngine(TASK, PinnedEncoder(encoder), PoolingHead(pooling), budget=512)
+    engine = EncoderEngine(EMBEDDINGS, PinnedEncoder(encoder), PoolingHead(pooling), budget=512)
     return finished(engine.finish(engine.forward(engine.prepare(ids))), dimensions=None, normalize=normalize)
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from backend.models.encoder import Vectors
+from backend.models.encoder import Vectors, normalized
 from backend.models.encoder_benchmark import cut_batches, encode_batch
-from backend.models.vectors import normalized
 from tests.tiny_models import encoder_of, tokenizer_of
 
 INT8 = [pytest.param(runtime, id=runtime) for runtime in ("openvino", "onnx")]

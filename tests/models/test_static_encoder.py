@@ -21,7 +21,7 @@ from backend.models.spec import Pooling
 from backend.models.static_encoder import StaticEncoder
 from backend.models.tokenizer import tokenizer_of
 from backend.serving.catalog import LoadedModel
-from backend.serving.engines.ner import TASK as NER
+from backend.serving.engines.heads import NER
 from backend.serving.loading import LoadContext, ModelRequest, load_model
 from backend.telemetry import Telemetry
 from tests.tiny_models import placement

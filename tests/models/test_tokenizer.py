@@ -17,9 +17,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from backend.errors import InvalidField, ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.model_files import resolve
 from backend.models.spec import TokenTypes
-from backend.models.tokenizer import TextTokenizer
+from backend.models.tokenizer import TextTokenizer, cut
 from backend.models.tokenizer import tokenizer_of as models_tokenizer_of
-from backend.models.windows import cut
 from tests.tiny_models import FAMILIES, MAX_TOKENS, TinyModels, reference_of, spec_of, tokenizer_of
 
 CLS, SEP = 101, 102  # all-MiniLM-L6-v2's

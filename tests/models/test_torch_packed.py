@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from backend.errors import ModelUnavailable
+from backend.models.encoder import SpannedText, with_spans
 from backend.models.model_files import resolve
 from backend.models.readout import PooledVectors, SummedSpans, TokenVectors
 from backend.models.runtimes import warm_up
-from backend.models.span_sums import SpannedText, with_spans
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.torch_attention import PaddedAttention, relative_bias
 from backend.models.torch_encoder import TorchEncoder

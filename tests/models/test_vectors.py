@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from backend.models.vectors import normalized
+from backend.models.encoder import normalized
 
 
 def test_rows_become_length_one_and_zero_stays_zero():

@@ -19,7 +19,7 @@ from tests.test_main import Process
 WITHOUT_BUNDLED = """
 import sys
 import backend.main
-from backend.text.bundled_heads import BundledHeads
+from backend.text.classifier_files import BundledHeads
 BundledHeads.has_examples = lambda *_: False
 sys.exit(backend.main.main())
 """

@@ -18,7 +18,7 @@ from backend.search.retrieval import SearchService
 from backend.search.search_records import SearchAnswer, SearchOptions
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.vector_stores import VectorStoreService
-from backend.serving.engines.scoring import RERANKER
+from backend.serving.engines.heads import RERANKER
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.reranking import RerankService
 from backend.text.scoring import ScoringService

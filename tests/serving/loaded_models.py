@@ -16,11 +16,7 @@ from backend.models.token_head import read_token_head
 from backend.serving.catalog import LoadedModel, served_names
 from backend.serving.engines.analysis import TASK as ANALYSIS
 from backend.serving.engines.analysis import SpanSumsHead
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from backend.serving.engines.embeddings import PoolingHead
-from backend.serving.engines.ner import TASK as NER
-from backend.serving.engines.ner import TokenLabelsHead
-from backend.serving.engines.scoring import LogitsHead
+from backend.serving.engines.heads import EMBEDDINGS, NER, LogitsHead, PoolingHead, TokenLabelsHead
 from tests.tiny_models import encoder_of, placement, spec_of, tokenizer_of
 
 

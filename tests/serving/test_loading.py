@@ -16,8 +16,7 @@ from backend.models.readout import PooledVectors
 from backend.models.spec import ModelSpec
 from backend.serving import loading
 from backend.serving.catalog import LoadedModel
-from backend.serving.engines.embeddings import TASK as EMBEDDINGS
-from backend.serving.engines.scoring import CLASSIFIER, RERANKER
+from backend.serving.engines.heads import CLASSIFIER, EMBEDDINGS, RERANKER
 from backend.serving.loading import LoadContext, ModelRequest, load_model
 from backend.telemetry import Telemetry
 from tests.tiny_models import TinyModels, encoder_of, placement, rewrite, spec_of

@@ -26,7 +26,7 @@ from backend.models.spec import ModelSpec
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer, tokenizer_of
 from backend.serving.engines.answers import LABEL_TASK, LABELS, MAX_TOKENS, TASK, best_span, best_span_within, spans
-from backend.serving.engines.ner import TokenLabelsHead
+from backend.serving.engines.heads import TokenLabelsHead
 from backend.telemetry import Telemetry
 from backend.text.answers import Answer, AnswerService, NoAnswerModel
 from tests.tiny_models import placement, spec_of

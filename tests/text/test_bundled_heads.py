@@ -10,7 +10,7 @@ import pytest
 
 from backend.errors import InferenceFailed, InvalidField, Unavailable, UnknownModel
 from backend.models.fingerprint import EncoderIdentity
-from backend.text.bundled_heads import FOLDER, BundledHeads
+from backend.text.classifier_files import FOLDER, BundledHeads
 from tests.fakes import TEST_TIMEOUT_S
 from tests.text.classification_setup import ClassificationSetup, build_classification, random_head, write_bundled_head
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, VectorEngine, loaded_model
@@ -162,7 +162,7 @@ async def test_a_disk_that_refuses_keeps_it_in_memory(build, bundled, monkeypatc
     def refuse(*_args, **_more):
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("backend.text.bundled_heads.write_folder", refuse)
+    monkeypatch.setattr("backend.text.classifier_files.write_folder", refuse)
     setup = started(build(VectorEngine(budget=4096), lanes=2), bundled)
     await learnt(setup)
 

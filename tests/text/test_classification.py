@@ -8,7 +8,7 @@ import pytest
 from backend.errors import InvalidField, UnknownModel
 from backend.lanes.work_item import Priority
 from backend.models.numpy_layers import sigmoid, softmax
-from backend.serving.engines.scoring import CLASSIFIER
+from backend.serving.engines.heads import CLASSIFIER
 from backend.text import classification
 from tests.serving.loaded_models import scoring_model
 from tests.text.classification_setup import (

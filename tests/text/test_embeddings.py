@@ -19,11 +19,11 @@ from backend.errors import (
 )
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.lanes.work_item import Priority
+from backend.models.encoder import normalized
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.models.tokenizer import TokenPiece
-from backend.models.vectors import normalized
-from backend.serving.engines.embeddings import TASK, PoolingHead
+from backend.serving.engines.heads import EMBEDDINGS, PoolingHead
 from backend.text import embeddings
 from backend.text.embeddings import EmbedOptions
 from tests.fakes import turns
@@ -56,7 +56,9 @@ def expected(text: str) -> np.ndarray:
 @pytest.mark.slow
 async def test_the_bundled_model_end_to_end(build):
     """With a real encoder: sentence-transformers' vectors, and the same from the cache."""
-    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(Pooling.MEAN), 512)
+    engine = EncoderEngine(
+        EMBEDDINGS, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(Pooling.MEAN), 512
+    )
     stack = build(engine, lanes=2, clock=time.monotonic)
     texts = [*TEXTS, "de la " * 300]
     reference = reference_of("minilm").encode(texts)

@@ -25,7 +25,7 @@ from backend.models.spec import TokenTypes
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer, TokenArrays
 from backend.models.words import word_places, word_spellings
-from backend.serving.engines.ner import TASK, TokenLabelsHead
+from backend.serving.engines.heads import NER, TokenLabelsHead
 from backend.telemetry import Telemetry
 from backend.text.entities import EntityService, NoEntityModel, TextEntities
 from backend.text.entity_merge import MODEL, PATTERN, merge
@@ -109,7 +109,7 @@ async def build() -> AsyncIterator[Build]:
 
 def tagger(folder: Path, runtime: str = "onnx", labels: tuple[str, ...] = LABELS) -> FakeModel:
     engine = EncoderEngine(
-        TASK,
+        NER,
         PinnedEncoder(encoder_of(folder, runtime, "fp32")),
         TokenLabelsHead(read_token_head(spec_of(folder))),
         budget=512,

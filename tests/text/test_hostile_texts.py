@@ -133,7 +133,6 @@ NO_READERS = frozenset(
         "text.label_scores.head_scores",
         "search.attributes.checked_text",  # of a bounded length
         "search.sqlite.rows.chunk_checksum",  # a sum over bytes
-        "summaries.remarks.why_empty",  # looks for one letter
         "summaries.support.supported",  # a sentence that a model wrote
         "summaries.writing.reading_of",  # "sentences" on a thread
         "text.late_interaction.read_tokens",  # embeds: texts are tokenised in slices, as everywhere

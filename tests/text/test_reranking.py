@@ -11,8 +11,8 @@ from backend.errors import TooLarge, UnknownModel
 from backend.models.calibration import relevance, relevance_by_tokens
 from backend.models.numpy_layers import sigmoid
 from backend.models.spec import Pooling
+from backend.serving.engines.heads import RERANKER
 from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS, SUBJECTS, unrelated_cosine
-from backend.serving.engines.scoring import RERANKER
 from backend.text.embeddings import EmbedOptions
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.reranking import BY_TOKENS, RerankService

@@ -6,7 +6,7 @@ import pytest
 from backend.errors import TooLarge
 from backend.lanes.inference import Urgency
 from backend.models.tokenizer import TextTokenizer
-from backend.serving.engines.scoring import CLASSIFIER
+from backend.serving.engines.heads import CLASSIFIER
 from backend.text.scoring import ScoringService
 from tests.serving.loaded_models import scoring_model
 from tests.text.service_stack import VectorEngine

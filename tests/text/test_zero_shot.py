@@ -7,8 +7,8 @@ import pytest
 
 from backend.errors import InvalidField, TooLarge, UnknownModel
 from backend.lanes.cache.store import NullCache
+from backend.serving.engines.heads import CLASSIFIER
 from backend.serving.engines.neutral_texts import ALL_NEUTRAL_TEXTS
-from backend.serving.engines.scoring import CLASSIFIER
 from backend.serving.engines.zero_shot import (
     LabelVectors,
     common_label_texts,

@@ -46,8 +46,7 @@ from backend.errors import InvalidField
 from backend.files.limits import FileLimits
 from backend.reasons import because
 from backend.summaries.records import RequestedMethod, Summary, SummaryOptions
-from backend.summaries.remarks import NO_TEXT
-from backend.summaries.service import SummaryService
+from backend.summaries.service import NO_TEXT, SummaryService
 
 _file_limits_of: Handle[FileLimits] = Handle("file_limits")
 _summaries_of: Handle[SummaryService] = Handle("summaries")

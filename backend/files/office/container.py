@@ -16,7 +16,6 @@ from backend.files.einvoice.records import EInvoice
 from backend.files.file_types import IMAGES, FileType, sniff
 from backend.files.image_file import ImageFile
 from backend.files.limits import FileLimits
-from backend.files.mapped_file import MappedFile
 from backend.files.office.content import HEAD_BYTES, Content, child, local_name, mapped, reason
 from backend.files.office.docx import read_docx
 from backend.files.office.mail import read_eml
@@ -30,6 +29,7 @@ from backend.files.office.zip_entries import Budget, ZipEntries
 from backend.files.pages import printable_line
 from backend.files.pdf_file import PdfFile
 from backend.files.set_pages import SetFile, SetPage, set_typewritten
+from backend.files.stored_file import MappedFile
 
 _COLUMNS, _LINES = 92, 53  # of a page that shows an electronic invoice
 _NAME_COLUMNS = 22  # of a field's name, before its value

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
+from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors, normalized, pooled_and_sums
 from backend.models.readout import SummedSpans
-from backend.models.span_sums import pooled_and_sums
 from backend.models.spec import ModelSpec, Pooling
-from backend.models.vectors import normalized
-from backend.models.windows import Window
+from backend.models.tokenizer import Window
 from backend.models.words import Offsets
 
 TASK = "analysis"  # the engine's name, and a label of its metrics

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.models.calibration import sigmoid, softmax
-from backend.models.vectors import normalized
+from backend.models.encoder import normalized
 from backend.serving.engines.neutral_texts import SUBJECTS
 
 Array = NDArray[Any]

@@ -22,14 +22,13 @@ from transformers import AutoModel
 from backend.errors import BadSettings
 from backend.models.calibration import Temperature, softmax
 from backend.models.classifier_head import NONE, ClassifierHead, WideWeights, wide_weights, write_head
-from backend.models.encoder import Encoder, Vectors
+from backend.models.encoder import Encoder, Vectors, normalized
 from backend.models.logistic import MULTI_LABEL_THRESHOLD, FittedHead, fit_head
 from backend.models.model_files import BUNDLED_SOURCES
 from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.tokenizer import tokenizer_of
 from backend.models.torch_encoder import TorchEncoder
-from backend.models.vectors import normalized
 from backend.models.weights import FAMILIES
 from backend.training.data.batches import batches_within_budget, model_inputs, to_model_device
 from backend.training.metrics import Report

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from backend.files.office.number_formats import NumberFormat
-from backend.files.office.xls_formats import cell_formats
+from backend.files.office.ole import number_formats_of
 
 _BIFF8 = struct.pack("<HH", 0x0600, 5)
 _END = struct.pack("<HH", 0x000A, 0)
@@ -38,17 +38,17 @@ def test_formats_of_numbers():
     """By sheet, row and column; those of a chart's own numbers are no cells'."""
     percent, euros = NumberFormat("percent", 2), NumberFormat("number", 1, "", "€")
 
-    assert {"Hoja": {(0, 1): percent, (2, 3): euros, (2, 4): percent, (5, 0): euros}} == cell_formats(workbook())
+    assert {"Hoja": {(0, 1): percent, (2, 3): euros, (2, 4): percent, (5, 0): euros}} == number_formats_of(workbook())
 
 
 @pytest.mark.parametrize("cut", range(0, 220, 7))
 def test_a_broken_stream(cut: int):
     """What is cut off gives no more than what the whole one has."""
-    whole = cell_formats(workbook())["Hoja"]
-    found = cell_formats(workbook()[:cut])
+    whole = number_formats_of(workbook())["Hoja"]
+    found = number_formats_of(workbook()[:cut])
 
     assert found.get("Hoja", {}).items() <= whole.items()
 
 
 def test_workbooks_before_excel_97():
-    assert {} == cell_formats(workbook(struct.pack("<HH", 0x0500, 5)))
+    assert {} == number_formats_of(workbook(struct.pack("<HH", 0x0500, 5)))

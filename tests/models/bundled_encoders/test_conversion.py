@@ -10,11 +10,11 @@ from sentence_transformers import SentenceTransformer
 from backend.models.bundled_encoders.conversion import convert, layers_of
 from backend.models.bundled_encoders.packed_weights import read_packed
 from backend.models.bundled_encoders.recipes import read_layers
+from backend.models.encoder import normalized
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import Pooling
 from backend.models.tokenizer import tokenizer_of
-from backend.models.vectors import normalized
 from tests.models.bundled_encoders import packed_files
 from tests.models.bundled_encoders.packed_files import HIDDEN_WIDTH, LAYERS, PIECES, WIDTH
 from tests.tiny_models import placement

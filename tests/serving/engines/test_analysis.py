@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback
-from backend.models.encoder import pack, pool
+from backend.models.encoder import SpannedText, pack, payload_at, pool, pooled_and_sums, with_spans
 from backend.models.encoder_source import PinnedEncoder
-from backend.models.span_sums import SpannedText, payload_at, pooled_and_sums, with_spans
 from backend.models.spec import Pooling
-from backend.models.windows import Window, cut
+from backend.models.tokenizer import Window, cut
 from backend.serving.engines.analysis import TASK, SpannedWindow, SpanSums, SpanSumsHead, spanned
 from backend.telemetry import Telemetry
 from tests.models.test_parity import random_ids

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
-from backend.serving.engines.embeddings import TASK, PoolingHead, finished
+from backend.serving.engines.heads import EMBEDDINGS, PoolingHead, finished
 from tests.tiny_models import encoder_of, tokenizer_of
 
 VECTORS = arrays(
@@ -57,7 +57,9 @@ def test_vectors_are_ready_to_be_written(dimensions, normalize):
 @pytest.mark.parametrize("pooling", list(Pooling))
 def test_the_verbs_give_one_result_a_text_in_order(pooling):
     """prepare, forward, finish on a true model: results follow their payloads."""
-    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(pooling), budget=512)
+    engine = EncoderEngine(
+        EMBEDDINGS, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(pooling), budget=512
+    )
     payloads = [tokens.ids for tokens in tokenizer_of("minilm").encode(["la factura", "", "the total is due"])]
 
     results = engine.finish(engine.forward(engine.prepare(payloads)))

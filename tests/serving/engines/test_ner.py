@@ -13,7 +13,7 @@ from backend.lanes.engine import Engine
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.token_head import TagPrefix, read_tags, read_token_head
 from backend.models.weights import Linear
-from backend.serving.engines.ner import TASK, TokenLabelsHead, decode
+from backend.serving.engines.heads import NER, TokenLabelsHead, decode
 from tests.tiny_models import encoder_of, spec_of, tokenizer_of
 from tests.tiny_taggers import FAMILIES, TinyTaggers
 
@@ -24,7 +24,7 @@ SURE = 0.9
 
 def engine_of(folder, runtime: str = "onnx") -> EncoderEngine:
     return EncoderEngine(
-        TASK,
+        NER,
         PinnedEncoder(encoder_of(folder, runtime, "fp32")),
         TokenLabelsHead(read_token_head(spec_of(folder))),
         budget=512,

@@ -1,4 +1,4 @@
-"""The entity task: label probabilities of tokens on the lane, and decoding the labels of words into entities."""
+"""What engines compute from an encoder's output on the lane: vectors of texts, their logits, labels of their tokens."""
 
 from __future__ import annotations
 
@@ -9,11 +9,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.models.encoder import Encoder, TokenBatch, Vectors
-from backend.models.readout import TokenProbabilities
+from backend.models.encoder import Encoder, TokenBatch, Vectors, normalized
+from backend.models.readout import PooledVectors, SequenceLogits, TokenProbabilities
+from backend.models.sequence_head import SequenceHead
+from backend.models.spec import Pooling
 from backend.models.token_head import Tag, TagPrefix, TokenHead
 
-TASK = "ner"  # the engine's name, and a label of its metrics
+EMBEDDINGS = "embeddings"  # the engines' names, and labels of their metrics
+CLASSIFIER = "classifier"
+RERANKER = "reranker"
+NER = "ner"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingHead:
+    """One vector a text: (width) float32, neither cut nor normalised."""
+
+    pooling: Pooling
+
+    @property
+    def readout(self) -> PooledVectors:
+        return PooledVectors(self.pooling)
+
+    def compute(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Sequence[Vectors]:
+        """One row a text, views of one (batch, width) array."""
+        return list(encoder.pooled(output, batch, self.pooling))
+
+
+def finished(pooled: Sequence[Vectors] | Vectors, *, dimensions: int | None, normalize: bool) -> Vectors:
+    """Cut to the first ``dimensions`` (Matryoshka order), then normalise: (batch, dimensions or width) float32."""
+    vectors = np.array(pooled)
+    if dimensions is not None and dimensions < vectors.shape[1]:
+        vectors = np.ascontiguousarray(vectors[:, :dimensions])
+    return normalized(vectors) if normalize else vectors
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsHead:
+    """One row of logits a text: (labels) float32. The caller chooses the activation that makes scores of them."""
+
+    head: SequenceHead
+    readout: SequenceLogits = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "readout", SequenceLogits(self.head))
+
+    def compute(self, encoder: Encoder, batch: TokenBatch, output: Any) -> list[Vectors]:
+        """One row a text, views of one (batch, labels) array."""
+        return list(self.head.logits(encoder.pooled(output, batch, self.head.pooling)))
 
 
 @dataclass(frozen=True, slots=True)
