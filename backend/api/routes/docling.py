@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from backend.api.browser_guard import CLEARING_PATH
 from backend.api.dependencies import Handle, limits_of, owner_of
-from backend.api.json_answers import JsonBytes, json_response
+from backend.api.json_answers import JsonBytes, JsonPieces, joined_pieces, json_pieces, json_response
 from backend.api.json_body import validate_fields
 from backend.api.request_fields import WireRequest, none_if_empty, number_of
 from backend.api.routes.documents import process_upload, run_off_loop
@@ -515,11 +515,11 @@ async def _response(request: Request, results: Sequence[_Result], asked: Asked, 
     [one] = results
     assert one.answer is not None, "a file that failed alone was answered before"
     write = partial(_converted, one, asked, seconds)
-    return JsonBytes(await run_off_loop(one.answer.document, write))
+    return JsonPieces(await run_off_loop(one.answer.document, write))
 
 
-def _converted(result: _Result, asked: Asked, seconds: float) -> bytes:
-    return orjson.dumps({**_outcome(result, asked), "processing_time": round(seconds, 4)})
+def _converted(result: _Result, asked: Asked, seconds: float) -> list[bytes]:
+    return joined_pieces(json_pieces({**_outcome(result, asked), "processing_time": round(seconds, 4)}))
 
 
 def _unserved(option: str, why: str) -> dict[str, Any]:

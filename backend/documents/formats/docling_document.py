@@ -9,7 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
+
+import orjson
 
 from backend.documents.formats.markdown import body_size, heading_level, list_starts, split_mark, text_of
 from backend.documents.formats.page_flow import page_flow
@@ -20,11 +23,12 @@ from backend.tables.records import Table, TableCell
 _VERSION = "1.0.0"  # of the schema; every release of docling-core reads it
 _HASH_DIGITS = 16  # 64 bits, as docling keeps of a file's digest
 Node = dict[str, Any]
+PlacedNode = tuple[int, int, Node]  # a text or a table with its span in the document's text
 Lines = Sequence[Sequence[Word]]
 
 
 def docling_document(document: Document, tables: Sequence[Table], name: str) -> Node:
-    """The document as plain values."""
+    """The document's parts, with texts and tables as JSON already: as objects 200,000 paragraphs take 400 MB."""
     return _Writer(document, tables).written(name)
 
 
@@ -53,14 +57,12 @@ class ChunkContext(NamedTuple):
 
 def chunk_contexts(document: Document, tables: Sequence[Table], spans: Sequence[tuple[int, int]]) -> list[ChunkContext]:
     """The context of each span of the document's text; spans are in order and do not overlap."""
-    writer = _Writer(document, tables)
-    writer.add_pages()
     firsts, pasts = [start for start, _ in spans], [end for _, end in spans]
     above: dict[int, Heading] = {}  # by level, the outermost first
     headings: list[tuple[Heading, ...]] = [() for _ in spans]
     titles: list[list[str]] = [[] for _ in spans]
     bodies: list[list[str]] = [[] for _ in spans]
-    for start, end, node in sorted(writer.places, key=lambda place: place[0]):
+    for start, end, node in sorted(_Writer(document, tables).placed(), key=itemgetter(0)):
         if level := node.get("level"):
             above = _under(above, node, start)
         for index in range(bisect_right(pasts, start), bisect_left(firsts, end)):
@@ -82,10 +84,9 @@ class Element(NamedTuple):
 
 def elements(document: Document, tables: Sequence[Table]) -> Iterator[Element]:
     """What stands below the headings, in the order of the text: what docling's hierarchical chunker makes chunks of."""
-    writer = _Writer(document, tables)
-    writer.add_pages()
     above: dict[int, Heading] = {}
-    for _, members in groupby(sorted(writer.places, key=lambda place: place[0]), key=_list_or_own):
+    placed = sorted(_Writer(document, tables).placed(), key=itemgetter(0))
+    for _, members in groupby(placed, key=_list_or_own):
         starts, ends, nodes = zip(*members, strict=True)
         if nodes[0].get("level"):
             above = _under(above, nodes[0], starts[0])
@@ -101,7 +102,7 @@ def _under(above: dict[int, Heading], node: Node, start: int) -> dict[int, Headi
     return {**outer, node["level"]: Heading(start, node["text"])}
 
 
-def _list_or_own(place: tuple[int, int, Node]) -> str:
+def _list_or_own(place: PlacedNode) -> str:
     """The reference of the list that it is an item of, else its own."""
     node = place[2]
     parent: str = node["parent"]["$ref"]
@@ -114,23 +115,26 @@ class _Writer:
         self._pages = {page.number: page for page in document.pages}
         starts = zip(document.pages, document.page_starts, strict=True)
         self._starts = {page.number: start for page, start in starts}  # of the document's text
-        self.places: list[tuple[int, int, Node]] = []  # texts and tables with their span in the document's text
         self._body: list[Node] = []  # references of what stands in the body, in reading order
-        self._nodes: dict[str, list[Node]] = {"groups": [], "texts": [], "tables": []}
+        self._nodes: dict[str, list[Node | orjson.Fragment]] = {"groups": [], "texts": [], "tables": []}
 
-    def add_pages(self) -> None:
+    def placed(self) -> Iterator[PlacedNode]:
+        """Texts and tables in reading order, each as soon as it is the last of its kind."""
         size = body_size(self._document)
         for page in self._document.pages:
             for part in page_flow(page, self._tables):
                 if isinstance(part, Table):
-                    self._add_table(part)
+                    yield from self._add_table(part)
                 elif level := heading_level(page, part, size):
-                    self._add_text(page, part, "section_header", level=level)
+                    yield self._add_text(page, part, "section_header", level=level)
                 else:
-                    self._add_block(page, part)
+                    yield from self._add_block(page, part)
 
     def written(self, name: str) -> Node:
-        self.add_pages()
+        for _, _, node in self.placed():
+            kind = "tables" if node["label"] == "table" else "texts"
+            copied = bytes(bytearray(orjson.dumps(node)))  # what orjson returns keeps a kilobyte
+            self._nodes[kind][-1] = orjson.Fragment(copied)
         return {
             "schema_name": "DoclingDocument",
             "version": _VERSION,
@@ -148,31 +152,31 @@ class _Writer:
             },
         }
 
-    def _add_block(self, page: Page, block: Lines) -> None:
+    def _add_block(self, page: Page, block: Lines) -> Iterator[PlacedNode]:
         """A paragraph, or the items of a list in a group of their own."""
         starts = list_starts(block)
         if not starts:
-            self._add_text(page, block, "text")
+            yield self._add_text(page, block, "text")
             return
         if starts[0]:
-            self._add_text(page, block[: starts[0]], "text")
+            yield self._add_text(page, block[: starts[0]], "text")
         group = self._node("groups", "list", name="list", children=[])
         for start, stop in pairwise([*starts, len(block)]):
             mark, _ = split_mark(text_of(block[start]))
-            self._add_text(
+            yield self._add_text(
                 page, block[start:stop], "list_item", group, marker=mark or "-", enumerated=mark[:1].isdigit()
             )
 
-    def _add_text(self, page: Page, block: Lines, label: str, parent: Node | None = None, **more: Any) -> None:
+    def _add_text(self, page: Page, block: Lines, label: str, parent: Node | None = None, **more: Any) -> PlacedNode:
         written = " ".join(map(text_of, block))
         text = split_mark(written)[1] if label == "list_item" else written
         box = bounding_box(word.box for line in block for word in line)
         prov = [{"page_no": page.number, "bbox": _bbox(page, box), "charspan": [0, len(text)]}]
         node = self._node("texts", label, parent, prov=prov, orig=written, text=text, **more)
         first = self._starts[page.number]
-        self.places.append((first + block[0][0].start, first + block[-1][-1].end, node))
+        return first + block[0][0].start, first + block[-1][-1].end, node
 
-    def _add_table(self, table: Table) -> None:
+    def _add_table(self, table: Table) -> Iterator[PlacedNode]:
         cells = [self._cell(cell) for cell in table.cells]
         places = zip(table.pages, table.boxes, strict=True)
         prov = [
@@ -184,7 +188,7 @@ class _Writer:
         node = self._node("tables", "table", prov=prov, captions=[], references=[], footnotes=[], data=data)
         spans = [(cell.start, cell.end) for cell in table.cells if cell.start is not None and cell.end is not None]
         if spans:
-            self.places.append((min(start for start, _ in spans), max(end for _, end in spans), node))
+            yield min(start for start, _ in spans), max(end for _, end in spans), node
 
     def _cell(self, cell: TableCell) -> Node:
         page = self._pages.get(cell.page)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import orjson
 
 from backend.documents.formats.docling_document import Heading, chunk_contexts, docling_document, elements
 from backend.files.pages import Box, Document, RawWord, make_page
@@ -35,7 +36,7 @@ def written() -> dict[str, Any]:
     )
     table = Table((1,), (Box(45, 195, 300, 215),), 1, 3, cells, "ruled", 0.9)
     document = Document("pdf", (page, blank), 2, "ff" * 32)
-    answer: dict[str, Any] = json.loads(json.dumps(docling_document(document, [table], "informe.pdf")))
+    answer: dict[str, Any] = orjson.loads(orjson.dumps(docling_document(document, [table], "informe.pdf")))
     return answer
 
 
