@@ -29,7 +29,10 @@ def header_rows(layout: Layout) -> int:
     """The count of header rows: as the rulings show, else the first rows without figures over rows with them."""
     if layout.header_rows is not None:
         return layout.header_rows
-    rows = [[cell for cell in layout.cells if cell.row == row and cell.words] for row in range(layout.rows)]
+    rows: list[list[CellSpan]] = [[] for _ in range(layout.rows)]
+    for cell in layout.cells:
+        if cell.words:
+            rows[cell.row].append(cell)
     texts = [[" ".join(word.word.text for word in cell.words) for cell in row] for row in rows]
     for row in range(min(_MAX_ROWS, layout.rows - 1)):
         if not names_columns(texts[row], layout.columns):
@@ -63,10 +66,12 @@ def aligned_layout(stretch: Stretch, levels: Sequence[Segment], unit: float) -> 
     header: int | None = None
     bands = list(_bands(stretch, first))
     most_lines = max(len(lines) for lines, _ in bands)
+    has_figures = _has_figures_before_last(stretch)
     ruled = len(bands) >= (_RULED_BANDS if most_lines > _MAX_RULED_LINES else _RULED_BANDS - 1)
     for lines, spans in bands:
         for row in _rows(lines, spans, stretch, unit, ruled=ruled):
-            own = [CellSpan(rows, start, 1, end - start, words) for start, end, words in _cells(row, stretch)]
+            filled = _cells(row, stretch, has_figures=has_figures)
+            own = [CellSpan(rows, start, 1, end - start, words) for start, end, words in filled]
             if full and stretch.lines[full] in row:  # the lowest row of the header, if it has no figures
                 header = rows + names_columns([_text(cell.words) for cell in own], len(own))
             cells += own
@@ -245,8 +250,12 @@ def column_of(word: PlacedWord, stretch: Stretch) -> int:
     return min(near, key=lambda index: max(columns[index][0] - x, x - columns[index][1], 0.0))
 
 
-def _cells(row: list[TableLine], stretch: Stretch) -> list[_Cell]:
-    """The filled cells of a row, left to right; a lone piece in the first column spans all."""
+def _cells(row: list[TableLine], stretch: Stretch, *, has_figures: bool) -> list[_Cell]:
+    """The filled cells of a row, left to right; a lone piece in the first column spans all.
+
+    Args:
+        has_figures: as of `_has_figures_before_last`.
+    """
     columns: list[_Cell] = []
     for line in row:
         for piece in line.pieces:
@@ -260,17 +269,21 @@ def _cells(row: list[TableLine], stretch: Stretch) -> list[_Cell]:
     start, end, words = joined[0]
     if len(joined) == 1 and start == 0:
         joined = [(0, len(stretch.columns), words)]
-    elif end - start > 1 or (len(joined) == 2 and _is_label(joined, stretch)):  # of a total, left of its sum
+    elif end - start > 1 or (has_figures and _is_label(joined, len(stretch.columns))):  # of a total, left of its sum
         joined[0] = (0, end, words)
     return joined
 
 
-def _is_label(cells: Sequence[_Cell], stretch: Stretch) -> bool:
-    """Whether the first of two cells is a text in a column of figures, with nothing before it."""
-    (start, end, words), (_, last, _) = cells
-    if start == 0 or is_figure(_text(words)) or last != len(stretch.columns) or end != last - 1:
+def _is_label(cells: Sequence[_Cell], columns: int) -> bool:
+    """Whether a row has a text and a figure in its last two columns, with nothing before them."""
+    if columns < 3 or [(start, end) for start, end, _ in cells] != [(columns - 2, columns - 1), (columns - 1, columns)]:
         return False
-    left, right = stretch.columns[start]
+    return not is_figure(_text(cells[0][2]))
+
+
+def _has_figures_before_last(stretch: Stretch) -> bool:
+    """Whether the column before the last is of figures."""
+    left, right = stretch.columns[-2]
     texts = [_text(piece.words) for line in stretch.lines for piece in line.pieces if left <= piece.left < right]
     return 2 * sum(map(is_figure, texts)) > len(texts)
 
