@@ -13,8 +13,8 @@ from backend.files.pages import Document, Page, Word
 from backend.files.visual_rows import MAX_ROW_WORDS, page_rows
 from backend.invoices.taught.printed import PageArea, Printed, plain, printed_pages, shape_of
 from backend.text.entity_merge import Entity
-from backend.text.own_labels import STRING, OwnLabel, Path
-from backend.text.own_values import ReadValue, Value, plain_of, read_value
+from backend.text.own_labels import STRING, OwnLabel, Path, plain_of
+from backend.text.own_values import ReadValue, Value, read_value
 from backend.text.patterns import find_patterns
 
 MAX_EXAMPLES = 16

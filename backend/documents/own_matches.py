@@ -19,8 +19,8 @@ from backend.documents.printed_names import Beside, PrintedName, Segment, conten
 from backend.models.encoder import Vectors
 from backend.models.model_files import BUNDLED_ADAPTERS
 from backend.models.numpy_layers import sigmoid
-from backend.text.own_labels import BOOLEAN, INTEGER, NUMBER, STRING, OwnLabel, words_of
-from backend.text.own_values import ReadValue, plain_of
+from backend.text.own_labels import BOOLEAN, INTEGER, NUMBER, STRING, OwnLabel, plain_of, words_of
+from backend.text.own_values import ReadValue
 
 # What a text may be about: how near a label is to each tells which values it can have.
 NOTIONS = (

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from backend.abandoned import require_wanted
 from backend.files.pages import Page, Word
-from backend.text.own_values import BOXES, plain_of
+from backend.text.own_labels import plain_of
+from backend.text.own_values import BOXES
 from backend.word_cache import word_cache
 
 NAME_WORDS = 7  # of a printed name, at most

@@ -36,8 +36,7 @@ from backend.text.embeddings import EmbeddingService, EmbedOptions
 from backend.text.entities import EntityResult, TextEntities
 from backend.text.entity_merge import MODEL, Entity, Lost
 from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
-from backend.text.own_labels import words_of
-from backend.text.own_values import plain_of
+from backend.text.own_labels import plain_of, words_of
 from backend.text.sentences import sentence_spans, trimmed
 from backend.text.written_numbers import NUMBER_WORDS
 

@@ -6,8 +6,10 @@ Pure: nothing here reads a text or knows a model. What a caller asks for is data
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import orjson
@@ -41,7 +43,7 @@ Path: TypeAlias = tuple[str, ...]
 _WORD_EDGE = re.compile(r"(?<=[a-zñáéíóúü0-9])(?=[A-ZÑÁÉÍÓÚÜ])|[_\-.]+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OwnLabel:
     """One thing to look for."""
 
@@ -56,6 +58,11 @@ class OwnLabel:
     @property
     def name(self) -> str:
         return ".".join(self.path)
+
+    @cached_property
+    def plain_choices(self) -> Mapping[str, str]:
+        """Its choices by how their spelling is compared, once for all that may be one of them."""
+        return {plain_of(choice): choice for choice in reversed(self.choices)}
 
 
 def labels_json(value: Any, param: str = "schema") -> str:
@@ -132,6 +139,12 @@ def words_of(name: str) -> str:
     """A name of a program as words: fechaEntrega, fecha_entrega -> fecha entrega."""
     words = " ".join(_WORD_EDGE.sub(" ", name).split())
     return words.lower() if words != name else name
+
+
+def plain_of(text: str) -> str:
+    """In small letters, without accents and with single blanks: how spellings are compared."""
+    bare = "".join(one for one in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(one))
+    return " ".join(bare.split())
 
 
 @dataclass(frozen=True, slots=True)

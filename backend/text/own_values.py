@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
 from backend.abandoned import require_wanted
 from backend.text.entity_merge import Entity
-from backend.text.own_labels import BOOLEAN, INTEGER, NUMBER, PATTERN_KINDS, OwnLabel
+from backend.text.own_labels import BOOLEAN, INTEGER, NUMBER, PATTERN_KINDS, OwnLabel, plain_of
 from backend.text.patterns.numbers import NUMBER as DIGITS
 from backend.text.patterns.numbers import NUMBER_OF_CODE, parse_number
 from backend.text.sentences import trimmed
@@ -33,6 +32,7 @@ _ARTICLE = re.compile(
 _NO_NUMBERS = frozenset({"DATE", "PHONE", "IBAN", "CCC", "EMAIL", "URL"})
 _ISO = len("2026-03-12")
 _LONGEST = 500  # characters of what a pattern finds
+_WORD = re.compile(r"\w")
 _EDGES = ' \n\t,;:()[]«»“”"'
 
 
@@ -65,7 +65,7 @@ def read_value(label: OwnLabel, text: str, start: int, end: int, patterns: Seque
         start, end = ticked
         words = " ".join(text[start:end].split())
     if label.choices:
-        chosen = _choice(words, label.choices)
+        chosen = _choice(words, label.plain_choices)
         return None if chosen is None else ReadValue(chosen, start, end)
     return ReadValue(words, start, end)
 
@@ -116,12 +116,6 @@ def without_article(value: ReadValue, text: str) -> ReadValue:
         return value
     words = " ".join(text[article.end() : value.end].split())
     return ReadValue(words, article.end(), value.end, value.valid)
-
-
-def plain_of(text: str) -> str:
-    """In small letters, without accents and with single blanks: how spellings are compared."""
-    bare = "".join(one for one in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(one))
-    return " ".join(bare.split())
 
 
 def _by_pattern(types: Sequence[str], start: int, end: int, patterns: Sequence[Entity]) -> ReadValue | None:
@@ -203,11 +197,21 @@ def _number_in_words(text: str, start: int, end: int) -> ReadValue | None:
     return None
 
 
-def _choice(words: str, choices: Sequence[str]) -> str | None:
+def _choice(words: str, choices: Mapping[str, str]) -> str | None:
     require_wanted()
-    plain = plain_of(words)
-    for choice in choices:
-        if plain_of(choice) == plain:
-            return choice
-    inside = [choice for choice in choices if re.search(rf"(?<!\w){re.escape(plain_of(choice))}(?!\w)", plain)]
+    said = plain_of(words)
+    if said in choices:
+        return choices[said]
+    inside = [choice for plain, choice in choices.items() if _has_words(said, plain)]
     return inside[0] if len(inside) == 1 else None
+
+
+def _has_words(text: str, words: str) -> bool:
+    """Whether words stand in a text, not as a part of longer ones."""
+    at = text.find(words)
+    while at >= 0:
+        before, behind = text[at - 1 : at], text[at + len(words) : at + len(words) + 1]
+        if not (_WORD.match(before) or _WORD.match(behind)):
+            return True
+        at = text.find(words, at + 1)
+    return False

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from backend.text.own_labels import read_labels
+from backend.text import own_labels
+from backend.text.own_labels import plain_of, read_labels
 from backend.text.own_values import Value, read_value, read_values
 from backend.text.patterns import find_patterns
 
@@ -39,6 +40,8 @@ from backend.text.patterns import find_patterns
         pytest.param({"enum": ["Diésel", "Gasolina"]}, "DIESEL", ("Diésel", "DIESEL", None), id="choice"),
         pytest.param({"enum": ["Diésel", "Gasolina"]}, "motor gasolina", ("Gasolina", "motor gasolina", None), id="in"),
         pytest.param({"enum": ["Diésel", "Gasolina"]}, "eléctrico", None, id="no-choice"),
+        pytest.param({"enum": ["no", "leído"]}, "no leído", None, id="two-choices-in-it"),
+        pytest.param({"enum": ["no", "sí"]}, "nono, no.", ("no", "nono, no.", None), id="a-choice-as-its-last-word"),
     ],
 )
 def test_values(asked: dict[str, Any], text: str, expected: tuple[Value, str, bool | None] | None) -> None:
@@ -80,3 +83,13 @@ def test_lists(kind: str, text: str, expected: list[Value]) -> None:
     [label] = read_labels({"x": {"type": "list", "items": {"type": kind}}})
 
     assert expected == [one.value for one in read_values(label, text, [(0, len(text))], find_patterns(text))]
+
+
+def test_choices_are_made_plain_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each name of a page all of a thousand were, and a pattern was made of each: a page took minutes."""
+    plain: list[str] = []
+    monkeypatch.setattr(own_labels, "plain_of", lambda text: plain.append(text) or plain_of(text))
+    [label] = read_labels({"x": {"enum": ["Diésel", "Gasolina"]}})
+
+    assert [None, None] == [read_value(label, text, 0, len(text), ()) for text in ("eléctrico", "de gas")]
+    assert 2 == len(plain)
