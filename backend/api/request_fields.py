@@ -123,11 +123,11 @@ def check_count(inputs: Sequence[Any], limits: ApiLimits, param: str) -> None:
         raise TooLarge(param, len(inputs), limits.inputs, "LIMIT_INPUTS", advice="Send several requests.", param=param)
 
 
-def check_labels(labels: Collection[str] | None, limits: ApiLimits, param: str = "labels") -> None:
+def check_labels(labels: Collection[str] | None, limits: ApiLimits) -> None:
     """Raise TooLarge (413) for more labels than LIMIT_LABELS."""
     if labels is not None and len(labels) > limits.labels:
         advice = "Group them, or ask for them in several requests."
-        raise TooLarge(param, len(labels), limits.labels, "LIMIT_LABELS", advice=advice, param=param)
+        raise TooLarge("labels", len(labels), limits.labels, "LIMIT_LABELS", advice=advice, param="labels")
 
 
 def require_two_labels(labels: Sequence[str] | None, remedy: str = "") -> None:

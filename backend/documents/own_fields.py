@@ -76,8 +76,8 @@ _COMMON = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A printed name and the label that it tells."""
+class _NameMatch:
+    """A printed name and the label that it means."""
 
     label: int
     name: PrintedName
@@ -93,7 +93,7 @@ class _PageNames:
     prose: str  # of `_prose`
     prose_surplus: int  # how many words stand in sentences more than elsewhere
     patterns: Sequence[Entity]
-    spelt: Sequence[_Told] = ()  # names that are spelt as labels
+    spelt: Sequence[_NameMatch] = ()  # names that are spelt as labels
     others: Sequence[PrintedName] = ()  # in which names of the other labels are looked for by their meaning
 
     @property
@@ -228,7 +228,9 @@ class OwnFields:
         values = await self.text_work.run_long(read, len(page.text))
         return values, sum(embedded.tokens)
 
-    async def _meant(self, names: _PageNames, labels: Sequence[OwnLabel], urgency: Urgency) -> tuple[list[_Told], int]:
+    async def _meant(
+        self, names: _PageNames, labels: Sequence[OwnLabel], urgency: Urgency
+    ) -> tuple[list[_NameMatch], int]:
         """Names that mean labels whose own names are not on the page; and the tokens that were read."""
         spelt = {one.label for one in names.spelt}
         asked = [index for index in range(len(labels)) if index not in spelt]
@@ -236,8 +238,8 @@ class OwnFields:
             return [], 0
         texts, (priority, deadline_s) = texts_to_embed(names, labels, asked), urgency
         embedded = await self.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
-        told = partial(_told_by_meaning, embedded.vectors, names, labels, asked)
-        return await self.text_work.run_long(told, len(names.page.text)), sum(embedded.tokens)
+        match = partial(_matched_by_meaning, embedded.vectors, names, labels, asked)
+        return await self.text_work.run_long(match, len(names.page.text)), sum(embedded.tokens)
 
 
 def names_on(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
@@ -256,7 +258,7 @@ def names_on(page: Page, labels: Sequence[OwnLabel]) -> _PageNames:
     prose = _prose(page.text)
     names = _PageNames(page, prose, 2 * len(prose.split()) - len(page.text.split()), find_patterns(page.text))
     spelt = [
-        _Told(-rank[2], name, _BY_SPELLING * rank[0] / 100, _read(names, labels[-rank[2]], name, best))
+        _NameMatch(-rank[2], name, _BY_SPELLING * rank[0] / 100, _read(names, labels[-rank[2]], name, best))
         for rank, name in best.values()
     ]
     names = replace(names, spelt=spelt)
@@ -430,9 +432,9 @@ class _Taken:
         return self._marks.find(1, value.start, value.end) >= 0
 
 
-def _told_by_meaning(
+def _matched_by_meaning(
     vectors: Vectors, names: _PageNames, labels: Sequence[OwnLabel], asked: Sequence[int]
-) -> list[_Told]:
+) -> list[_NameMatch]:
     """Labels and names, each once, the likeliest first, where a value of the label's kind stands beside the name.
 
     Args:
@@ -442,7 +444,7 @@ def _told_by_meaning(
     page, own, prompts = candidates(vectors, names, len(wanted))
     read = read_all(names, wanted)
     likely = own_matches.likelihoods(page, wanted, own, prompts, read)
-    told = dict[int, _Told]()
+    matches = dict[int, _NameMatch]()
     named, values = set[Segment](), _Taken(len(names.page.text), {})
     for at in np.argsort(-likely, axis=None, kind="stable").tolist():
         label, index = divmod(at, len(names.others))
@@ -450,12 +452,12 @@ def _told_by_meaning(
             break
         name, own_values = names.others[index], read[label][index]
         segments = {name.segment, *(place.segment for _, place in own_values)}
-        if label not in told and not segments & named and not any(values.has(value) for value, _ in own_values):
+        if label not in matches and not segments & named and not any(values.has(value) for value, _ in own_values):
             score = min(_BY_MEANING, own_matches.score_of(likely[label, index]))
-            told[label] = _Told(asked[label], name, score, own_values)
+            matches[label] = _NameMatch(asked[label], name, score, own_values)
             named |= segments
             values.add(*(value for value, _ in own_values))
-    return list(told.values())
+    return list(matches.values())
 
 
 def texts_to_embed(names: _PageNames, labels: Sequence[OwnLabel], asked: Sequence[int]) -> list[str]:
@@ -487,15 +489,15 @@ def candidates(vectors: Vectors, names: _PageNames, asked: int) -> tuple[own_mat
 
 
 def _values(
-    document: Document, first: int, names: _PageNames, labels: Sequence[OwnLabel], told: Sequence[_Told]
+    document: Document, first: int, names: _PageNames, labels: Sequence[OwnLabel], matches: Sequence[_NameMatch]
 ) -> dict[Path, list[OwnValue]]:
     """The values on a page by label. Args: first, where the page's text begins in the document's."""
     found: dict[Path, list[OwnValue]] = {}
-    for one in told:
-        for value, place in one.read:
-            why = because("own_label", position=place.where, label=one.name.text)
-            placed = _placed(document, first, names.page, value, score=one.score, why=why)
-            found.setdefault(labels[one.label].path, []).append(placed)
+    for match in matches:
+        for value, place in match.read:
+            why = because("own_label", position=place.where, label=match.name.text)
+            placed = _placed(document, first, names.page, value, score=match.score, why=why)
+            found.setdefault(labels[match.label].path, []).append(placed)
     return found
 
 

@@ -73,14 +73,14 @@ def choose(runs: Sequence[Run], labels: Sequence[Taught], is_value: Callable[[in
             if score > _LEAST:
                 options.append(Chosen(index, run, float(score), _why(run, labels[index])))
     chosen: list[Chosen] = []
-    told, taken = set[int](), list[tuple[int, int]]()  # labels that have their value; runs that are one, in order
+    filled, taken = set[int](), list[tuple[int, int]]()  # labels that have their value; runs that are one, in order
     for option in sorted(options, key=lambda option: -option.score):
         at = bisect_left(taken, (option.run.end, 0))  # of those before it the last reaches furthest: none overlap
-        if option.label not in told and not (at and taken[at - 1][1] > option.run.start):
+        if option.label not in filled and not (at and taken[at - 1][1] > option.run.start):
             chosen.append(option)
             taken.insert(at, (option.run.start, option.run.end))
             if not labels[option.label].many:
-                told.add(option.label)
+                filled.add(option.label)
     return chosen
 
 

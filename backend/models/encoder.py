@@ -15,6 +15,7 @@ Ids = NDArray[np.int64]  # of a text: (tokens), or (2, tokens) with the token ty
 Vectors = NDArray[np.float32]
 _Floats = TypeVar("_Floats", NDArray[np.float32], NDArray[np.float64])
 _TINY = np.finfo(np.float32).tiny
+_RELATIVE_BUCKETS, _FURTHEST_RELATIVE = 32, 128  # of all MPNet models
 _MASKED = -1e9  # added to the attention scores of padding
 
 
@@ -142,18 +143,18 @@ def pool(hidden: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
     return sums
 
 
-def relative_buckets(longest: int, *, buckets: int = 32, furthest: int = 128) -> Ids:
+def relative_buckets(longest: int) -> Ids:
     """MPNet's bucket of each pair of places: (longest, longest). Near distances have their own, far ones share.
 
     Source: transformers, models/mpnet/modeling_mpnet.py, relative_position_bucket.
     """
     places = np.arange(longest)
     back = places[:, None] - places[None, :]
-    half = buckets // 2
+    half = _RELATIVE_BUCKETS // 2
     distance = np.abs(back)
     exact = half // 2
     with np.errstate(divide="ignore"):
-        logarithm = np.log(distance / exact) / np.log(furthest / exact) * (half - exact)
+        logarithm = np.log(distance / exact) / np.log(_FURTHEST_RELATIVE / exact) * (half - exact)
     far = np.minimum(exact + np.maximum(logarithm, 0).astype(np.int64), half - 1)
     result: Ids = np.where(back < 0, half, 0) + np.where(distance < exact, distance, far)
     return result

@@ -204,7 +204,7 @@ class AnalysisService:
             timing=vectors.timing,
         )
 
-    async def _structure(self, text: str, wanted: frozenset[str], *, with_summary: bool = False) -> _TextStructure:
+    async def _structure(self, text: str, wanted: frozenset[str], *, with_summary: bool) -> _TextStructure:
         """Some milliseconds a page, on threads. The first call reads the language model."""
         model, text_work = self._catalog.embedding(), self._inference.text_work
         with_language = with_summary or "key_phrases" in wanted or "language" in wanted

@@ -117,7 +117,7 @@ class _Pair(NamedTuple):
     question: int  # its index
     window: Window
     first: int  # the part's first token, among the text's
-    place: int  # the same, among the window's
+    window_start: int  # the same, among the window's
     own_start: int  # the tokens that are this part's own, among the text's
     own_stop: int
 
@@ -380,12 +380,12 @@ def _pairs(asked: Sequence[_Asked], text: TokenArrays, places: Sequence[Sequence
     windows = []
     for index, question in enumerate(asked):
         for start, stop, *owned in places[index]:
-            joined, place = question.joiner.join(question.ids, ids[start:stop])
+            joined, window_start = question.joiner.join(question.ids, ids[start:stop])
             offsets = np.full((len(joined.ids), 2), -1, np.int64)
-            offsets[place : place + stop - start] = text.offsets[start:stop]
+            offsets[window_start : window_start + stop - start] = text.offsets[start:stop]
             nowhere = np.full(len(joined.ids), -1, np.int64)
-            window = Window(joined.ids, offsets, nowhere, place, place + stop - start, joined.types)
-            windows.append(_Pair(index, window, start, place, *owned))
+            window = Window(joined.ids, offsets, nowhere, window_start, window_start + stop - start, joined.types)
+            windows.append(_Pair(index, window, start, window_start, *owned))
     return windows
 
 
@@ -400,13 +400,13 @@ def _answers(
     text = reads[0].text
     places = {index: _tokens_of(text.tokens, own) for index, own in within.items()}
     for pair, row in chain.from_iterable(zip(read.text.pairs, read.rows, strict=True) for read in reads):
-        length, own = pair.window.own_stop - pair.place, places.get(pair.question)
+        length, own = pair.window.own_stop - pair.window_start, places.get(pair.question)
         span: Span | None
         if own is None:
-            span = best_span(row, pair.place, pair.window.own_stop)
+            span = best_span(row, pair.window_start, pair.window.own_stop)
         else:
             here = [(at - pair.first, past - pair.first) for at, past in own if at < pair.first + length]
-            span = best_span_within(row, pair.place, pair.window.own_stop, [one for one in here if one[1] > 0])
+            span = best_span_within(row, pair.window_start, pair.window.own_stop, [one for one in here if one[1] > 0])
         if span is None:
             continue
         if pair.question not in best or span.margin > best[pair.question][0]:
@@ -454,7 +454,7 @@ def _entities(
     (slope, offset), text = calibration, read.text.text
     candidates = []
     for pair, row in zip(read.text.pairs, read.rows, strict=True):
-        lasts, margins = spans(row, pair.place, pair.window.own_stop)
+        lasts, margins = spans(row, pair.window_start, pair.window.own_stop)
         scores = sigmoid(slope * margins + offset)
         firsts = np.arange(pair.first, pair.first + len(lasts))
         own = (firsts >= pair.own_start) & (firsts < pair.own_stop)

@@ -175,14 +175,14 @@ def retrieval_scores(
     return Report(scores, undefined)
 
 
-def expected_calibration_error(probabilities: Array, targets: Array, *, bins: int = ECE_BINS) -> float:
+def expected_calibration_error(probabilities: Array, targets: Array) -> float:
     """Mean gap between confidence and accuracy over bins of equal width, weighted by their examples; 0 is best.
 
     Shapes: (items, labels), (items,); at least one item.
     """
     confidence, is_correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == targets
-    bin_index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    gaps = np.bincount(bin_index, weights=confidence - is_correct, minlength=bins)
+    bin_index = np.clip(np.ceil(confidence * ECE_BINS).astype(int) - 1, 0, ECE_BINS - 1)
+    gaps = np.bincount(bin_index, weights=confidence - is_correct, minlength=ECE_BINS)
     return float(np.abs(gaps).sum() / len(targets))
 
 

@@ -62,12 +62,12 @@ def memory_limit_bytes(cgroup: Path = CGROUP, process_groups: Path = _PROCESS_GR
     return min(int(psutil.virtual_memory().total), *limits, 1 << 63)
 
 
-def container_share_bytes(cgroup: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int | None:
+def container_share_bytes(cgroup: Path = CGROUP) -> int | None:
     """Four fifths of what a control group leaves this process, as parsers and uploads need the rest; None without one.
 
     A group whose limit is the machine's memory, or more, is none.
     """
-    limit = memory_limit_bytes(cgroup, process_groups)
+    limit = memory_limit_bytes(cgroup)
     return limit * 4 // 5 if limit < psutil.virtual_memory().total else None
 
 

@@ -94,9 +94,7 @@ def flash_preferred() -> Iterator[None]:
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-def attention_report(
-    device: str = "cpu", *, version_of: VersionOf | None = None, try_kernel: TryKernel | None = None
-) -> AttentionReport:
+def attention_report(device: str = "cpu", *, version_of: VersionOf | None = None) -> AttentionReport:
     """Query torch and the installed packages on a device of this machine: "cpu", "mps" or "cuda:0".
 
     As this process is set: inside ``flash_preferred`` as the service and training are.
@@ -109,8 +107,10 @@ def attention_report(
     expected = expected_kernels(kind, capability)
     asked = kind is not DeviceType.MPS and hasattr(torch, _DISPATCHER)
     kernels = tuple(_dispatched_kernel(device, use.dtype) for use in expected) if asked else expected
-    find_version, run = version_of or installed_version, try_kernel or try_flash
-    flash_packages = tuple(_check_flash(flash, find_version(flash.name), device, capability, run) for flash in _FLASH)
+    find_version = version_of or installed_version
+    flash_packages = tuple(
+        _check_flash(flash, find_version(flash.name), device, capability, try_flash) for flash in _FLASH
+    )
     packages = (*flash_packages, _hub(find_version(_HUB)))
     return AttentionReport(device, asked, kernels, packages, advise(kind, capability, kernels, packages))
 

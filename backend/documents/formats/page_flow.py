@@ -20,15 +20,15 @@ HEADING_RATIO = 1.3
 def page_flow(page: Page, tables: Iterable[Table]) -> Iterator[Block | Table]:
     """Blocks of text, and each table once: at its first word on its first page."""
     here = [(table, _TablePart(table, page.number)) for table in tables if page.number in table.pages]
-    told: list[Table] = []
+    yielded: list[Table] = []
     usual = median([line_height(line) for block in blocks_of(page) for line in block] or [0.0])
     for block in chain.from_iterable(_headings_apart(block, usual) for block in blocks_of(page)):
         rest: Block = []
         for table, words in _runs(block, here):
             if table is None:
                 rest.append(words)
-            elif not any(table is known for known in told):
-                told.append(table)
+            elif not any(table is known for known in yielded):
+                yielded.append(table)
                 if rest:
                     yield rest
                     rest = []

@@ -36,7 +36,7 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.search.sqlite import indexing, pending_deletes, postings, reembedding, store_files, vector_stores
+from backend.search.sqlite import indexing, pending_deletes, postings, store_files, vector_stores
 from backend.search.sqlite.contents import LOST_DAYS, Contents
 from backend.search.sqlite.database import Database, Transaction
 from backend.search.sqlite.loaded_stores import Behind, LoadedStores
@@ -275,22 +275,22 @@ class SqliteStorage(SearchStorage):
     # Another encoder
 
     async def begin_reembedding(self, store_id: str, encoder: EncoderIdentity) -> bool:
-        has_begun = await self._write(reembedding.begin, store_id, encoder)
+        has_begun = await self._write(vector_stores.begin_reembedding, store_id, encoder)
         self._sweeper.wake()
         return has_begun
 
     async def unembedded(
         self, store_id: str, encoder: EncoderIdentity, limit: int, *, behind: int = 0
     ) -> list[tuple[int, str]]:
-        return await self._read(reembedding.unembedded, store_id, encoder, limit, behind)
+        return await self._read(vector_stores.unembedded, store_id, encoder, limit, behind)
 
     async def put_vectors(
         self, store_id: str, encoder: EncoderIdentity, chunk_ids: Sequence[int], vectors: Vectors
     ) -> None:
-        await self._write(reembedding.put_vectors, store_id, encoder, chunk_ids, vectors)
+        await self._write(vector_stores.put_vectors, store_id, encoder, chunk_ids, vectors)
 
     async def switch_encoder(self, store_id: str, encoder: EncoderIdentity) -> bool:
-        is_switched = await self._write(reembedding.switch, store_id, encoder)
+        is_switched = await self._write(vector_stores.switch_encoder, store_id, encoder)
         if is_switched:
             self._sweeper.wake()
         return is_switched

@@ -103,11 +103,6 @@ def longest_example_inputs(
     return make
 
 
-def made_up(model: nn.Module, sample_shape: Sequence[int]) -> trial_run.MakeInputs:
-    """Makes batches of invented items of one shape, without the batch: (tokens,) or (channels, height, width)."""
-    return trial_run.synthetic_inputs(model, sample_shape)
-
-
 def _estimate(
     model: nn.Module, batches: Mapping[int, Any], half: str | None, lora: AddLora | None, *, checkpointing: bool
 ) -> Footprint | None:

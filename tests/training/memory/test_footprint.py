@@ -10,7 +10,7 @@ from torch import nn
 
 from backend.device.memory import trial_run
 from backend.training.lora import add_lora
-from backend.training.memory.footprint import Footprint, estimate_footprints, longest_example_inputs, made_up
+from backend.training.memory.footprint import Footprint, estimate_footprints, longest_example_inputs
 
 
 class Blocks(nn.Module):
@@ -54,7 +54,7 @@ def test_as_a_real_step(count: int):
     """The same bytes as a real step."""
     model = Blocks()
 
-    full = estimate_footprints(model, made_up(model, (16, 64)), [count], half=None)[0]
+    full = estimate_footprints(model, trial_run.synthetic_inputs(model, (16, 64)), [count], half=None)[0]
 
     assert measured(copy.deepcopy(model).train(), (16, 64), count) == full.peaks[count]
     assert trial_run.weights_bytes(model) == full.weights_bytes == full.trained_bytes
@@ -83,7 +83,7 @@ def test_the_model_is_left_alone():
 def test_ways():
     """Checkpointing takes fewer activations, LoRA trains fewer weights, half precision saves smaller activations."""
     model = Blocks(depth=6)
-    inputs = made_up(model, (256, 64))
+    inputs = trial_run.synthetic_inputs(model, (256, 64))
 
     full, lean, lora, both = estimate_footprints(
         model, inputs, [1, 64], half=None, add_lora=lambda one: add_lora(one, 2)
@@ -102,8 +102,9 @@ def test_ways():
 def test_without_blocks():
     """A model without repeated blocks has no row for checkpointing."""
     model = nn.Linear(8, 2)
+    inputs = trial_run.synthetic_inputs(model, (8,))
 
-    assert [False] == [one.checkpointing for one in estimate_footprints(model, made_up(model, (8,)), [1], half=None)]
+    assert [False] == [one.checkpointing for one in estimate_footprints(model, inputs, [1], half=None)]
 
 
 def test_what_cannot_be_estimated():
@@ -134,7 +135,7 @@ def test_between_two_points():
 def test_the_line_lies_above():
     """Of every count between two estimated ones, for a real model."""
     model = Blocks(depth=3)
-    inputs = made_up(model, (8, 64))
+    inputs = trial_run.synthetic_inputs(model, (8, 64))
     ends = estimate_footprints(model, inputs, [1, 24], half=None)[0]
     every = estimate_footprints(model, inputs, list(range(1, 25)), half=None)[0]
 
