@@ -19,7 +19,14 @@ from backend.invoices.document_kind import document_kind
 from backend.invoices.documents_in_file import documents_beside, documents_by, documents_of, owner_of, without_annexes
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import ItemLines, find_items
-from backend.invoices.learned.arbiter import Learned, amounts_of, arbitrated, read_learned, sure_parts
+from backend.invoices.learned.arbiter import (
+    Learned,
+    amounts_of,
+    arbitrated,
+    read_learned,
+    seated_by_withholding,
+    sure_parts,
+)
 from backend.invoices.learned.read import PageReader
 from backend.invoices.learned.rows import learned_taxes, settled_items
 from backend.invoices.money.find import Money, find_money, printed_money
@@ -266,7 +273,7 @@ def _printed_fields(
     if items is not None:
         found.append(items.field)
     by_name = {field.name: field for field in reversed(found)}  # the first of a name counts
-    by_name = arbitrated(by_name, learned, kind)
+    by_name = seated_by_withholding(arbitrated(by_name, learned, kind))
     if taught is not None:
         by_name = applied(taught, by_name, adds_up=money.validity.totals)
     fields = tuple(by_name[name] for name in FIELD_NAMES if name in by_name)

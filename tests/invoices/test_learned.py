@@ -8,7 +8,7 @@ from backend.files.text_files import document_of_text
 from backend.files.visual_rows import rows_of
 from backend.invoices import extract
 from backend.invoices.extract import extract_fields
-from backend.invoices.learned.arbiter import WHY, arbitrated
+from backend.invoices.learned.arbiter import WHY, arbitrated, seated_by_withholding
 from backend.invoices.learned.read import Guess
 from backend.invoices.records import Field
 
@@ -388,6 +388,30 @@ def test_who_sells_where_no_label_tells(rules: str, learned: str, seats: str) ->
     fields = arbitrated(printed, read, "invoice")
 
     assert values(seats) == {name: field.value for name, field in fields.items()}
+
+
+@pytest.mark.parametrize(
+    ("rate", "numbers", "moves"),
+    [
+        pytest.param("15", ("B85331700", "33287415K"), True, id="a-person-sells"),
+        pytest.param("19", ("B85331700", "33287415K"), False, id="a-company-lets-an-office"),
+        pytest.param("15", ("33287415K", "B85331700"), False, id="as-read"),
+        pytest.param("15", ("B85331700", "B29338878"), False, id="two-companies"),
+    ],
+)
+def test_persons_withhold_no_income_tax_from_companies(rate: str, numbers: tuple[str, str], *, moves: bool) -> None:
+    """Of an illustrator and her publisher, whose name stood above hers, the publisher was read as the seller."""
+    values = {"VendorName": "A", "CustomerName": "B", "VendorTaxId": numbers[0], "CustomerTaxId": numbers[1]}
+    read = {name: Field(name, value, "", 0.9, "text", "") for name, value in values.items()}
+    withheld = Field("WithholdingRate", rate, "", 0.9, "text", "")
+
+    fields = seated_by_withholding({**read, "WithholdingRate": withheld})
+
+    seller, buyer = ("B", "A") if moves else ("A", "B")
+    assert (seller, buyer, *(numbers[::-1] if moves else numbers), rate) == tuple(
+        fields[name].value for name in (*values, "WithholdingRate")
+    )
+    assert all(name == field.name for name, field in fields.items())
 
 
 @pytest.mark.parametrize(

@@ -901,6 +901,9 @@ def test_a_wrong_amount_stays_as_printed(name: str, printed: str, wrong: str):
         pytest.param("Total   12.00\nKEDAI KOPI SDN BHD", "MYR", id="malaysian-company"),
         pytest.param("Total   12.00\nVAT Reg. No. GB 123 4567 89", "GBP", id="british-tax-id"),
         pytest.param("Total (CHF)   12.00", "CHF", id="code-in-the-label"),
+        pytest.param("RUT: 78.114.430-4\nTotal $ 291.550", "CLP", id="a-chilean-number"),
+        pytest.param("NIT: 900774182-8\nTotal $14.458.500", "COP", id="a-colombian-number"),
+        pytest.param("Total COP $14.458.500", "COP", id="a-code-before-a-sign"),
     ],
 )
 def test_currency(text: str, code: str):

@@ -11,7 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
+from stdnum.es import cif, nif
+
+from backend.files.einvoice.xml_tree import compact_id
 from backend.files.visual_rows import PageRows
 from backend.invoices.learned.read import AMOUNTS, Guess, PageReader, guesses
 from backend.invoices.money.candidates import Candidate
@@ -43,6 +47,7 @@ _ANOTHER = 0.9  # probability of a value in the place of the other party's
 _PARTIES = ("Vendor", "Customer")
 _PARTS, _SELLER = ("Name", "Address", "TaxId"), ("VendorName", "VendorTaxId")
 _SEEN = 0.8  # probability of a value of a party that the network sees as the other
+_RATE_OF_RENT = 19  # %
 _TELEPHONE = re.compile(r"\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}")  # of North America, where numbers are grouped so
 
 
@@ -169,15 +174,35 @@ def _as_seated(rules: Mapping[str, Field], learned: Learned) -> Mapping[str, Fie
         moves = len(sure) == len(_SELLER)
     if not moves:
         return rules
-    kept = {name: field for name, field in rules.items() if not name.startswith(_PARTIES)}
-    seats = {seller: buyer, buyer: seller}
-    for party, fields in told.items():
-        for field in fields:
-            name = field.name.replace(party, seats[party], 1)
-            kept[name] = replace(
-                field, name=name, why=WHY, score=_AGREED if _is_seen(field, learned.get(name)) else field.score
-            )
-    return kept
+    return {
+        name: replace(field, why=WHY, score=_AGREED if _is_seen(field, learned.get(name)) else field.score)
+        if name.startswith(_PARTIES)
+        else field
+        for name, field in _seats_changed(rules).items()
+    }
+
+
+def _seats_changed(fields: Mapping[str, Field]) -> dict[str, Field]:
+    """Each party's fields as the other's."""
+    changed = {}
+    for name, field in fields.items():
+        own = next((party for party in _PARTIES if name.startswith(party)), "")
+        other = name.replace(own, _PARTIES[own == _PARTIES[0]], 1) if own else name
+        changed[other] = replace(field, name=other)
+    return changed
+
+
+def seated_by_withholding(fields: dict[str, Field]) -> dict[str, Field]:
+    """The parties, the other way round where a Spanish company would have income tax withheld by a person.
+
+    It is withheld from persons who sell, and by whoever buys in business; from companies on rent alone, 19 %.
+    """
+    rate, numbers = fields.get("WithholdingRate"), [fields.get(party + "TaxId") for party in _PARTIES]
+    if rate is None or Decimal(rate.value) == _RATE_OF_RENT or None in numbers:
+        return fields
+    seller, buyer = (compact_id(field.value).removeprefix("ES") for field in numbers if field is not None)
+    is_person = nif.is_valid(buyer) and not cif.is_valid(buyer)
+    return _seats_changed(fields) if cif.is_valid(seller) and is_person else fields
 
 
 def _is_seen(field: Field, options: Sequence[Guess] | None) -> bool:

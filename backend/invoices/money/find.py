@@ -50,7 +50,7 @@ class Currency(NamedTuple):
 def _code(code: str) -> str:
     """A code that may be a word or an abbreviation, too ("Cad."): in capitals, beside an amount or named as one."""
     behind = r"(?<=\d)|(?<=\d )|(?<=: )|(?<=\()|(?<=\bin )|(?<=\ben )|(?<=cy )|(?<=da )|(?<=sa )|(?<=\n)"
-    return rf"(?-i:(?:{behind}){code}(?![\w.])|\b{code}(?= ?\d[\d.,]{{0,12}}[.,]\d\d(?!\d)))"
+    return rf"(?-i:(?:{behind}){code}(?![\w.])|\b{code}(?= ?\$|[ ]?\d[\d.,]{{0,12}}[.,]\d\d(?!\d)))"
 
 
 # Words and codes that name a currency anywhere in the text.
@@ -70,8 +70,8 @@ _NAMED = re.compile(
 # A dollar sign is not always that of the United States.
 _DOLLARS = re.compile(
     r"(?P<CAD>\bcanada\b|\b(?:hst|pst|qst)\b)|(?P<AUD>\babn\b|\baustralia\b)|(?P<SGD>\bsingapore\b)"
-    r"|(?P<MXN>\brfc\b|\bmexico\b|\bcfdi\b)|(?P<ARS>\bcuit\b|\bafip\b|\bargentina\b)|(?P<COP>\bcolombia\b|\bdian\b)"
-    r"|(?P<CLP>\bchile\b|\bsii\b)|(?P<NZD>\bnew zealand\b)|(?P<HKD>\bhong kong\b)",
+    r"|(?P<MXN>\brfc\b|\bmexico\b|\bcfdi\b)|(?P<ARS>\bcuit\b|\bafip\b|\bargentina\b)|(?P<COP>\bcolombia\b|\bdian\b|\bnit\b)"
+    r"|(?P<CLP>\bchile\b|\bsii\b|\brut\b)|(?P<NZD>\bnew zealand\b)|(?P<HKD>\bhong kong\b)",
     re.IGNORECASE,
 )
 # Tax ids, taxes and account numbers of a country, where no amount prints a currency.

@@ -39,7 +39,7 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _AFTER_LABEL = re.compile(
-    rf"[ ]?(?:{_NUMBER_WORD}|(?:de(?:l)? )?(?:cliente|titular|destinatario|emisor|proveedor|customer|client)"
+    rf"[ ]?(?:{_NUMBER_WORD}|(?:de(?:l)? )?(?:cliente|titular|destinatario|receptor|emisor|proveedor|customer|client)"
     rf"|intracomunitario|[-.:#(ºo°]{{1,3}}(?=[ :\d]|\b))?"
     rf"[ ]?(?:{_NUMBER_WORD})?[ .:#º°-]{{0,4}}",
     re.IGNORECASE,
@@ -53,16 +53,19 @@ _LENGTHS = range(8, 16)
 _MIN_DIGITS = 6
 _LONGEST_LABEL, _AFTER = 30, 12  # characters of a label, and of "Reg. No.:" in it
 _TRAILING = ".,-/|"
+_RFC = r"[A-ZÑ&]{3,4}\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])[A-Z\d]{2}[\dA]"  # Mexican: of a name and a day
 # By form alone: a whole Spanish number, or one with the prefix of its country.
 _ALONE = re.compile(
     r"(?<![^\W_])(?<![^\W_][/-])(?:(?:ES[ -]?)?(?:[A-HJ-NP-SUVWXYZ][ -]?\d{7}[ -]?[0-9A-Z]|\d{8}[ -]?[A-HJ-NP-TV-Z])"
     r"|[A-HJNP-SUVW][ -]?(?:\d{2}\.\d{3}\.\d{3}|\d\.\d{3}\.\d{3}-\d)|\d{2}\.\d{3}\.\d{3}[ -]?[A-Z]"
     r"|(?:GB|DE|IT|PT|PL|BE|DK|FI|EL|HU|LU|SI|SK|CZ|EE|LV|LT|HR|RO|SE|IE|NL|FR|ATU?|CY|MT"
-    r"|BG)[ ]?\d[\dA-Z ]{6,13}[\dA-Z])"
+    r"|BG)[ ]?\d[\dA-Z ]{6,13}[\dA-Z]"
+    rf"|CHE[- ]?\d{{3}}\.\d{{3}}\.\d{{3}}|{_RFC})"
     r"(?![^\W_])(?![-/.]\d)"
 )
 _SPANISH = ("NIF", "NIE", "CIF")
 _ES_FORM = re.compile(r"(?:ES)?(?:[A-Z]\d{7}[A-Z0-9]|\d{8}[A-Z])")
+_OWN_FORM = re.compile(rf"{_ES_FORM.pattern}|{_RFC}|CHE\d{{9}}")  # no other number looks so
 _CUSTOMER_CUE = re.compile(
     r"\b(?:cliente?|customer|your|su|buyer|kunden?|ihre?|vos|votre|adquirente|comprador|titular)\b", re.IGNORECASE
 )
@@ -132,7 +135,7 @@ def _alone(text: str) -> Iterator[TaxId]:
     for match in _ALONE.finditer(text):
         value = compact(match[0])
         valid = is_valid(value)
-        if valid or (_ES_FORM.fullmatch(value) and match[0] == text.strip(" .:()")):
+        if valid or (_OWN_FORM.fullmatch(value) and match[0] == text.strip(" .:()")):
             yield TaxId(match.start(), match.start(), match.end(), value, "", False, valid, _repaired(value, valid))
 
 
