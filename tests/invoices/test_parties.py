@@ -67,6 +67,7 @@ def test_fields_say_where_they_are_printed() -> None:
         ("P.IVA 00743110157", "00743110157", True),
         ("NIPC: 501442600", "501442600", True),
         ("NIF B62345673 Tel. 93 456 78 90", "B62345673", True),
+        ("btw-id NL002884173B01", "NL002884173B01", True),
         ("CHE-112.844.703", "CHE112844703", None),
         ("OHX1502118T6", "OHX1502118T6", None),
         ("RFC emisor RTE080930HN1", "RTE080930HN1", None),

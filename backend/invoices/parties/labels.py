@@ -82,7 +82,7 @@ PARTY_LABELS = Vocabulary({
         "tus datos", "vuestros datos", "cliente abonado", "cliente destinatario", "destinatario de la factura",
         "receptor de la factura", "datos del paciente", "datos del alumno", "datos del inquilino",
         "datos del arrendatario", "datos del huesped", "datos del abonado", "datos de facturacion del cliente",
-        "recibi de", "recibido de", "he recibido de", "a qui", "qui paga",
+        "recibi de", "recibimos de", "recibido de", "he recibido de", "a qui", "qui paga",
         "destinatari de la factura", "llogater", "client destinatari", "adressee a", "destinataire de la facture",
         "payeur", "patiente", "acheteuse", "locatrice", "eleve", "adherent", "adherente", "abonne", "abonnee", "assure",
         "assuree", "proprietaire", "coordonnees client", "vos coordonnees", "recu de", "facture au nom de",
@@ -141,13 +141,15 @@ NAME, ADDRESS, TOWN = "name", "address", "town"
 FORM_LABELS = Vocabulary({
     NAME: (
         "nombre", "nombre o razon social", "nombre razon social", "nombre y apellidos", "nombre fiscal", "razon social",
-        "nombre comercial", "denominacion", "denominacion social", "empresa", "apellidos y nombre", "name", "full name",
+        "nombre comercial", "denominacion", "denominacion social", "empresa", "apellidos y nombre",
+        "apellido y nombre razon social", "name", "full name",
         "company", "company name", "business name", "legal name", "trading name", "nom", "nom o rao social",
         "rao social", "raison sociale", "nom et prenom", "societe", "firmenname", "firma name", "naam", "bedrijfsnaam",
         "nome", "designacao", "denominazione", "ragione sociale", "nominativo",
     ),
     ADDRESS: (
-        "direccion", "domicilio", "domicilio social", "domicilio fiscal", "direccion fiscal", "dir", "address",
+        "direccion", "domicilio", "domicilio comercial", "domicilio social", "domicilio fiscal", "direccion fiscal",
+        "dir", "address",
         "street address", "registered office", "registered address", "registered office address", "street", "adreca",
         "domicili", "adresse", "siege social", "anschrift", "strasse", "adres", "morada", "sede", "sede social",
         "endereco", "enderezo", "helbidea", "indirizzo", "sede legale", "calle",

@@ -17,7 +17,9 @@ from backend.text.id_formats import all_formats, formats_of_length
 from backend.text.patterns.pattern import compact
 
 _I = "[I1l|]"  # as OCR reads it
-_NUMBER_WORD = r"(?:(?:n(?:um(?:ero|ber)?|[oº°.])?|no|nr|nummer|id|reg(?:istration|istered)?|#)[.:º°]{0,2}[ ]?)"
+_NUMBER_WORD = (
+    r"(?:(?:n(?:um(?:ero|ber)?|[oº°.]|(?![^\W\d_]))|no|nr|nummer|id|reg(?:istration|istered)?|#)[.:º°]{0,2}[ ]?)"
+)
 # Labels by what their numbers are. The order counts: an EIN is a tax id too, but never that of a VAT office.
 _LABEL = re.compile(
     r"(?<![^\W_])(?:"
