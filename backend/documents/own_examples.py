@@ -87,7 +87,7 @@ def learn(labels: Sequence[OwnLabel], examples: Sequence[tuple[Document, Mapping
             runs, patterns = page_runs(page)
             printed = [_plain(run.printed.value) for run in runs]
             for label in labels:
-                if wanted := values.get(label.path, ()):
+                if wanted := frozenset(values.get(label.path, ())):
                     plain_wanted = {_plain(value) for value in wanted if isinstance(value, str)}
                     own = [
                         run
@@ -208,7 +208,7 @@ def _plain(text: str) -> str:
     return plain_of(text).strip(_MARKS)
 
 
-def _is_read_as(label: OwnLabel, text: str, run: Run, patterns: Sequence[Entity], values: Sequence[Value]) -> bool:
+def _is_read_as(label: OwnLabel, text: str, run: Run, patterns: Sequence[Entity], values: Collection[Value]) -> bool:
     require_wanted()
     read = None if label.kind == STRING else read_run(label, text, run, patterns)
     return read is not None and read.value in values
