@@ -6,9 +6,8 @@ const CUE_MS = 7000;
 const MIN_CUE_MS = 1000;
 const MS_PER_CHAR = 50; // 20 columns a second
 const JOINED_PAUSE_MS = 2000; // up to which two phrases may share a cue
-const SENTENCE_END = /[.?!…。？！]$/;
-const CLAUSE_END = /[.?!…。？！,;:、，；：]$/;
-const SENTENCE_CHARS = LINE_CHARS / 2; // a cue this long ends with its sentence
+const CLAUSE_END = /[,;:…、，；：]$/;
+const CLAUSE_CHARS = LINE_CHARS / 2; // a cue this long ends with its clause
 const CLAUSE_WORTH = 10; // columns by which the parts of a phrase may differ more, for the sake of an end of a clause
 const WIDE = /[\u2e80-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60\u{20000}-\u{3ffff}]/gu; // twice as wide
 
@@ -127,12 +126,10 @@ function fitting(words, first) {
   return end;
 }
 
-/** Where to end a cue that cannot hold the rest: after a sentence, else after a clause, else where it is full. */
+/** Where to end a cue that cannot hold the rest: after a clause, else where it is full. */
 function goodEnd(words, first, most) {
-  for (const mark of [SENTENCE_END, CLAUSE_END]) {
-    for (let end = most; end > first; end -= 1) {
-      if (columns(words.slice(first, end)) >= SENTENCE_CHARS && mark.test(words[end - 1].word)) return end;
-    }
+  for (let end = most; end > first; end -= 1) {
+    if (columns(words.slice(first, end)) >= CLAUSE_CHARS && CLAUSE_END.test(words[end - 1].word)) return end;
   }
   return most;
 }
