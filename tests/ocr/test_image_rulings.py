@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 from backend.ocr.image_rulings import find_rulings, rotate_lines
 from backend.ocr.records import PixelLine
@@ -16,7 +17,9 @@ def page(*, angle: float = 0.0, noise: float = 0.0) -> NDArray[np.uint8]:
     pixels = np.full((2339, 1654), 245, np.uint8)
     for x0, y0, x1, y1 in (LEVEL, UPRIGHT):
         cv2.line(pixels, (int(x0), int(y0)), (int(x1), int(y1)), 60, 2)
-    cv2.putText(pixels, "Importe total de la factura", (200, 1200), cv2.FONT_HERSHEY_SIMPLEX, 1.2, 20, 3)
+    written = Image.fromarray(pixels)  # OpenCV would draw all later texts of this process as bold as this one
+    ImageDraw.Draw(written).text((200, 1165), "Importe total de la factura", 20, ImageFont.load_default(46))
+    pixels = np.array(written)
     turn = cv2.getRotationMatrix2D((827, 1170), angle, 1)
     turned = cv2.warpAffine(pixels, turn, (1654, 2339), borderValue=245).astype(np.float64)
     chance = np.random.default_rng(1)
