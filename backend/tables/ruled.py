@@ -13,7 +13,7 @@ import numpy as np
 
 from backend.tables.cell_layout import CellSpan, Layout, by_lines, without_empty_lines
 from backend.tables.level_page import LevelPage, PlacedWord, Segment, TextLine
-from backend.tables.text_rows import row_cuts
+from backend.tables.text_rows import row_cuts, rows_between
 
 _TOUCH = 0.35  # of the line height: rulings this close meet; printed borders leave small gaps, scans larger ones
 _OPEN = 0.8  # of the line height: rulings that go on further than this end at a border that is not drawn
@@ -314,10 +314,10 @@ def _split_rows(layout: Layout, unit: float) -> Layout:
         new_row[row] = count
         here = low_cells[row]
         cuts = [] if row in crossed else row_cuts([cell.words for cell in here], unit, ruled=True)
-        for part, (low, high) in enumerate(pairwise([-np.inf, *cuts, np.inf])):
+        words = [rows_between(cuts, cell.words) for cell in here]
+        for part in range(len(cuts) + 1):
             parts = [
-                replace(cell, row=count + part, words=tuple(word for word in cell.words if low <= word.y < high))
-                for cell in here
+                replace(cell, row=count + part, words=tuple(own[part])) for cell, own in zip(here, words, strict=True)
             ]
             filled = [cell for cell in parts if cell.words]
             if cuts and len(filled) == 1 and filled[0].column == 0:  # a section: no ruling is between its columns

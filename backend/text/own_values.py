@@ -202,7 +202,7 @@ def _choice(words: str, choices: Mapping[str, str]) -> str | None:
     said = plain_of(words)
     if said in choices:
         return choices[said]
-    inside = [choice for plain, choice in choices.items() if plain in said and _has_words(said, plain)]
+    inside = [choice for plain, choice in choices.items() if _has_words(said, plain)]
     return inside[0] if len(inside) == 1 else None
 
 

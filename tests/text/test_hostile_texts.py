@@ -259,6 +259,12 @@ def cpu_s(work: Callable[[str], object], text: str) -> float:
         gc.enable()
 
 
+def times_longer(work: Callable[[str], object], short: str, long: str) -> float:
+    """How many times as long as of the first text it takes of the second, each the shorter of two times."""
+    before_s, spent_s = (min(cpu_s(work, text) for _ in range(2)) for text in (short, long))
+    return spent_s / before_s
+
+
 def grows_too_fast(work: Callable[[str], object], unit: str) -> str:
     """How the time of ``work`` grew where it grew more than ``GROWTH`` allows, each time of three; else empty.
 
@@ -438,9 +444,8 @@ def test_others_run_while_many_token_ids_are_decoded():
 def test_a_long_line_is_typed_in_linear_time(unit: str, characters: int):
     """A line of a megabyte took 17 s, one of tabulators would have taken minutes: each word looked at all before it."""
     short, long = (unit * (times * characters // len(unit)) for times in (1, 4))
-    before_s, spent_s = (min(cpu_s(document_of_text, text) for _ in range(2)) for text in (short, long))
 
-    assert spent_s < GROWTH * before_s
+    assert times_longer(document_of_text, short, long) < GROWTH
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(20, 200), (2, 8_000)])
@@ -451,9 +456,8 @@ def test_time_of_tables_grows_with_their_columns(rows: int, columns: int):
     few, many = ("\n".join(["1,00   " * count] * rows) for count in (columns // 4, columns))
     read = READERS["tables"]
     read(few)
-    before_s, spent_s = (min(cpu_s(read, text) for _ in range(2)) for text in (few, many))
 
-    assert spent_s < GROWTH * before_s
+    assert times_longer(read, few, many) < GROWTH
 
 
 @pytest.mark.parametrize("unit", ["- a\n", "Papel   1,00   2,00\n        Total   2,00\n"])
@@ -462,9 +466,8 @@ def test_time_of_tables_grows_with_their_rows(unit: str):
     few, many = (unit * (characters // len(unit)) for characters in (8_000, 32_000))
     read = READERS["tables"]
     read(few)
-    before_s, spent_s = (min(cpu_s(read, text) for _ in range(2)) for text in (few, many))
 
-    assert spent_s < GROWTH * before_s
+    assert times_longer(read, few, many) < GROWTH
 
 
 @pytest.mark.parametrize("rows", [2, 3])

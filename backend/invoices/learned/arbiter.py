@@ -15,7 +15,6 @@ from decimal import Decimal
 
 from stdnum.es import cif, nif
 
-from backend.files.einvoice.xml_tree import compact_id
 from backend.files.visual_rows import PageRows
 from backend.invoices.learned.read import AMOUNTS, Guess, PageReader, guesses
 from backend.invoices.money.candidates import Candidate
@@ -184,11 +183,11 @@ def _as_seated(rules: Mapping[str, Field], learned: Learned) -> Mapping[str, Fie
 
 def _seats_changed(fields: Mapping[str, Field]) -> dict[str, Field]:
     """Each party's fields as the other's."""
-    changed = {}
+    changed = dict[str, Field]()
     for name, field in fields.items():
-        own = next((party for party in _PARTIES if name.startswith(party)), "")
-        other = name.replace(own, _PARTIES[own == _PARTIES[0]], 1) if own else name
-        changed[other] = replace(field, name=other)
+        own, other = _PARTIES if name.startswith(_PARTIES[0]) else _PARTIES[::-1]
+        seat = other + name.removeprefix(own) if name.startswith(own) else name
+        changed[seat] = replace(field, name=seat)
     return changed
 
 
@@ -200,7 +199,7 @@ def seated_by_withholding(fields: dict[str, Field]) -> dict[str, Field]:
     rate, numbers = fields.get("WithholdingRate"), [fields.get(party + "TaxId") for party in _PARTIES]
     if rate is None or Decimal(rate.value) == _RATE_OF_RENT or None in numbers:
         return fields
-    seller, buyer = (compact_id(field.value).removeprefix("ES") for field in numbers if field is not None)
+    seller, buyer = (nif.compact(field.value) for field in numbers if field is not None)
     is_person = nif.is_valid(buyer) and not cif.is_valid(buyer)
     return _seats_changed(fields) if cif.is_valid(seller) and is_person else fields
 
