@@ -1,9 +1,9 @@
 """Lua scripts for changes of a job that must be atomic. Which changes are allowed is decided in `states`.
 
 A job is a hash: ``v`` (its version, or "deleted"), ``by`` (the process that wrote it), ``record`` and ``progress``
-(JSON), ``format`` (of the record), ``live_ms`` (its time to live while it waits or runs) and ``queue`` and ``entry``,
-its place in the queue until it ends. Its file and result are lists of chunks, its pages a hash, its events a stream,
-and ``names`` a set: the keys that lead an equal request to it.
+(JSON), ``format`` (of the record), ``live_ms`` (its time to live while it waits or runs), ``queue`` and ``entry``, its
+place in the queue until it ends, and then ``bytes``, what it takes beside its file. Its file and result are lists of
+chunks, its pages a hash, its events a stream, and ``names`` a set: the keys that lead an equal request to it.
 
 Every key of a job gets its expiry in the script that creates it, so that no fault leaves one behind for ever. Scripts
 read some key names from Redis: a Redis Cluster cannot run them.
@@ -67,21 +67,56 @@ local function count_live(jobs)
   return live
 end
 
--- Keep the file of a job that has ended; the owner's oldest go once all take more than args.files_bytes
-local function keep_file(files, total)
-  local now = redis.call('TIME')[1] * 1000
-  redis.call('ZADD', files, args.expires_ms, args.size .. ' ' .. args.id)
-  local bytes = redis.call('INCRBY', total, args.size)
-  while true do
-    local first = redis.call('ZRANGE', files, 0, 0, 'WITHSCORES')
-    if not first[1] or (bytes <= args.files_bytes and tonumber(first[2]) > now) then break end
-    local size, id = string.match(first[1], '^(%d+) (.+)$')
-    redis.call('ZREM', files, first[1])
-    redis.call('UNLINK', args.job .. id .. ':file')
-    bytes = redis.call('DECRBY', total, size)
+-- Remove a job and the names that lead to it
+local function remove(id)
+  local job = args.job .. id
+  for _, name in ipairs(redis.call('SMEMBERS', job .. ':names')) do
+    if redis.call('GET', name) == id then redis.call('UNLINK', name) end
   end
-  redis.call('PEXPIREAT', files, args.expires_ms)
+  local result = job .. ':result:' .. (redis.call('HGET', job, 'v') or '')
+  redis.call('UNLINK', job, job .. ':names', job .. ':file', job .. ':pages', job .. ':events', result)
+end
+
+local function remove_file(id) redis.call('UNLINK', args.job .. id .. ':file') end
+
+-- Count something of an ended job among its owner's; the oldest go once all take more than args.share_bytes, but for
+-- that of the job `kept`
+local function count(list, total, size, drop, kept)
+  local now = redis.call('TIME')[1] * 1000
+  if redis.call('ZADD', list, args.expires_ms, size .. ' ' .. args.id) == 1 then redis.call('INCRBY', total, size) end
+  redis.call('PEXPIREAT', list, args.expires_ms)
   redis.call('PEXPIREAT', total, args.expires_ms)
+  local bytes, spared = tonumber(redis.call('GET', total)), 0
+  while true do
+    local oldest = redis.call('ZRANGE', list, spared, spared, 'WITHSCORES')
+    if not oldest[1] or (bytes <= args.share_bytes and tonumber(oldest[2]) > now) then break end
+    local oldest_size, id = string.match(oldest[1], '^(%d+) (.+)$')
+    if id == kept then
+      spared = 1
+    else
+      redis.call('ZREM', list, oldest[1])
+      drop(id)
+      bytes = redis.call('DECRBY', total, oldest_size)
+    end
+  end
+end
+
+-- Its size is known to Redis alone, as replicas write its pages one by one
+local function count_ended(job, result, list, total)
+  local size = 0
+  if args.has_share then
+    for _, key in ipairs({job, job .. ':pages', job .. ':events', result}) do
+      size = size + (redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0)
+    end
+  end
+  redis.call('HSET', job, 'bytes', size)
+  count(list, total, size, remove, args.id)
+end
+
+local function uncount(list, total, size, id)
+  if redis.call('ZREM', list, size .. ' ' .. id) == 1 and redis.call('DECRBY', total, size) <= 0 then
+    redis.call('UNLINK', total)
+  end
 end
 
 local function write(job, record, progress)
@@ -150,7 +185,8 @@ redis.call('SADD', KEYS[2], KEYS[3])
 redis.call('PEXPIRE', KEYS[2], left_ms)
 """
 
-# KEYS: job, names, events, file, pages, result, shared queue, stops, its owner's files and their bytes
+# KEYS: job, names, events, file, pages, result, shared queue, stops, its owner's files and their bytes, ended jobs
+# and their bytes
 # ARGV: args, record, progress
 # args: id, old and version, status ('queued', 'running', 'ended'), expires_ms, cancelled, claimed (queue and entry, or
 # empty), chunks of the result (0: none; -1: only say whether a result may be written), …
@@ -182,7 +218,8 @@ local keys = {KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]}
 if args.status == 'ended' then
   redis.call('XADD', KEYS[3], '*', 'kind', 'end', 'data', '')
   expire('PEXPIREAT', args.expires_ms, args.id, KEYS[2], keys)
-  keep_file(KEYS[9], KEYS[10])
+  count(KEYS[9], KEYS[10], args.size, remove_file)
+  count_ended(KEYS[1], KEYS[6], KEYS[11], KEYS[12])
 else
   expire('PEXPIRE', args.live_ms, args.id, KEYS[2], keys)
 end
@@ -191,7 +228,8 @@ return 'done'
 """
 )
 
-# KEYS: job, names, events, pages, result, same, pinned queue; ARGV: args, record, progress
+# KEYS: job, names, events, pages, result, same, pinned queue, its owner's ended jobs and their bytes
+# ARGV: args, record, progress
 # args: id, version, status, expires_ms, chunks of the result, …
 # Write a job that Redis has lost; one that runs gets a new place in the queue, as the old one may be lost alone.
 RESTORE = (
@@ -217,6 +255,7 @@ leave_queue(KEYS[1])
 if ended then
   redis.call('XADD', KEYS[3], '*', 'kind', 'end', 'data', '')
   expire('PEXPIREAT', args.expires_ms, args.id, KEYS[2], {KEYS[1], KEYS[3], KEYS[4], KEYS[5]})
+  count_ended(KEYS[1], KEYS[5], KEYS[8], KEYS[9])
 else
   redis.call('HSET', KEYS[1], 'queue', KEYS[7], 'entry', add_pinned(KEYS[7]))
   expire('PEXPIRE', args.live_ms, args.id, KEYS[2], {KEYS[1], KEYS[3]})
@@ -225,22 +264,18 @@ return 'done'
 """
 )
 
-# KEYS: its owner's files and their bytes, job, names, then what else belongs to it; ARGV: args. What stays says for a
-# while that the job is not lost but deleted, to a replica that is about to write its result.
-# args: id, size, group, deleted_ms
+# KEYS: job, its owner's files and their bytes, ended jobs and their bytes; ARGV: args. What stays says for a while that
+# the job is not lost but deleted, to a replica that is about to write its result.
+# args: id, size (of its file), group, deleted_ms
 FORGET = (
     _SHARED
     + """
-leave_queue(KEYS[3])
-if redis.call('ZREM', KEYS[1], args.size .. ' ' .. args.id) == 1 and redis.call('DECRBY', KEYS[2], args.size) == 0 then
-  redis.call('UNLINK', KEYS[2])
-end
-for _, name in ipairs(redis.call('SMEMBERS', KEYS[4])) do
-  if redis.call('GET', name) == args.id then redis.call('UNLINK', name) end
-end
-redis.call('UNLINK', unpack(KEYS, 3))
-redis.call('HSET', KEYS[3], 'v', 'deleted')
-redis.call('PEXPIRE', KEYS[3], args.deleted_ms)
+leave_queue(KEYS[1])
+uncount(KEYS[2], KEYS[3], args.size, args.id)
+uncount(KEYS[4], KEYS[5], redis.call('HGET', KEYS[1], 'bytes') or '', args.id)
+remove(args.id)
+redis.call('HSET', KEYS[1], 'v', 'deleted')
+redis.call('PEXPIRE', KEYS[1], args.deleted_ms)
 """
 )
 

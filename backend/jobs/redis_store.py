@@ -44,7 +44,7 @@ _LIVE_S = 7 * 86_400.0  # and JOB_TTL_S: how long live jobs are kept after a swe
 _WRITING_S = 3600.0  # at least, else JOB_TTL_S: how long a file without a job, or a result before its end, is kept
 _DELETED_S = 3600.0  # at least, after the longest run that may write its result, and JOB_TTL_S: a deleted job is known
 _BEGINNING = "0-0"
-_FILES_SHARE = 4  # of a Redis' maxmemory the files of one key's ended jobs take at most a quarter
+_SHARE = 4  # of a Redis' maxmemory the files of one key's ended jobs take at most a quarter, and their results another
 _NO_LIMIT = 2**53
 _STORE_READERS = 4  # blocking reads for jobs and cancellations
 _log = logging.getLogger(__name__)
@@ -204,14 +204,13 @@ class RedisJobStore:
         return int(await self._redis.run(POSITION, keys, self._us)) or None
 
     async def ended(self, owner: str) -> list[str]:
-        members = await self._redis.call("ZRANGE", self._name("files", owner), 0, -1)
+        members = await self._redis.call("ZRANGE", self._name("ended", owner), 0, -1)
         return [member.decode().partition(" ")[2] for member in members]
 
     async def forget(self, job: Job) -> None:
-        parts = (self._part(job.id, part) for part in ("names", "file", "pages", "events"))
         deleted_ms = _ms(max(job.limit_s + _DELETED_S, job.ttl_s))
         arguments = {**self._us, "id": job.id, "size": str(job.file.size_bytes), "deleted_ms": deleted_ms}
-        keys = (*self._files_of(job), self._part(job.id), *parts, self._result_of(job))
+        keys = (self._part(job.id), *self._files_of(job), *self._ended_of(job))
         await self._redis.run(FORGET, keys, arguments)
 
     async def take(self) -> JobClaim:
@@ -318,18 +317,21 @@ class RedisJobStore:
         """A `Swap`; with ``chunks`` -1 nothing is changed, and "ready" says that a result may be written."""
         parts = (self._part(old.id, part) for part in ("names", "events", "file", "pages"))
         keys = (self._part(old.id), *parts, self._result_of(new), self.queue.shared, self._cancelled)
-        has_share = old.owner != ANYBODY.owner and self._redis.limit_bytes > 0
         arguments = {
             **self._values_of(new),
             "old": str(old.version),
             "cancelled": new.status == "cancelled",
             "size": str(old.file.size_bytes),
-            "files_bytes": self._redis.limit_bytes // _FILES_SHARE if has_share else _NO_LIMIT,
+            **self._share_of(old),
             "claimed": () if claim is None else place_of(claim),
             "chunks": chunks,
         }
         reply = await self._redis.run(
-            SWAP, (*keys, *self._files_of(old)), arguments, pack_job(new), pack_progress(new.progress)
+            SWAP,
+            (*keys, *self._files_of(old), *self._ended_of(old)),
+            arguments,
+            pack_job(new),
+            pack_progress(new.progress),
         )
         if reply == b"unwritten":
             raise dropped()
@@ -339,7 +341,8 @@ class RedisJobStore:
         """Write a lost job: "done", or "stale" where the job is there or was deleted; ``chunks`` as in `_swap`."""
         parts = (self._part(job.id, part) for part in ("names", "events", "pages"))
         keys = (self._part(job.id), *parts, self._result_of(job), self._name("same", job.same), self.queue.pinned)
-        arguments = {**self._values_of(job), "chunks": chunks}
+        arguments = {**self._values_of(job), **self._share_of(job), "chunks": chunks}
+        keys = (*keys, *self._ended_of(job))
         reply = await self._redis.run(RESTORE, keys, arguments, pack_job(job), pack_progress(job.progress))
         if reply == b"unwritten":
             raise dropped()
@@ -401,6 +404,17 @@ class RedisJobStore:
 
     def _files_of(self, job: Job) -> tuple[str, str]:
         return self._name("files", job.owner), self._name("file-bytes", job.owner)
+
+    def _ended_of(self, job: Job) -> tuple[str, str]:
+        return self._name("ended", job.owner), self._name("ended-bytes", job.owner)
+
+    def _share_of(self, job: Job) -> dict[str, Any]:
+        """How many bytes an owner's ended jobs may take."""
+        has_share = job.owner != ANYBODY.owner and self._redis.limit_bytes > 0
+        return {
+            "has_share": has_share,
+            "share_bytes": self._redis.limit_bytes // _SHARE if has_share else _NO_LIMIT,
+        }
 
     def _result_of(self, job: Job) -> str:
         return self._part(job.id, f"result:{job.version}")  # a version has one writer

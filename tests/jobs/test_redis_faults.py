@@ -299,6 +299,37 @@ async def test_the_files_of_one_keys_ended_jobs_have_a_share(start_redis):
     assert 0 == left
 
 
+async def test_the_results_of_one_keys_ended_jobs_have_a_share(start_redis):
+    """Another quarter, pages included, of which the oldest job goes whole; the newest stays however large it is."""
+    server = start_redis("--maxmemory", "40mb", "--maxmemory-policy", "volatile-ttl")
+    store = RedisJobStore(RedisJobOptions(server.url), LIMITS, monotonic=time.monotonic)
+    await store.start()
+    page, result, ends = PAGE._replace(packed=bytes(400_000)), bytes(3 * 2**20), dict[str, Job]()
+    for index, name in enumerate(("other", "one", "two", "three", "large")):
+        record = job(name, owner="busy" if index else "quiet", same=name)
+        with contextlib.closing(upload()) as stored:
+            await store.add(record, stored, "key" if name == "one" else None, pinned=False)
+        running = moved(record, "start")
+        await store.swap(record, running)
+        await store.write_progress(running, Progress("reading", pages_done=1), page)
+        ends[name] = moved(running, "succeed", now_s=time.time() + index)
+        await store.swap(running, ends[name], result * 4 if name == "large" else result)
+        if name == "three":
+            kept = [await store.find(before) is not None for before in ends]
+            left_of_one = server.client.keys("financia:job:one*") + server.client.keys("financia:jobs:*:one")
+            listed = await store.ended("busy")
+    assert [True, False, True, True] == kept
+    assert [] == left_of_one
+    assert ["two", "three"] == listed
+    assert ["large"] == await store.ended("busy")
+    assert result == await store.result(ends["other"])
+
+    await store.forget(ends["large"])
+    left = server.client.exists("financia:jobs:ended:busy", "financia:jobs:ended-bytes:busy")
+    await store.close()
+    assert 0 == left
+
+
 async def test_a_file_that_redis_drops_before_its_job_is_written(store, redis_server):
     """The job is refused with the reason, not accepted without its file."""
     call = store._redis.call
