@@ -45,7 +45,7 @@ from backend.images.classification import ImageClassificationService
 from backend.images.engine import LoadedImageModel
 from backend.jobs.service import JobService
 from backend.lanes.batcher import Batcher, show_gauges
-from backend.lanes.cache.redis_client import RedisOptions
+from backend.lanes.cache.redis_client import RedisOptions, refuse_unfit
 from backend.lanes.cache.redis_tier import RedisTier
 from backend.lanes.cache.store import NullCache, VectorCache
 from backend.lanes.cache.tiered import MemoryTier, TieredCache
@@ -285,6 +285,8 @@ async def _find(settings: Settings, on_failure: AsyncExitStack, gpu: int | None,
     telemetry, driver, requests = open_telemetry(settings), Nvml(), model_requests(settings)
     supervisor = Supervisor(telemetry)
     metering = metering_of(settings, telemetry)  # first: wrong keys, and then a wrong model, stop the start at once
+    if settings.redis_url is not None:
+        await refuse_unfit(settings.redis_url)
     speech_model = await find_speech_model(settings)
     replicas = await open_shared_state(settings, on_failure)
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)

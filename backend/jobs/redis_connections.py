@@ -17,7 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from backend.errors import BadSettings, Unavailable
 from backend.jobs.redis_scripts import OPEN_LIST
-from backend.lanes.cache.redis_client import address
+from backend.lanes.cache.redis_client import NO_CLUSTER, address
 from backend.lanes.cache.redis_pool import Command, RedisPool, error_code
 from backend.retry import Backoff
 from backend.telemetry import log_event
@@ -30,11 +30,6 @@ _PASSING = frozenset(("OOM", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", 
     "NOPERM",
 }  # codes of error replies that pass, the last when an operator mends them
 _CLUSTER = frozenset(("MOVED", "ASK", "CROSSSLOT", "TRYAGAIN", "CLUSTERDOWN"))
-NO_CLUSTER = (
-    "is part of a Redis Cluster, which cannot keep jobs: a job's keys would lie on several nodes. Give the service a "
-    "Redis of its own (cluster-enabled no), with replicas and Sentinel or a managed failover where it must not fail"
-)
-NO_SENTINEL = "is a Sentinel, which keeps no data. Give the address of the master: a name or a proxy that follows it"
 _DROPS_ANY = re.compile(r"maxmemory_policy:(allkeys-\w+)")
 _MAXMEMORY = re.compile(r"\bmaxmemory:(\d+)")
 _logger = logging.getLogger(__name__)
@@ -76,18 +71,11 @@ class RedisConnections:
         return await self.call("EVAL", script, len(keys), *keys, *words)
 
     async def check_server(self) -> None:
-        """Know its limit, and warn of a Redis that drops any key when it is full.
-
-        Raises: BadSettings where REDIS_URL is a node of a Redis Cluster, or a Sentinel; Unavailable.
-        """
+        """Know its limit, and warn of a Redis that drops any key when it is full. Raises: Unavailable."""
         try:
             information = (await self.call("INFO")).decode(errors="replace")
         except ResponseError:
             return  # a service that hides it; commands will tell
-        if "redis_mode:sentinel" in information:
-            raise BadSettings([f"REDIS_URL: {self.address} {NO_SENTINEL}"])
-        if "cluster_enabled:1" in information:
-            raise BadSettings([f"REDIS_URL: the Redis on {self.address} {NO_CLUSTER}"])
         if limit := _MAXMEMORY.search(information):
             self.limit_bytes = int(limit[1])
         if policy := _DROPS_ANY.search(information):

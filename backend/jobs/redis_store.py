@@ -88,7 +88,7 @@ class RedisJobStore:
         self._last_cancelled = ""  # the last cancellation we know of
 
     async def start(self) -> None:
-        """Create the queues; where Redis is away, `take` creates them when it is back. Raises: BadSettings."""
+        """Create the queues; where Redis is away, `take` creates them when it is back."""
         with suppress(Unavailable):
             await self._redis.check_server()
         with suppress(Unavailable):

@@ -292,6 +292,23 @@ async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, con
         await start(embedding_model=str(folder))
 
 
+async def test_a_sentinel_is_refused_at_once(start, caplog):
+    """With what to give instead, before anything was asked of it that it cannot answer."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while commands := await reader.read(2**16):
+            for command in commands.split(b"*")[1:]:
+                is_known = b"\r\nINFO\r\n" in command
+                writer.write(b"$19\r\nredis_mode:sentinel\r\n" if is_known else b"-ERR unknown command\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as sentinel:
+        with pytest.raises(BadSettings, match=r"is a Sentinel.*address of the master"):
+            await start(redis_url="redis://127.0.0.1:{1}".format(*sentinel.sockets[0].getsockname()), **QUICK)
+
+    assert [] == [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_a_start_is_told_in_ten_lines(start, tiny: TinyModels, caplog):
     """One a device and a model, with all reasons; none of them is a warning."""
     caplog.set_level(logging.INFO)

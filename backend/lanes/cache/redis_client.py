@@ -24,6 +24,11 @@ _WANTED = (
     "not redis://host:port/database, rediss://host:port/database or unix:///path; "
     "special characters of a password must be percent-encoded, and a Sentinel's address does not lead to the master"
 )
+NO_CLUSTER = (
+    "is part of a Redis Cluster, which cannot keep jobs: a job's keys would lie on several nodes. Give the service a "
+    "Redis of its own (cluster-enabled no), with replicas and Sentinel or a managed failover where it must not fail"
+)
+_NO_SENTINEL = "is a Sentinel, which keeps no data. Give the address of the master: a name or a proxy that follows it"
 _logger = logging.getLogger(__name__)
 
 
@@ -315,6 +320,24 @@ def open_pool(options: RedisOptions) -> tuple[RedisPool, str]:
         # from None: the message of the original may quote the password
         raise BadSettings([f"REDIS_URL: {_WANTED}"]) from None
     return pool, where
+
+
+async def refuse_unfit(url: str) -> None:
+    """Raise BadSettings for a bad URL, a Sentinel, and a node of a Redis Cluster.
+
+    A Redis that is away or hides what it is passes: commands will tell.
+    """
+    pool, where = open_pool(RedisOptions(url))
+    try:
+        information = (await pool.ask(("INFO",))).decode(errors="replace")
+    except (exceptions.RedisError, OSError, TimeoutError):
+        return
+    finally:
+        await pool.close()
+    if "redis_mode:sentinel" in information:
+        raise BadSettings([f"REDIS_URL: {where} {_NO_SENTINEL}"])
+    if "cluster_enabled:1" in information:
+        raise BadSettings([f"REDIS_URL: the Redis on {where} {NO_CLUSTER}"])
 
 
 def _checked(reply: object) -> object:
