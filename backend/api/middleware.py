@@ -28,7 +28,7 @@ from backend.api.problems import problem_of, problem_response
 from backend.api.routing import PlainRoute
 from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY
-from backend.errors import Unavailable
+from backend.errors import DrainedTooLate
 from backend.telemetry import STAGES, Telemetry
 from backend.tracing.context import SpanContext, read_traceparent
 from backend.tracing.spans import NO_TRACER, Resumed, Span, Tracer, request_id
@@ -187,8 +187,7 @@ class ProblemMiddleware:
         except asyncio.CancelledError:
             if not self._state.draining or context.status:
                 raise
-            error = Unavailable("the service is shutting down and had no time left for this request; ask again")
-            await problem_response(problem_of(error, scope["path"]), context.request_id, scope["path"])(
+            await problem_response(problem_of(DrainedTooLate(), scope["path"]), context.request_id, scope["path"])(
                 scope, receive, send
             )
         except Exception as error:

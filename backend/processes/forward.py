@@ -17,7 +17,7 @@ from backend.abandoned import end_tasks
 from backend.api.browser_guard import with_cors
 from backend.api.middleware import UNTRACED, caller_span
 from backend.api.problems import problem_of, problem_response
-from backend.errors import CallerGone, Unavailable
+from backend.errors import CallerGone, DrainedTooLate, Unavailable
 from backend.telemetry import log_event
 from backend.tracing.spans import NO_TRACER, Active, Tracer
 
@@ -173,9 +173,11 @@ class _Connection:
             await self._relay(answer, send)
             self.is_reusable = answer.keeps_connection and answer.request_is_sent
         except asyncio.CancelledError:
-            if not answer.client_left:
+            if answer.is_started and not answer.client_left:
                 raise
             relaying.uncancel() if relaying is not None else None
+            if not answer.client_left:
+                raise DrainedTooLate from None
             raise CallerGone("the client closed the connection") from None
         finally:
             await end_tasks(upload)

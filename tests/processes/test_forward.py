@@ -90,6 +90,26 @@ async def test_a_service_process_that_never_answers(forward):
     assert "unavailable" == json.loads(body["body"])["code"]
 
 
+async def test_a_request_that_the_server_cancels_at_its_end(forward):
+    """503, so that its client asks elsewhere; it was a plain 500 (found by `make soak` on a busy machine)."""
+    asked = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    forwarding = asyncio.create_task(forward(answer))
+    await asked.wait()
+    forwarding.cancel()
+
+    start, body = await forwarding
+
+    assert 503 == start["status"]
+    assert "shutting down" in json.loads(body["body"])["detail"]
+
+
 @pytest.mark.parametrize("idle_s", [60.0, 0.01], ids=["at-once", "at-rest"])
 async def test_a_crowd_leaves_few_connections(tmp_path, idle_s):
     """Each is two open files: those of the busiest second would stay for ever. At rest none stays."""
