@@ -1,8 +1,7 @@
 """The app over fake services, and a client that calls it in process."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
 from tests.api.fakes import FakeServices, fake_services
-
-Connect = Callable[..., Any]  # async context manager -> httpx.AsyncClient
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from backend.api.routes.audio_answers import (
     VerboseTranscriptionAnswer,
 )
 from backend.callers.callers import ANYBODY, Quotas
-from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
+from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, UnreadableFile
 from backend.files.limits import FileLimits
 from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord
 from tests.api.asgi import Call
@@ -248,8 +248,6 @@ async def test_without_a_model(services: FakeServices, client: httpx.AsyncClient
 
 ERRORS = (
     (UnreadableFile("file: broken"), 422, "unreadable_file"),
-    (WrongMediaType("file: it looks like a ZIP"), 415, "wrong_media_type"),
-    (TooLarge("seconds of audio", 20_000, 14_400, "LIMIT_AUDIO_S"), 413, "too_large"),
     (Overloaded(9, 8, 2.0), 429, "overloaded"),
     (DeadlineExceeded(600.0), 504, "deadline_exceeded"),
     (RuntimeError("secret"), 500, "internal_error"),

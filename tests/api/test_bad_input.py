@@ -71,8 +71,6 @@ async def test_faulty_bytes(client: httpx.AsyncClient, content: bytes, status: i
         pytest.param("a\x00b", id="nul"),
         pytest.param("👩‍👩‍👧‍👦 🇪🇸 ✓", id="emoji"),
         pytest.param(" \n\t ", id="blank"),
-        pytest.param("\u202eright to left\u202c", id="direction-marks"),
-        pytest.param("e\u0301" * 50, id="combining-marks"),
         pytest.param("palabra " * 12_500, id="100k-characters"),
         pytest.param("\U0010fffd\ufdd0\uffff", id="non-characters"),
     ],

@@ -48,12 +48,6 @@ async def test_one_text(client: httpx.AsyncClient) -> None:
         pytest.param({"text": "a"}, ["a"], id="object"),
         pytest.param(["a", "b"], ["a", "b"], id="texts"),
         pytest.param([{"text": "a"}, "b", {"text": "c", "image": "x"}], ["a", "b", "c"], id="objects-among-texts"),
-        pytest.param(
-            ["👩‍👩‍👧‍👦 e\u0301", "\u202e\u05e9\u05dc\u05d5\u05dd"],
-            ["👩‍👩‍👧‍👦 e\u0301", "\u202e\u05e9\u05dc\u05d5\u05dd"],
-            id="odd-text",
-        ),
-        pytest.param(" ", [" "], id="blank"),
     ],
 )
 async def test_every_form_of_input(
@@ -114,11 +108,9 @@ async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
     [
         pytest.param({}, 422, "input", ["required"], id="no-input"),
         pytest.param({"input": []}, 400, "input", ["empty list"], id="no-texts"),
-        pytest.param({"input": ""}, 400, "input", ["must not be empty"], id="empty-text"),
         pytest.param({"input": ["a", ""]}, 400, "input", ["input[1]"], id="one-empty-text"),
         pytest.param({"input": None}, 422, "input", ["null"], id="null"),
         pytest.param({"input": [1, 2]}, 422, "input", ["input[0]", "a number"], id="token-ids"),
-        pytest.param({"input": ["a", ["b"]]}, 422, "input", ["input[1]", "a list"], id="nested"),
         pytest.param({"input": [{"image": "x"}]}, 422, "input", ["input[0]", "base64"], id="an-image"),
         pytest.param({"input": "a", "labels": []}, 400, "labels", ["empty list", "leave the field out"], id="none"),
         pytest.param({"input": "a", "labels": "b"}, 422, "labels", ["a list of texts"], id="one-label-as-text"),
@@ -132,7 +124,6 @@ async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
         pytest.param({"input": "a", "labels": ["b"]}, 422, "labels", ["a second one", "multi_label"], id="only-one"),
         pytest.param({"input": "a", "labels": list("bcdef")}, 413, "labels", ["5", "4", "LIMIT_LABELS"], id="many"),
         pytest.param({"input": "a", "top_k": 0}, 422, "top_k", ["0"], id="no-predictions"),
-        pytest.param({"input": "a", "top_k": True}, 422, "top_k", [], id="boolean-as-number"),
         pytest.param({"input": "a", "min_score": 1.01}, 422, "min_score", [], id="above-one"),
         pytest.param({"input": "a", "hypothesis_template": "x"}, 422, "hypothesis_template", ["{}"], id="no-place"),
         pytest.param({"input": "a", "hypothesis_template": "{}{}"}, 422, "hypothesis_template", ["once"], id="two"),

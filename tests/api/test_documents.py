@@ -14,7 +14,6 @@ import pytest
 from lxml import etree
 
 from backend.documents.records import DEFAULT_FEATURES, PAGE_FEATURES
-from backend.errors import Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from tests.api.checks import problem
@@ -57,9 +56,11 @@ async def test_the_body_may_be_the_file(client: httpx.AsyncClient, services: Fak
 
 async def test_every_feature(client: httpx.AsyncClient) -> None:
     """Entities, sentences and chunks count code points of ``text``; boxes are in the units of their page."""
-    body = (await client.post("/v1/documents", files=FILE)).json()
+    answer = await client.post("/v1/documents", files=FILE)
 
-    read = document()
+    body, read = answer.json(), document()
+    stages = "open;dur=10.000, read;dur=200.000, understand;dur=50.000, total;dur="
+    assert answer.headers["server-timing"].startswith(stages)
     [entity] = body["entities"]
     assert read.text == body["text"]
     assert [0, read.page_starts[1]] == [page["start"] for page in body["pages"]]
@@ -124,34 +125,6 @@ async def test_formats(
         assert services.documents.extractor.calls
     else:
         assert "1.284,50" in by_field.text
-
-
-async def test_server_timing_has_the_stages(client: httpx.AsyncClient) -> None:
-    """The stages of a document are open, read and understand."""
-    header = (await client.post("/v1/documents", files=FILE)).headers["server-timing"]
-
-    assert header.startswith("open;dur=10.000, read;dur=200.000, understand;dur=50.000, total;dur=")
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "code"),
-    [
-        (UnreadableFile("file: broken"), 422, "unreadable_file"),
-        (WrongMediaType("file: it looks like a ZIP"), 415, "wrong_media_type"),
-        (TooLarge("pages", 300, 200, "LIMIT_PAGES"), 413, "too_large"),
-        (Overloaded(10, 10, 2.0), 429, "overloaded"),
-    ],
-)
-async def test_errors_of_the_service(
-    client: httpx.AsyncClient, services: FakeServices, error: Exception, status: int, code: str
-) -> None:
-    """Each is answered with its own status and code."""
-    services.documents.error = error
-
-    answer = await client.post("/v1/documents", files=FILE)
-
-    assert (status, code) == (answer.status_code, answer.json()["code"])
-    assert "application/problem+json" == answer.headers["content-type"]
 
 
 EMPTY_PARTS = [(f"empty{index}", (None, "")) for index in range(70)]

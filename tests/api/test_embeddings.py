@@ -179,14 +179,6 @@ async def test_truncated_inputs_are_listed(client: httpx.AsyncClient, services: 
     require_schema(EmbeddingsAnswer, body)
 
 
-async def test_unknown_model(client: httpx.AsyncClient) -> None:
-    """A model that is not loaded is 404, with the names of those that are, in the code OpenAI uses."""
-    response = await client.post(URL, json={"input": "a", "model": "text-embedding-3-small"})
-
-    body = problem(response, 404, "model_not_found", "text-embedding-3-small", "fake-model", "bundled")
-    assert "model" == body["error"]["param"]
-
-
 async def test_whole_numbers_as_json_has_them(client: httpx.AsyncClient) -> None:
     """JSON Schema counts 8.0 among the integers, so it is one for fields and for token ids."""
     floats = await client.post("/v1/embeddings", json={"input": [[1.0, 2]], "dimensions": 8.0})

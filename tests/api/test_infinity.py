@@ -97,8 +97,6 @@ async def test_texts_are_the_other_service(client: httpx.AsyncClient) -> None:
     [
         pytest.param({"texts": ["a"]}, 422, ["texts", "documents"], id="both"),
         pytest.param({"documents": None}, 422, ["texts", "documents"], id="neither"),
-        pytest.param({"documents": []}, 400, ["documents", "empty list"], id="none"),
-        pytest.param({"documents": [""]}, 400, ["documents", "empty"], id="empty"),
         pytest.param({"documents": [{"text": "a"}]}, 422, ["documents[0]"], id="objects"),
         pytest.param({"documents": ["a"] * 6}, 413, ["documents", "LIMIT_INPUTS"], id="too-many"),
         pytest.param({"top_n": 0}, 422, ["top_n"], id="none-of-them"),

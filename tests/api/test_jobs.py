@@ -152,9 +152,11 @@ async def test_an_equal_request(api):
         pytest.param({"deadline_s": "nan"}, "deadline_s", id="no-number"),
         pytest.param({"features": "tea"}, "features", id="unknown-feature"),
         pytest.param({"format": "docx"}, "format", id="unknown-format"),
+        *(pytest.param({"pages": pages}, "pages: ", id=pages) for pages in ("one", "0", "3-1", "\u0661")),
     ],
 )
 async def test_bad_fields(api, data, named):
+    """Refused at once: pages that no file can have were accepted, and the job failed."""
     problem(await api.client.post("/v1/jobs", files=FILE, data=data), 422, "invalid_field", named)
     assert 0 == api.replica.service.report()["jobs"]
 
@@ -246,15 +248,6 @@ async def test_too_many_watchers_get_429(slow):
 
     assert 200 == (await slow.client.get(f"/v1/jobs/{job_id}/events")).status_code
     assert 0 == slow.replica.service._watchers.count
-
-
-@pytest.mark.parametrize("pages", ["one", "0", "3-1", "\u0661"])
-async def test_pages_that_no_file_can_have_are_no_job(api, pages):
-    """Refused at once; it was accepted, and failed."""
-    answer = await api.client.post("/v1/jobs", files=FILE, data={"pages": pages})
-
-    problem(answer, 422, "invalid_field", "pages: ")
-    assert [] == api.replica.process.calls
 
 
 async def first_page(api: JobsApi, job_id: str) -> None:

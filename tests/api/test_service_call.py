@@ -17,21 +17,6 @@ from tests.api.fakes import FakeServices, fake_services
 BODY = b'{"input": "a"}'
 
 
-async def test_a_disconnect_cancels_the_work(services: FakeServices) -> None:
-    """A client that disconnects takes its texts out of the queue; the request counts as 499."""
-    services.embeddings.gate = asyncio.Event()
-    call = Call(services, "/v1/embeddings", [BODY])
-    running = asyncio.create_task(call.run())
-    await services.embeddings.entered.wait()
-
-    call.disconnect()
-    response = await running
-
-    problem(response, 499, "caller_gone")
-    assert 1 == services.embeddings.cancelled
-    assert b'requests_total{route="/v1/embeddings",status="499"} 1.0' in services.telemetry.render()
-
-
 async def test_the_time_limit() -> None:
     """A request that is not answered within LIMIT_REQUEST_S ends with 504 and its work is cancelled."""
     services = fake_services(limits=ApiLimits(request_s=0.05))

@@ -88,9 +88,6 @@ async def test_truncated_inputs_are_listed_in_a_header(client: httpx.AsyncClient
 @pytest.mark.parametrize(
     ("body", "status", "named"),
     [
-        pytest.param({}, 422, "inputs", id="no-inputs"),
-        pytest.param({"inputs": []}, 400, "inputs", id="empty-list"),
-        pytest.param({"inputs": ""}, 400, "inputs", id="empty-text"),
         pytest.param({"inputs": ["a", True]}, 422, "inputs[1]", id="mixed"),
         pytest.param({"inputs": "a", "truncate": "yes"}, 422, "truncate", id="truncate"),
         pytest.param({"inputs": [1], "prompt_name": "query"}, 422, "prompt_name", id="prompt-before-token-ids"),
@@ -461,27 +458,17 @@ async def test_cohere_s_tokens(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "kind"),
+    "path",
     [
-        pytest.param("/embed", {}, "Validation", id="embed"),
-        pytest.param("/embed_all", {}, "Validation", id="embed_all"),
-        pytest.param("/embed_sparse", {"inputs": "a"}, "Validation", id="embed_sparse"),
-        pytest.param("/predict", {}, "Validation", id="predict"),
-        pytest.param("/rerank", {"query": "a"}, "Validation", id="rerank"),
-        pytest.param("/similarity", {}, "Validation", id="similarity"),
-        pytest.param("/tokenize", {}, "Validation", id="tokenize"),
-        pytest.param("/decode", {}, "Validation", id="decode"),
-        pytest.param("/", {}, "Validation", id="root"),
-        pytest.param("/invocations", {}, "Validation", id="invocations"),
+        *("/embed", "/embed_all", "/embed_sparse", "/predict", "/rerank", "/similarity", "/tokenize", "/decode", "/"),
+        "/invocations",
     ],
 )
-async def test_errors_are_those_that_its_clients_read(
-    client: httpx.AsyncClient, path: str, body: dict[str, Any], kind: str
-) -> None:
+async def test_errors_are_those_that_its_clients_read(client: httpx.AsyncClient, path: str) -> None:
     """`error` is a text with `error_type` beside it, as its OpenAPI document says, among the members of a problem."""
-    told = problem(await client.post(path, json=body), 404 if path == "/embed_sparse" else 422)
+    told = problem(await client.post(path, json={}), 404 if path == "/embed_sparse" else 422)
 
-    assert (told["detail"], kind) == (told["error"], told["error_type"])
+    assert (told["detail"], "Validation") == (told["error"], told["error_type"])
 
 
 @pytest.mark.parametrize(

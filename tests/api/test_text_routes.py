@@ -1,4 +1,4 @@
-"""What all routes that read texts have in common: timings, errors of their services, and cancellation."""
+"""What all routes that read texts have in common: timings and cancellation."""
 
 import asyncio
 import json
@@ -7,70 +7,44 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.errors import InvalidField, Overloaded, UnknownModel
-from backend.text.entities import NoEntityModel
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 
-BODIES: dict[str, dict[str, Any]] = {
-    "entities": {"input": "a"},
-    "classify": {"input": "a"},
-    "rerank": {"query": "q", "documents": ["a"]},
-    "analyze": {"input": "a"},
+TEXT: dict[str, Any] = {"input": "a"}
+ROUTES: dict[str, tuple[str, dict[str, Any]]] = {  # each with its service and a body
+    "embeddings": ("embeddings", TEXT),
+    "entities": ("entities", TEXT),
+    "classify": ("classification", TEXT),
+    "rerank": ("reranking", {"query": "q", "documents": ["a"]}),
+    "analyze": ("analysis", TEXT),
 }
-SERVICES = {"entities": "entities", "classify": "classification", "rerank": "reranking", "analyze": "analysis"}
 
 
-@pytest.mark.parametrize("route", BODIES)
+@pytest.mark.parametrize("route", ROUTES)
 async def test_server_timing_has_the_stages(client: httpx.AsyncClient, route: str) -> None:
     """The Server-Timing header names every stage of inference."""
-    header = (await client.post(f"/v1/{route}", json=BODIES[route])).headers["server-timing"]
+    header = (await client.post(f"/v1/{route}", json=ROUTES[route][1])).headers["server-timing"]
 
     assert all(stage in header for stage in ("queue", "tokenize", "inference", "total"))
 
 
-@pytest.mark.parametrize("route", BODIES)
+@pytest.mark.parametrize("route", ROUTES)
 async def test_a_disconnect_cancels_the_work(services: FakeServices, route: str) -> None:
     """The service's work is cancelled when its client disconnects; the request counts as 499."""
-    service = getattr(services, SERVICES[route])
+    name, body = ROUTES[route]
+    service = getattr(services, name)
     service.gate = asyncio.Event()
-    call = Call(services, f"/v1/{route}", [json.dumps(BODIES[route]).encode()])
+    call = Call(services, f"/v1/{route}", [json.dumps(body).encode()])
     running = asyncio.create_task(call.run())
     await service.entered.wait()
 
     call.disconnect()
     response = await running
 
-    assert 499 == response.status_code
+    problem(response, 499, "caller_gone")
     assert 1 == service.cancelled
-
-
-@pytest.mark.parametrize(
-    ("route", "error", "status", "code", "words"),
-    [
-        ("entities", NoEntityModel("ner"), 404, "model_not_found", "set NER_MODEL"),
-        ("entities", UnknownModel("x", ("tiny/ner",)), 404, "model_not_found", "tiny/ner"),
-        ("entities", InvalidField("types: 'X' is not", param="types"), 422, "invalid_field", "types"),
-        ("entities", Overloaded(10, 10, 2.0), 429, "overloaded", ""),
-        ("classify", UnknownModel("x", ("document-type",)), 404, "model_not_found", "document-type"),
-        ("classify", Overloaded(10, 10, 2.0), 429, "overloaded", ""),
-    ],
-)
-async def test_errors_of_the_service(
-    client: httpx.AsyncClient,
-    services: FakeServices,
-    route: str,
-    *,
-    error: Exception,
-    status: int,
-    code: str,
-    words: str,
-) -> None:
-    """An error of the service is answered as a problem with its status, code and message."""
-    getattr(services, SERVICES[route]).error = error
-
-    problem(await client.post(f"/v1/{route}", json=BODIES[route]), status, code, words)
+    assert f'requests_total{{route="/v1/{route}",status="499"}} 1.0' in services.telemetry.render().decode()
 
 
 @pytest.mark.parametrize("route", ["entities", "classify"])

@@ -76,7 +76,6 @@ def ibans(draw) -> tuple[str, str]:
     return "IBAN", country + check + body
 
 
-MODULES = {"NIF": nif, "NIE": nie, "CIF": cif, "CCC": ccc, "IBAN": iban}
 IDS = st.one_of(nifs(), nies(), cifs(), accounts(), ibans()).filter(
     lambda sample: {"NIF": nif, "NIE": nie, "CIF": cif, "CCC": ccc, "IBAN": iban}[sample[0]].is_valid(sample[1])
 )

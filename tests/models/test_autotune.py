@@ -25,6 +25,10 @@ from tests.tiny_models import TinyModels, placement, spec_of, tokenizer_of
 
 FACTS = MachineFacts(2, "a processor", ("avx2", "avx512_vnni", "avx512_bf16"), 2**33)
 OLD_FACTS = replace(FACTS, cpu_flags=("avx2",))
+CARD = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**33, (9, 0), bf16=True),), gpu_type=DeviceType.CUDA)
+ON_CARD = Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("bf16", "fp16", "fp32"))
+OLD_CARD = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**33, (7, 5), bf16=False),), gpu_type=DeviceType.CUDA)
+ON_OLD_CARD = replace(ON_CARD, dtypes=("fp32",))
 TABLE = np.random.default_rng(1).standard_normal((40_000, 24)).astype(np.float32)
 
 
@@ -302,8 +306,7 @@ def test_a_gpu(models, select):
     models.has("torch bf16", 2e6, noise=0.003, budgets={8192: 1.2})
     models.has("torch fp16", 1.9e6, noise=0.001)
     models.has("torch fp32", 4e5)
-    facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**36, (9, 0), bf16=True),), gpu_type=DeviceType.CUDA)
-    _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("bf16", "fp16", "fp32")))
+    _, choice = select(facts=CARD, place=ON_CARD)
 
     assert ("torch", "bf16", 8192) == (choice.runtime, choice.dtype, choice.budget)
     assert 4096 == choice.launch_tokens, "the time of 6000 tokens, at most half a batch"
@@ -321,10 +324,8 @@ def test_a_gpu_is_measured_on_full_batches_as_its_lanes_run_them(models, select,
 
     monkeypatch.setattr(EncoderBenchmark, "speed", speed)
     models.has("torch fp32", 4e5)
-    facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**36, (7, 5), bf16=False),), gpu_type=DeviceType.CUDA)
-    place = Placement("cuda:0", 1, 1, 2, ("largest",))
-    _, first = select(facts=facts, place=place)
-    _, kept = select(facts=facts, place=place)
+    _, first = select(facts=OLD_CARD, place=ON_OLD_CARD)
+    _, kept = select(facts=OLD_CARD, place=ON_OLD_CARD)
 
     assert {(2, 8)} == set(seen)
     assert first.launch_tokens == kept.launch_tokens == 2048
@@ -334,11 +335,9 @@ def test_a_model_that_overflows_in_fp16(models, select):
     """Weights stored as bf16 leave fp16's range: not measured on a card without bf16, and the table says why."""
     models.has("torch fp16", 2e6, noise=0.001)
     models.has("torch fp32", 4e5)
-    card = GPUInfo(0, "a card", "GPU-1", 2**36, (7, 5), bf16=False)
-    on_card = Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("fp16", "fp32"))
-    facts = replace(FACTS, gpus=(card,), gpu_type=DeviceType.CUDA)
-    _, choice = select(facts=facts, place=on_card, stored_dtype="bfloat16")
-    _, asked_for = select(EncoderRequest(precision="fp16"), facts=facts, place=on_card, stored_dtype="bfloat16")
+    on_card: dict[str, Any] = {"facts": OLD_CARD, "place": replace(ON_OLD_CARD, dtypes=("fp16", "fp32"))}
+    _, choice = select(**on_card, stored_dtype="bfloat16")
+    _, asked_for = select(EncoderRequest(precision="fp16"), **on_card, stored_dtype="bfloat16")
 
     assert "fp32" == choice.dtype
     assert "stored as bf16" in {row.candidate: row.fault for row in choice.measured}["torch fp16"]
@@ -356,14 +355,11 @@ def test_budgets_that_do_not_fit_the_card(models, select, monkeypatch):
         return speed(self, encoder, budget)
 
     monkeypatch.setattr(encoder_benchmark.EncoderBenchmark, "speed", out_of_memory_at_32768)
-    facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**33, (7, 5), bf16=False),), gpu_type=DeviceType.CUDA)
-    _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",)))
+    _, choice = select(facts=OLD_CARD, place=ON_OLD_CARD)
 
     assert 8192 == choice.budget
 
 
-CARD = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**33, (9, 0), bf16=True),), gpu_type=DeviceType.CUDA)
-ON_CARD = Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("bf16", "fp16", "fp32"))
 HALVES = {"torch fp32": 4e5, "torch bf16": 2e6, "torch-packed fp32": 5e5, "torch-packed bf16": 4e6}
 
 

@@ -18,7 +18,6 @@ from backend.models.spec import ModelSpec
 from tests.tiny_models import TinyModels, rewrite
 
 SPEC_WITHOUT_EFFECT = {"name", "source", "revision", "folder", "stored_dtype", "adapter", "fingerprint", "is_immutable"}
-NORMALIZE = {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
 
 
 def append(file: Path, content: bytes) -> None:

@@ -83,22 +83,16 @@ def test_families_name_their_numbers_differently(tmp_path):
         pytest.param("camembert", 1, 2, id="camembert"),
         pytest.param("mpnet", 1, 2, id="mpnet"),
         pytest.param("roberta", 0, 1, id="roberta-padded-with-zero"),
+        *(pytest.param(name, None, 2, id=f"{name}-by-its-class") for name in ("roberta", "camembert", "mpnet")),
     ],
 )
 def test_position_offset(tmp_path, family, padding, offset):
     """RoBERTa's tables begin after the padding row, and max_tokens counts only what is left."""
-    spec = spec_of(write(tmp_path, config={**BERT, "model_type": family, "pad_token_id": padding}))
+    config = {**BERT, "model_type": family} | ({} if padding is None else {"pad_token_id": padding})
+    spec = spec_of(write(tmp_path, config=config))
 
     assert offset == spec.shape.position_offset
     assert 128 - offset == spec.max_tokens
-
-
-@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert", "mpnet"])
-def test_padding_left_out_of_the_config_is_the_familys_own(tmp_path, family):
-    """A config without pad_token_id means the class default, which is 1 for these families."""
-    spec = spec_of(write(tmp_path, config={**BERT, "model_type": family}))
-
-    assert spec.shape.position_offset == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -378,11 +379,7 @@ async def test_when_the_vectors_fail_the_entities_are_cancelled(make_bench: Make
     """Nothing is left running."""
     entities, before = FakeEntities(), others()
     bench = make_bench(entities=entities)
-
-    def broken(*arguments: Any, **options: Any) -> None:
-        raise Overloaded(10, 5, 1.0)
-
-    monkeypatch.setattr(bench.stack.batcher, "submit", broken)
+    monkeypatch.setattr(bench.stack.batcher, "submit", Mock(side_effect=Overloaded(10, 5, 1.0)))
     with pytest.raises(Overloaded):
         await bench.analyze(PAGE)
 
@@ -394,11 +391,7 @@ async def test_when_both_fail_one_error_is_raised_and_the_other_retrieved(make_b
     """A full queue refuses both: the loop must not log an unretrieved error."""
     messages = unretrieved_errors()
     bench = make_bench(entities=FakeEntities(Overloaded(10, 5, 1.0)))
-
-    def broken(*arguments: Any, **options: Any) -> None:
-        raise Overloaded(10, 5, 1.0)
-
-    monkeypatch.setattr(bench.stack.batcher, "submit", broken)
+    monkeypatch.setattr(bench.stack.batcher, "submit", Mock(side_effect=Overloaded(10, 5, 1.0)))
     with pytest.raises(Overloaded):
         await bench.analyze(PAGE)
     gc.collect()

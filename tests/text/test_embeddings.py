@@ -244,9 +244,6 @@ async def test_ids_of_another_tokenizer(build):
     assert 0 == stack.in_flight
 
 
-# Equal texts
-
-
 # Cancelled callers
 
 
@@ -397,9 +394,6 @@ async def test_any_mix_of_outcomes_leaves_nothing(build):
     assert {"EmbeddingResult", "InferenceFailed", "CancelledError"} == kinds
     status = stack.batcher.status()
     assert (0, 0, 0) == (stack.in_flight, status.queued_jobs, status.queued_tokens)
-
-
-# Threads
 
 
 # Metrics and timing
@@ -628,17 +622,6 @@ async def test_tokenize_reads_long_texts_and_short_ones_alike(build):
 
     tokenizer = tokenizer_of("minilm")
     assert tokenizer.pieces(texts) == [[piece for part in text.pieces(500) for piece in part] for text in found]
-
-
-async def test_preferred_prompts(build):
-    """The first that the model has; none, without an error, where it has none of them."""
-    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
-
-    async def vector(**options: Any) -> np.ndarray:
-        return (await stack.service.embed(["la"], EmbedOptions(normalize=True, **options))).vectors[0]
-
-    np.testing.assert_array_equal(await vector(prompt_name="passage"), await vector(prompts=("document", "passage")))
-    np.testing.assert_array_equal(await vector(), await vector(prompts=("document",)))
 
 
 async def test_a_text_longer_than_the_model_has_its_prompt_once(build):

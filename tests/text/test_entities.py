@@ -435,9 +435,6 @@ async def test_the_result_has_model_tokens_and_timing(taggers: TinyTaggers, buil
         result.model = "another"  # type: ignore[misc]
 
 
-# Faults
-
-
 # Model and patterns
 
 

@@ -144,9 +144,6 @@ def test_a_driver_that_does_not_answer(why):
             id="hidden-on-purpose",
         ),
         pytest.param(CPU, {"wanted": DeviceRequest("cpu")}, Status.OK, "not asked for a GPU", id="not-wanted"),
-        pytest.param(
-            replace(CPU, platform=Platform(container="docker")), {}, Status.OK, "no NVIDIA driver", id="in-a-container"
-        ),
     ],
 )  # fmt: skip
 def test_the_driver(facts, more, status, words):

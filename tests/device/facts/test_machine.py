@@ -26,8 +26,9 @@ def probe_on(profile, visible=None, order=None):
     )
 
 
-def test_probe_reads_the_host(tmp_path):
-    """Without ``look_for_gpu`` the record says why there is no GPU."""
+def test_probe_reads_the_host(tmp_path, monkeypatch):
+    """Without ``look_for_gpu`` the record says why there is no GPU, and NVML is not started."""
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: pytest.fail("NVML was started"))
     (tmp_path / "cpu.max").write_text("100000 100000")
     (tmp_path / "memory.max").write_text("1000000")
 
@@ -205,13 +206,3 @@ def test_apple_without_metal():
 
     assert DeviceType.CPU is machine.gpu_type
     assert "Metal" in machine.why_no_gpu
-
-
-def test_use_gpu_false_does_not_start_nvml(monkeypatch):
-
-    def start() -> None:
-        pytest.fail("NVML was started")
-
-    monkeypatch.setattr(pynvml, "nvmlInit", start)
-
-    assert probe(look_for_gpu=False).gpus == ()

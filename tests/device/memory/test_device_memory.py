@@ -51,8 +51,6 @@ EXPANDABLE = "expandable_segments:True"
         pytest.param("", None, Platform("Linux", wsl=True), "", id="wsl2-has-no-expandable-segments"),
         pytest.param("", 0.8, Platform("Linux", wsl=True), "per_process_memory_fraction:0.8", id="wsl2-has-a-ceiling"),
         pytest.param("", 0.8, Platform("Windows"), "", id="windows"),
-        pytest.param("max_split_size_mb:512", None, Platform("Darwin"), "max_split_size_mb:512", id="apple"),
-        pytest.param("", None, Platform("Linux", "aarch64", container="docker"), EXPANDABLE, id="a-container"),
     ],
 )  # fmt: skip
 def test_allocator_options(existing, fraction, platform, expected):

@@ -79,7 +79,6 @@ def test_place_all():
     ("cores", "requested", "lanes", "threads"),
     [
         pytest.param(1, None, 1, 1, id="one-core"),
-        pytest.param(8, None, 8, 1, id="a-lane-a-core"),
         pytest.param(8, 3, 3, 2, id="cores-left-over"),
         pytest.param(2, 4, 4, 1, id="more-lanes-than-cores"),
     ],
@@ -99,9 +98,6 @@ def test_lanes_of_a_cpu(cores, requested, lanes, threads):
         pytest.param(
             CUDA, replace(LARGE, free_bytes=20 * GIB), 0.5, 20 * GIB - 500 * MB, "20.0 GiB of 80.0 GiB were free",
             id="neighbours-come-off-a-wish",
-        ),
-        pytest.param(
-            CUDA, replace(LARGE, free_bytes=20 * GIB), None, 18 * GIB, "90% of the 20.0 GiB", id="neighbours-come-off"
         ),
         pytest.param(
             CUDA, replace(LARGE, free_bytes=4 * GIB), None, 4 * GIB - 500 * MB, "CUDA context", id="little-is-free"
@@ -185,9 +181,6 @@ def test_suggested_workers(bytes_, expected):
         pytest.param(CUDA, "cuda", 1, LoaderSettings(8, True, 2, False), id="no-more-than-eight"),
         pytest.param(CUDA, "cuda", 4, LoaderSettings(3, True, 2, False), id="cores-shared-by-four"),
         pytest.param(replace(CUDA, cores=1), "cuda", 1, LoaderSettings(0, True, None, False), id="a-single-core"),
-        pytest.param(
-            replace(CUDA, cores=2), "cuda", 8, LoaderSettings(0, True, None, False), id="more-devices-than-cores"
-        ),
         pytest.param(replace(WSL, cores=4), "cuda", 1, LoaderSettings(3, False, 2, False), id="wsl-pins-nothing"),
         pytest.param(
             replace(CUDA, platform=Platform(container="docker", shm_bytes=64 * 2**20)), "cuda", 1,

@@ -1,21 +1,15 @@
 """Snapshots of cards and devices, and what happens when a card is lost."""
 
-import logging
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from backend.device.choice.selection import DeviceRequest
-from backend.device.facts.machine import probe
-from backend.device.facts.nvml import Nvml
-from backend.device.facts.torch_source import Torch
 from backend.device.memory.device_memory import RESERVE_BYTES
-from backend.device.plan.placement import place
 from backend.device.records import AllocatorStats, CardSample
 from backend.device.watch.history import Sample
-from backend.device.watch.sampling import Sampler, host_memory
+from backend.device.watch.sampling import Sampler
 from tests.device.fakes import (
     ALLOCATOR,
     APPLE,
@@ -26,7 +20,6 @@ from tests.device.fakes import (
     ON_APPLE,
     ON_CARD,
     ON_CPU,
-    ON_OTHER,
     OTHER,
     SAMPLE,
     TWO_CARDS,
@@ -62,11 +55,8 @@ def test_snapshot_of_two_cards():
     [
         pytest.param(20 * GIB, ALLOCATOR, 12 * GIB, 10 * GIB - RESERVE_BYTES, id="the-ceiling-binds"),
         pytest.param(5 * GIB, ALLOCATOR, 12 * GIB, 6 * GIB - RESERVE_BYTES, id="the-card-binds-idle-blocks-count"),
-        pytest.param(5 * GIB, ALLOCATOR, 0, 6 * GIB - RESERVE_BYTES, id="no-ceiling"),
         pytest.param(5 * GIB, None, 0, 5 * GIB - RESERVE_BYTES, id="no-allocator"),
-        pytest.param(None, ALLOCATOR, 12 * GIB, 10 * GIB - RESERVE_BYTES, id="unknown-to-the-driver"),
         pytest.param(None, ALLOCATOR, 0, None, id="unknown"),
-        pytest.param(0, AllocatorStats(), 0, 0, id="full"),
     ],
 )
 def test_headroom(free, stats, ceiling, expected):
@@ -114,19 +104,6 @@ def test_unified_memory_that_nvml_does_not_tell():
     assert (6 * GIB, 18 * GIB, 24 * GIB) == (device.free_bytes, device.used_bytes, device.total_bytes)
 
 
-def test_a_lost_card(caplog):
-    """Marked in every snapshot, logged once, and again when it is back; the other card is still sampled."""
-    driver = FakeDriver([SAMPLE, LOST, LOST, SAMPLE, LOST])
-    source = sampler(placements=[ON_CARD, ON_OTHER], driver=driver, torch_source=FakeTorch())
-    with caplog.at_level(logging.INFO):
-        snapshots = [source.snapshot() for _ in range(5)]
-
-    assert [0, 2, 2, 0, 2] == [snapshot.lost for snapshot in snapshots]
-    assert ["", str(LOST), str(LOST), "", str(LOST)] == [snapshot.devices[0].lost for snapshot in snapshots]
-    by_card = [record.message for record in caplog.records if record.fields["gpu"] == "GPU-1"]
-    assert ["a GPU no longer answers", "a GPU answers again", "a GPU no longer answers"] == by_card
-
-
 def test_a_lost_device_has_no_numbers():
     """Of a lost card only its size and torch's statistics are known."""
     [device] = sampler(driver=FakeDriver([LOST]), torch_source=FakeTorch()).snapshot().devices
@@ -162,23 +139,3 @@ def test_without_nvml(monkeypatch, initialized, answer, expected):
     [device] = sampler(torch_source=FakeTorch()).snapshot().devices
 
     assert expected == (device.free_bytes, device.used_bytes)
-
-
-def test_the_real_machine(device):
-    """On a real GPU NVML and the allocator answer (--device cuda:0); on a CPU the operating system does."""
-    driver, source = Nvml(), Torch()
-    facts = probe(look_for_gpu=device != "cpu", driver=driver, torch_source=source)
-    chosen = place(facts, DeviceRequest(device=device))
-    if device != "cpu":
-        torch.ones(2**20, device=device)
-
-    [snapshot] = (
-        Sampler(facts, [chosen], driver=driver, torch_source=source, host=host_memory, clock=float).snapshot().devices
-    )
-
-    assert 0 < snapshot.used_bytes < snapshot.total_bytes
-    assert 0 <= snapshot.headroom_bytes < snapshot.total_bytes
-    assert "" == snapshot.lost
-    if device != "cpu":
-        assert snapshot.allocator.peak_allocated_bytes >= 2**22
-        assert 0.0 <= snapshot.card.sample.utilization_ratio <= 1.0

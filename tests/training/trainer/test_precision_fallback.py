@@ -180,16 +180,6 @@ def test_nan_at_a_step_ends_with_a_finite_loss() -> None:
     assert 6 == result.events[0].step  # the snapshot of step 6 is in force again
 
 
-def test_nan_in_half_precision_falls_back() -> None:
-    """From bf16 to fp32, where the rest of the run is computed."""
-    config = plain_config(use_amp=True, mixed_precision=MixedPrecisionConfig(dtype="bfloat16"))
-    result = train(ToyTask(), config, output=None, faults=once(4))
-
-    assert "fp32" == result.precision
-    assert ("bf16", "fp32") == (result.events[0].values["from"], result.events[0].values["to"])
-    assert math.isfinite(result.loss)
-
-
 def test_one_bad_example_is_found_and_left_out() -> None:
     """Example 17 alone breaks the loss, always: it alone is named and excluded, and the run trains on the rest."""
     notes = RecordingObserver()
