@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import unquote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from backend.api.dependencies import context_of
-from backend.api.request_fields import none_if_empty, number_of, param_of
+from backend.api.request_fields import OrAbsent, number_of, param_of
 from backend.errors import InvalidField, NotFound
 from backend.search.records import FileStatus, ListPage, Order
 
@@ -50,7 +50,7 @@ def id_parameter(example: str, name: str = "id") -> dict[str, Any]:
 
 _MAX_FILES, _MOST = 10_000, 100
 _PURPOSE = "^[A-Za-z0-9_-]{0,100}$"
-Cursor = Annotated[str | None, BeforeValidator(none_if_empty)]
+Cursor = OrAbsent[str]
 
 
 class ListQuery(BaseModel):
@@ -72,13 +72,13 @@ class FileListQuery(ListQuery):
     """`GET /v1/files`, which OpenAI's clients expect to be answered whole."""
 
     limit: int = Field(_MAX_FILES, ge=1, le=_MAX_FILES)
-    purpose: Annotated[str | None, BeforeValidator(none_if_empty)] = Field(None, pattern=_PURPOSE)
+    purpose: OrAbsent[str] = Field(None, pattern=_PURPOSE)
 
 
 class StoreFileListQuery(ListQuery):
     """`GET /v1/vector_stores/{id}/files`, and those of a batch."""
 
-    filter: Annotated[FileStatus | None, BeforeValidator(none_if_empty)] = None
+    filter: OrAbsent[FileStatus] = None
 
 
 def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:

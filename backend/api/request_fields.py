@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -36,6 +36,7 @@ from backend.errors import BadInput, InvalidField, TooLarge
 from backend.models.tokenizer import Truncate
 from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS, read_types
 
+Value = TypeVar("Value")
 Texts = list[str]
 TokenIds = list[list[int]]
 # Characters that stand for whole phrases, and how many letters of them tokenizers read: a million of the first took 8 s
@@ -54,10 +55,15 @@ def number_of(text: str) -> float:
         return math.nan
 
 
+def param_of(location: str) -> str:
+    """The request's own field in a place."""
+    return re.split(r"[.\[]", location, maxsplit=1)[0]
+
+
 def wrong_type(location: str, value: Any, expected: str) -> InvalidField:
-    """The error for a value of another kind than ``expected``; ``location`` is a field or ``field[index]``."""
+    """The error for a value of another kind than ``expected``; ``location`` is a field, or a place in one."""
     got = TYPE_NAMES.get(type(value), "null")
-    return InvalidField(f"{location}: must be {expected}, got {got}", param=location.partition("[")[0])
+    return InvalidField(f"{location}: must be {expected}, got {got}", param=param_of(location))
 
 
 def require_no_empty_items(inputs: Sequence[Any], name: str) -> None:
@@ -165,18 +171,6 @@ def require_labels(value: Sequence[Any], name: str) -> None:
                 param=name,
             )
         seen[stripped] = index
-
-
-def param_of(location: str) -> str:
-    """The request's own field in a place."""
-    return re.split(r"[.\[]", location, maxsplit=1)[0]
-
-
-def wrong_type_at(location: str, value: Any, expected: str) -> InvalidField:
-    """The error for a value of another kind than ``expected``; it names the whole location."""
-    return InvalidField(
-        f"{location}: must be {expected}, got {TYPE_NAMES.get(type(value), 'null')}", param=param_of(location)
-    )
 
 
 _LARGEST_ID = 2**63 - 1
@@ -322,7 +316,7 @@ class WireRequest(BaseModel):
     @field_validator("model", mode="before", check_fields=False)
     @classmethod
     def _default_model(cls, model: Any) -> Any:
-        return none_if_empty(model)
+        return _none_if_empty(model)
 
     @model_validator(mode="after")
     def _refuse_typos(self) -> WireRequest:
@@ -488,7 +482,7 @@ def _check_texts_or_images(value: Any, info: ValidationInfo) -> Texts | ImageInp
 
 
 def _encoded_image(value: Any, location: str) -> str:
-    name = location.partition("[")[0]
+    name = param_of(location)
     if not isinstance(value, str):
         raise wrong_type(f"{location}.image", value, "base64 of a file, or a data URL")
     encoded: str = value
@@ -520,7 +514,7 @@ def _not_a_text(location: str, item: Any) -> InvalidField:
     if type(item) is dict and "text" not in item:
         return InvalidField(
             f"{location}: must be a text or an object with the field text; other kinds of content are not read",
-            param=location.partition("[")[0],
+            param=param_of(location),
         )
     value = item["text"] if type(item) is dict else item
     return wrong_type(location, value, 'a text or {"text": a text}')
@@ -589,9 +583,13 @@ TwoLabels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels
 Sentence = Annotated[str, Field(min_length=1, json_schema_extra={LIMIT_KEYWORD: "LIMIT_TEXT_CHARS"})]
 
 
-def none_if_empty(value: Any) -> Any:
-    """An empty field, as browsers' forms send them, counts as absent."""
+def _none_if_empty(value: Any) -> Any:
     return None if value == "" else value
+
+
+# An empty field, as browsers' forms send them, counts as absent.
+OrAbsent = Annotated[Value | None, BeforeValidator(_none_if_empty)]
+TextOrAbsent = Annotated[OrAbsent[str], WithJsonSchema({"type": "string"})]
 
 
 # In a form every value is a text: OpenAPI says which texts.

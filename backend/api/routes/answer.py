@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle
 from backend.api.json_answers import json_response
 from backend.api.json_body import is_json, read_json, validate_fields
-from backend.api.request_fields import ANY_TEXT, WireRequest, none_if_empty, require_no_empty_items
+from backend.api.request_fields import ANY_TEXT, TextOrAbsent, WireRequest, require_no_empty_items
 from backend.api.routes.document_answers import FailedPageAnswer, Sides, failed_page_answer
 from backend.api.routes.documents import JsonReadRequest, process_upload
 from backend.api.routes.embeddings import Usage, usage
@@ -62,9 +62,7 @@ class AnswerForm(JsonReadRequest):
 
     questions: _Questions = Field(description=f"{_ASKED} Each is a field of its own.")
     min_score: _MinScore = MIN_SCORE
-    model: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
-        None, description=_MODEL
-    )
+    model: TextOrAbsent = Field(None, description=_MODEL)
 
 
 class FoundAnswer(TypedDict):

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Protocol, get_args
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
@@ -25,7 +25,7 @@ from backend.api.json_answers import written_json
 from backend.api.json_body import validate_fields
 from backend.api.parameters import ID_PATTERN, check_id
 from backend.api.problems import openai_error, problem_of
-from backend.api.request_fields import none_if_empty, one_of
+from backend.api.request_fields import OrAbsent, TextOrAbsent, one_of
 from backend.api.routes.audio_answers import (
     DiarizedTranscriptionAnswer,
     TranscriptionAnswer,
@@ -105,19 +105,18 @@ class TranslationForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    model: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+    model: TextOrAbsent = Field(
         None, description="whisper-1, gpt-4o-transcribe, or a name that GET /v1/models lists; unset: the one loaded."
     )
     prompt: str = Field("", max_length=_PROMPT_CHARS, description="Names and words to expect, or what was said before.")
-    response_format: Annotated[ResponseFormat | None, BeforeValidator(none_if_empty), one_of(_FORMATS)] = Field(
+    response_format: Annotated[OrAbsent[ResponseFormat], one_of(_FORMATS)] = Field(
         None, description="json (unset), text, srt, verbose_json or vtt; diarized_json where SPEAKER_MODEL is set."
     )
     temperature: Annotated[
-        float | None,
-        BeforeValidator(none_if_empty),
+        OrAbsent[float],
         WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"const": ""}]}),
     ] = Field(None, ge=0, le=1, description="0 (unset): the most likely text, sampled only where that is doubtful.")
-    language: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema(_LANGUAGE)] = Field(
+    language: Annotated[OrAbsent[str], WithJsonSchema(_LANGUAGE)] = Field(
         None, description="Of the recording: es, spa, es-MX or Spanish; unset: it is found, piece by piece."
     )
     timestamp_granularities: Annotated[list[Granularity] | None, _list_of(get_args(Granularity))] = Field(
@@ -126,12 +125,10 @@ class TranslationForm(BaseModel):
         description="What verbose_json has times of: segment (unset), word, or both; without response_format they ask "
         "for it, as Mistral's client does. Subtitles without word are cut at segments.",
     )
-    stream: Annotated[bool | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "true", "false"]})] = (
-        Field(None, description="true: server-sent events, as soon as each segment is final.")
+    stream: Annotated[OrAbsent[bool], WithJsonSchema({"enum": ["", "true", "false"]})] = Field(
+        None, description="true: server-sent events, as soon as each segment is final."
     )
-    smart_format: Annotated[
-        bool | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "true", "false"]})
-    ] = Field(
+    smart_format: Annotated[OrAbsent[bool], WithJsonSchema({"enum": ["", "true", "false"]})] = Field(
         None, description="Ours, by Deepgram's name; true: numbers in Spanish and English in digits (1.200,50 €)."
     )
 
@@ -221,7 +218,7 @@ class TranscriptionForm(TranslationForm):
         alias="vector_store_ids[]",
         description="Ours: vector stores whose names of people, companies and places are words to expect.",
     )
-    chunking_strategy: Annotated[Literal["auto"] | None, BeforeValidator(none_if_empty), one_of(("auto",))] = Field(
+    chunking_strategy: Annotated[OrAbsent[Literal["auto"]], one_of(("auto",))] = Field(
         None, description="auto, which it always is: cut where nobody speaks."
     )
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +18,7 @@ from backend.api.dependencies import Handle, base_of, owner_of
 from backend.api.json_answers import JsonBytes, JsonPieces, WrittenJson, joined_pieces, json_pieces
 from backend.api.json_body import is_json, validate_fields
 from backend.api.problems import AZURE_PATHS, azure_error
-from backend.api.request_fields import PAGES_PATTERN, WireRequest, none_if_empty
+from backend.api.request_fields import PAGES_PATTERN, OrAbsent, WireRequest
 from backend.api.routes.azure_answers import API_VERSION, Asked, analyze_result
 from backend.api.routes.documents import run_off_loop
 from backend.api.routes.jobs import ID_PARAMETER, failure_problem, formatted_job, job_of, submit_job
@@ -72,9 +72,7 @@ class AnalyzeQuery(BaseModel):
     content_format: Literal["text", "markdown"] = Field(
         "text", alias="outputContentFormat", description="What `content` is, to which spans point."
     )
-    features: Annotated[
-        str | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", *_SERVED_FEATURES]})
-    ] = Field(
+    features: Annotated[OrAbsent[str], WithJsonSchema({"enum": ["", *_SERVED_FEATURES]})] = Field(
         None,
         description="languages tells the file's, barcodes each page's; ocrHighResolution, queryFields are accepted. "
         "Others are refused.",
@@ -82,8 +80,8 @@ class AnalyzeQuery(BaseModel):
     query_fields: Annotated[str, Field(max_length=4000)] = Field(
         "", alias="queryFields", description="Names of what to find, with commas: fields of `documents`."
     )
-    output: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "pdf", "figures"]})] = (
-        Field(None, description="pdf: the searchable PDF, at …/pdf, which every result has. There are no figures.")
+    output: Annotated[OrAbsent[str], WithJsonSchema({"enum": ["", "pdf", "figures"]})] = Field(
+        None, description="pdf: the searchable PDF, at …/pdf, which every result has. There are no figures."
     )
 
     @field_validator("pages")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, BinaryIO, Literal, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from typing_extensions import TypedDict
@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import written_json
 from backend.api.json_body import validate_query
-from backend.api.request_fields import none_if_empty, one_of
+from backend.api.request_fields import OrAbsent, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
 from backend.api.routes.stored_documents import DocumentConditions, in_turn
 from backend.api.routing import JSON, REQUEST_TIMEOUT, described, get, query_parameters
@@ -125,7 +125,7 @@ class ExportQuery(BookQuery):
     """`GET /v1/documents/export`."""
 
     format: ExportFormat = "xlsx"
-    view: Annotated[ViewName | None, BeforeValidator(none_if_empty), one_of(VIEWS)] = Field(
+    view: Annotated[OrAbsent[ViewName], one_of(VIEWS)] = Field(
         None, description="One table; unset: all of them as sheets of a workbook, else the ledger."
     )
     locale: Locale = Field("en", description="Of headers, and of separators and decimals of CSV.")

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -34,11 +33,12 @@ from backend.api.request_fields import (
     Count,
     ImageInputs,
     Labels,
+    OrAbsent,
+    TextOrAbsent,
     WireRequest,
     check_count,
     check_labels,
     check_limits,
-    none_if_empty,
     require_one_name,
     require_two_labels,
     wrong_type,
@@ -163,18 +163,14 @@ class ClassifyForm(BaseModel):
         json_schema_extra={"pattern": PAGES_PATTERN},
         description="Pages to look at, such as 1-3,7 or 5-; empty: the first.",
     )
-    model: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
-        None, description="A name of the image model; unset: IMAGE_MODEL."
-    )
-    classifier_id: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
-        None, description="Jina's word for it; the same as `model`."
-    )
-    top_k: Annotated[int | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "1", "2", "5"]})] = Field(
+    model: TextOrAbsent = Field(None, description="A name of the image model; unset: IMAGE_MODEL.")
+    classifier_id: TextOrAbsent = Field(None, description="Jina's word for it; the same as `model`.")
+    top_k: Annotated[OrAbsent[int], WithJsonSchema({"enum": ["", "1", "2", "5"]})] = Field(
         None, ge=1, description="How many predictions to answer with, best first; unset: all."
     )
-    min_score: Annotated[
-        float | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
-    ] = Field(None, ge=0.0, le=1.0, description="Least score of `prediction`, which is null below; unset: none.")
+    min_score: Annotated[OrAbsent[float], WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})] = Field(
+        None, ge=0.0, le=1.0, description="Least score of `prediction`, which is null below; unset: none."
+    )
     password: Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000})] = Field(
         None, max_length=1000, description="Of an encrypted PDF."
     )

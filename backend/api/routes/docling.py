@@ -24,7 +24,7 @@ from backend.api.browser_guard import CLEARING_PATH
 from backend.api.dependencies import Handle, limits_of, owner_of
 from backend.api.json_answers import JsonBytes, JsonPieces, joined_pieces, json_pieces, json_response
 from backend.api.json_body import validate_fields
-from backend.api.request_fields import WireRequest, none_if_empty, number_of
+from backend.api.request_fields import OrAbsent, WireRequest, number_of
 from backend.api.routes.documents import process_upload, run_off_loop
 from backend.api.routes.jobs import submit_job
 from backend.api.routing import JSON, Endpoint, PlainRoute, described, get, json_upload_route, upload_route
@@ -101,12 +101,8 @@ class ConvertOptions(BaseModel):
     page_range: Annotated[list[int] | None, BeforeValidator(_listed)] = Field(
         None, description="First and last page, from 1."
     )
-    do_ocr: Annotated[bool | None, BeforeValidator(none_if_empty)] = Field(
-        True, description="false: text layers alone."
-    )
-    force_ocr: Annotated[bool | None, BeforeValidator(none_if_empty)] = Field(
-        False, description="true: text layers never."
-    )
+    do_ocr: OrAbsent[bool] = Field(True, description="false: text layers alone.")
+    force_ocr: OrAbsent[bool] = Field(False, description="true: text layers never.")
     ocr_lang: Words = Field(None, description="Languages of the print: en, spa, …; unset: OCR_LANGUAGES.")
     md_page_break_placeholder: str | None = Field("", description="Stands between the pages of the Markdown.")
 
@@ -184,8 +180,8 @@ class ConvertSourceRequest(WireRequest):
 class _ChunkingOptions(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    include_raw_text: Annotated[bool | None, BeforeValidator(none_if_empty)] = False
-    max_tokens: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
+    include_raw_text: OrAbsent[bool] = False
+    max_tokens: OrAbsent[int] = Field(
         None, ge=_MIN_CHUNK_TOKENS, description="Of a hybrid chunk, up to the model's length; unset: 256."
     )
     tokenizer: Annotated[str | None, Field(max_length=1000)] = Field(

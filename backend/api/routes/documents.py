@@ -21,12 +21,13 @@ from backend.api.request_fields import (
     OWN_LABELS,
     PAGES_PATTERN,
     SPLIT_PATTERN,
+    OrAbsent,
     StrictForm,
     TextItem,
+    TextOrAbsent,
     WireRequest,
     check_chars,
     check_labels,
-    none_if_empty,
     one_of,
     require_labels,
     require_two_labels,
@@ -94,13 +95,11 @@ def _whole_or_empty(least: int, most: int) -> WithJsonSchema:
 
 
 SentencesOrEmpty = Annotated[
-    Annotated[int, Field(ge=1, le=MAX_SENTENCES)] | None,
-    BeforeValidator(none_if_empty),
+    OrAbsent[Annotated[int, Field(ge=1, le=MAX_SENTENCES)]],
     _whole_or_empty(1, MAX_SENTENCES),
 ]
 MaxTokensOrEmpty = Annotated[
-    Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS)] | None,
-    BeforeValidator(none_if_empty),
+    OrAbsent[Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS)]],
     _whole_or_empty(MIN_TOKENS, MAX_TOKENS),
 ]
 
@@ -173,16 +172,16 @@ class ReadRequest(StrictForm):
         BeforeValidator(_split_words),
         text_like(_listed(_LANGUAGE)),
     ] = Field(None, description="Languages of the print, most likely first: es,en or spa+eng; unset: OCR_LANGUAGES.")
-    source: Annotated[RequestedSource | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedSource))] = (
-        Field(None, description="auto decides page by page; text_layer never recognises, ocr always does.")
+    source: Annotated[OrAbsent[RequestedSource], one_of(get_args(RequestedSource))] = Field(
+        None, description="auto decides page by page; text_layer never recognises, ocr always does."
     )
-    engine: Annotated[OcrEngineName | None, BeforeValidator(none_if_empty), one_of(get_args(OcrEngineName))] = Field(
+    engine: Annotated[OrAbsent[OcrEngineName], one_of(get_args(OcrEngineName))] = Field(
         None, description="What recognises; auto chooses page by page, and the answer says which and why."
     )
     password: Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000})] = Field(
         None, max_length=1000, description="Of an encrypted PDF."
     )
-    format: Annotated[str | None, BeforeValidator(none_if_empty), one_of(FORMAT_NAMES)] = Field(
+    format: Annotated[OrAbsent[str], one_of(FORMAT_NAMES)] = Field(
         None,
         description="json, text, markdown, html, csv, xlsx, hocr, alto or pdf (searchable); of a recording "
         "json, text, markdown, srt or vtt; unset: by Accept.",
@@ -209,7 +208,7 @@ class ReadRequest(StrictForm):
 class JsonReadRequest(ReadRequest):
     """How to read a file of which JSON alone is answered."""
 
-    format: Annotated[str | None, BeforeValidator(none_if_empty), one_of(("json",))] = Field(
+    format: Annotated[OrAbsent[str], one_of(("json",))] = Field(
         None, description="json, which the answer always comes as."
     )
 
@@ -230,9 +229,7 @@ class DocumentRequest(ReadRequest):
     labels: Annotated[list[str] | None, BeforeValidator(_split_labels), text_like(_TWO_LABELS)] = Field(
         None, description="Classes to choose from, in words (zero-shot), with commas between or one a line."
     )
-    classifier: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
-        None, description="A name that GET /v1/classifiers lists; unset: the default one."
-    )
+    classifier: TextOrAbsent = Field(None, description="A name that GET /v1/classifiers lists; unset: the default one.")
     split: str = Field(
         "auto",
         max_length=1000,
@@ -242,12 +239,12 @@ class DocumentRequest(ReadRequest):
     )
     top_phrases: int = Field(10, ge=1, le=100, description="Most key phrases to answer with.")
     top_sentences: int = Field(3, ge=1, le=100, description="Most key sentences to answer with.")
-    xml: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+    xml: TextOrAbsent = Field(
         None, description="The electronic invoice (Factur-X, UBL or Facturae XML) that belongs to the file."
     )
-    summary_method: Annotated[
-        RequestedMethod | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedMethod))
-    ] = Field(None, description="Who makes the summary, as `method` of POST /v1/summarize.")
+    summary_method: Annotated[OrAbsent[RequestedMethod], one_of(get_args(RequestedMethod))] = Field(
+        None, description="Who makes the summary, as `method` of POST /v1/summarize."
+    )
     summary_sentences: SentencesOrEmpty = Field(None, description="Most sentences of the summary; unset: 3 or any.")
     summary_tokens: MaxTokensOrEmpty = Field(None, description="Most tokens of the summary.")
     summary_min_tokens: int = Field(0, ge=0, le=MAX_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
@@ -263,7 +260,7 @@ class DocumentRequest(ReadRequest):
             None, description="1 to 16 papers with the values that they have, as JSON, as of PUT /v1/extractors/{name}."
         )
     )
-    extractor: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+    extractor: TextOrAbsent = Field(
         None, description="A name that GET /v1/extractors lists, in place of schema and examples."
     )
     entity_labels: Annotated[str, BeforeValidator(_entity_labels_text), WithJsonSchema({"type": "string"})] = Field(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NotRequired, Self, get_args
 from urllib.parse import quote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -30,7 +30,7 @@ from backend.api.parameters import (
     page_number,
     path_id,
 )
-from backend.api.request_fields import none_if_empty
+from backend.api.request_fields import OrAbsent
 from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
 from backend.api.service_call import call_within_limit
 from backend.api.upload import receive_upload
@@ -50,12 +50,11 @@ class ExpiryForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    anchor: Annotated[
-        Literal["created_at"] | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "created_at"]})
-    ] = Field(None, alias=_ANCHOR, description="With seconds: from when they count.")
+    anchor: Annotated[OrAbsent[Literal["created_at"]], WithJsonSchema({"enum": ["", "created_at"]})] = Field(
+        None, alias=_ANCHOR, description="With seconds: from when they count."
+    )
     seconds: Annotated[
-        int | None,
-        BeforeValidator(none_if_empty),
+        OrAbsent[int],
         WithJsonSchema({"type": "integer", "minimum": MIN_EXPIRY_S, "maximum": MAX_EXPIRY_S}),
     ] = Field(None, alias=_SECONDS, ge=MIN_EXPIRY_S, le=MAX_EXPIRY_S, description="After which the file is deleted.")
 

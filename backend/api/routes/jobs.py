@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -27,7 +27,7 @@ from backend.api.parameters import (
     page_number,
 )
 from backend.api.problems import Problem, openai_error
-from backend.api.request_fields import check_labels, none_if_empty
+from backend.api.request_fields import OrAbsent, check_labels
 from backend.api.routes.document_answers import (
     FailedPageAnswer,
     PageAnswer,
@@ -68,8 +68,7 @@ class JobForm(NewDocumentRequest):
     """`POST /v1/jobs`: as `POST /v1/documents`, and how long it may take."""
 
     deadline_s: Annotated[
-        float | None,
-        BeforeValidator(none_if_empty),
+        OrAbsent[float],
         WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": ""}]}),
     ] = Field(None, gt=0, allow_inf_nan=False, description="Seconds it may run, once started; at most LIMIT_JOB_S.")
 

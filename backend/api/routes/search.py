@@ -28,7 +28,7 @@ from backend.api.request_fields import (
     require_no_empty_items,
     require_not_empty,
     require_texts,
-    wrong_type_at,
+    wrong_type,
 )
 from backend.api.routes.embeddings import Usage
 from backend.api.routes.files import FILE_ID
@@ -121,9 +121,7 @@ class _Reader:
 
     def read(self, value: Any, location: str, level: int) -> Filter:
         if not isinstance(value, Mapping):
-            raise wrong_type_at(
-                location, value, "an object with key, type and value, or with type (and, or) and filters"
-            )
+            raise wrong_type(location, value, "an object with key, type and value, or with type (and, or) and filters")
         if level > _MAX_LEVELS:
             raise TooLarge("filters: levels", level, _MAX_LEVELS, "fixed", param="filters")
         kind = value.get("type")
@@ -138,7 +136,7 @@ class _Reader:
     def _compound(self, value: Mapping[str, Any], kind: Any, location: str, level: int) -> Compound:
         filters = value.get("filters")
         if type(filters) is not list:
-            raise wrong_type_at(f"{location}.filters", filters, "a list of filters")
+            raise wrong_type(f"{location}.filters", filters, "a list of filters")
         if not filters:
             raise InvalidField(f"{location}.filters: must have one filter at least", param=param_of(location))
         parts = [self.read(part, f"{location}.filters[{index}]", level + 1) for index, part in enumerate(filters)]
@@ -158,18 +156,18 @@ def _value(value: Any, kind: str, location: str) -> Scalar | tuple[Scalar, ...]:
     if kind in _LISTS:
         return _values(value, kind, location)
     if type(value) is list:
-        raise wrong_type_at(
+        raise wrong_type(
             location, value, f"a text, a number or a boolean ('{kind}' compares with one; 'in' with several)"
         )
     scalar = check_scalar(value, location)
     if kind in _ORDERS and type(scalar) is bool:
-        raise wrong_type_at(location, value, f"a number or a text ('{kind}' compares by order)")
+        raise wrong_type(location, value, f"a number or a text ('{kind}' compares by order)")
     return scalar
 
 
 def _values(value: Any, kind: str, location: str) -> tuple[Scalar, ...]:
     if type(value) is not list:
-        raise wrong_type_at(location, value, f"a list of values for '{kind}'")
+        raise wrong_type(location, value, f"a list of values for '{kind}'")
     if len(value) > _MAX_VALUES:
         raise TooLarge(f"{location}: values", len(value), _MAX_VALUES, "fixed", param=param_of(location))
     return tuple(check_scalar(item, f"{location}[{index}]") for index, item in enumerate(value))
@@ -215,7 +213,7 @@ def _number(value: Any, location: str, usual: float, most: float) -> float:
     if value is None:
         return usual
     if type(value) not in (int, float):
-        raise wrong_type_at(location, value, "a number")
+        raise wrong_type(location, value, "a number")
     if not (0 <= value <= most and math.isfinite(value)):
         raise InvalidField(f"{location}: must be 0 to {most:g}, got {value!r:.40}", param=param_of(location))
     return float(value)
@@ -226,7 +224,7 @@ def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
     if value is None:
         return Ranking()
     if type(value) is not dict:
-        raise wrong_type_at(location, value, "an object")
+        raise wrong_type(location, value, "an object")
     warnings = unknown_members(value, tuple(RankingOptions.model_fields), location)
     ranker = value.get("ranker")
     if ranker is not None and ranker not in get_args(RankerName):
@@ -236,7 +234,7 @@ def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
     if hybrid is None:
         hybrid = {}
     if type(hybrid) is not dict:
-        raise wrong_type_at(f"{location}.hybrid_search", hybrid, "an object")
+        raise wrong_type(f"{location}.hybrid_search", hybrid, "an object")
     warnings += unknown_members(hybrid, tuple(HybridSearch.model_fields), f"{location}.hybrid_search")
     vectors = _number(hybrid.get("embedding_weight"), f"{location}.hybrid_search.embedding_weight", 1.0, _MAX_WEIGHT)
     words = _number(hybrid.get("text_weight"), f"{location}.hybrid_search.text_weight", 1.0, _MAX_WEIGHT)
@@ -256,7 +254,7 @@ def _read_query(value: Any, info: ValidationInfo) -> Texts:
     name = info.field_name or "query"
     queries = value if type(value) is list else [value]
     if type(value) not in (str, list):
-        raise wrong_type_at(name, value, "a text or a list of texts")
+        raise wrong_type(name, value, "a text or a list of texts")
     require_not_empty(queries, name)
     require_texts(queries, name)
     if len(queries) > _MAX_QUERIES:

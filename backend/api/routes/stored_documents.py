@@ -12,7 +12,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -33,7 +33,7 @@ from backend.api.parameters import (
     page_number,
     path_id,
 )
-from backend.api.request_fields import PAGES_PATTERN, WHOLE, WireRequest, none_if_empty, one_of
+from backend.api.request_fields import PAGES_PATTERN, WHOLE, OrAbsent, WireRequest, one_of
 from backend.api.routes.document_answers import (
     FIELD_EXAMPLE,
     VALIDITY_EXAMPLE,
@@ -225,18 +225,15 @@ _MAX_LISTED = 500
 _DATE = r"^(\d{4}-\d\d-\d\d)?$"
 _TEXT_CHARS = 200
 Number = Annotated[
-    Annotated[Decimal, Field(allow_inf_nan=False)] | None,
-    BeforeValidator(none_if_empty),
+    OrAbsent[Annotated[Decimal, Field(allow_inf_nan=False)]],
     WithJsonSchema({"type": "number"}),
 ]
 Date = Annotated[
-    Annotated[str, Field(pattern=_DATE)] | None,
-    BeforeValidator(none_if_empty),
+    OrAbsent[Annotated[str, Field(pattern=_DATE)]],
     WithJsonSchema({"type": "string", "pattern": _DATE}),
 ]
 Text = Annotated[
-    Annotated[str, Field(max_length=_TEXT_CHARS)] | None,
-    BeforeValidator(none_if_empty),
+    OrAbsent[Annotated[str, Field(max_length=_TEXT_CHARS)]],
     WithJsonSchema({"type": "string", "maxLength": _TEXT_CHARS}),
 ]
 
@@ -244,12 +241,10 @@ Text = Annotated[
 class DocumentConditions(BaseModel):
     """Which stored documents; an empty value counts as absent."""
 
-    state: Annotated[DocumentState | None, BeforeValidator(none_if_empty), one_of(DOCUMENT_STATES)] = Field(
+    state: Annotated[OrAbsent[DocumentState], one_of(DOCUMENT_STATES)] = Field(
         None, description="Only documents in this state."
     )
-    kind: Annotated[Kind | None, BeforeValidator(none_if_empty), one_of(KINDS)] = Field(
-        None, description="Only documents of this kind."
-    )
+    kind: Annotated[OrAbsent[Kind], one_of(KINDS)] = Field(None, description="Only documents of this kind.")
     supplier: Text = Field(None, description="A part of the supplier's name in any case, or its tax id.")
     date_from: Date = Field(None, description="Of this date or later.")
     date_to: Date = Field(None, description="Of this date or earlier.")
@@ -524,13 +519,11 @@ class ReviewQuery(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     document: Annotated[
-        Annotated[int, Field(ge=0)] | None,
-        BeforeValidator(none_if_empty),
+        OrAbsent[Annotated[int, Field(ge=0)]],
         WithJsonSchema({"type": "integer", "minimum": 0}),
     ] = Field(None, description="Index of one document in the file; without it all of them.")
     revision: Annotated[
-        Annotated[int, Field(ge=1)] | None,
-        BeforeValidator(none_if_empty),
+        OrAbsent[Annotated[int, Field(ge=1)]],
         WithJsonSchema({"type": "integer", "minimum": 1}),
     ] = Field(None, description="That you have seen; If-Match says the same.")
 

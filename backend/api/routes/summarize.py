@@ -8,14 +8,14 @@ from functools import partial
 from typing import Annotated, Literal, NotRequired, get_args
 
 import orjson
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import is_json, read_json, validate_fields
-from backend.api.request_fields import WHOLE, TextItem, WireRequest, check_limits, none_if_empty, one_of
+from backend.api.request_fields import WHOLE, OrAbsent, TextItem, WireRequest, check_limits, one_of
 from backend.api.routes.document_answers import (
     SUMMARY_EXAMPLE,
     FailedPageAnswer,
@@ -86,8 +86,8 @@ class SummarizeRequest(WireRequest):
 class SummarizeForm(JsonReadRequest):
     """`POST /v1/summarize` with a file: how to read it, and how to summarise it."""
 
-    method: Annotated[RequestedMethod | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedMethod))] = (
-        Field(None, description="extractive (unset), abstractive, model or api.")
+    method: Annotated[OrAbsent[RequestedMethod], one_of(get_args(RequestedMethod))] = Field(
+        None, description="extractive (unset), abstractive, model or api."
     )
     sentences: SentencesOrEmpty = Field(None, description="Most sentences; unset: 3 of an extract, else any number.")
     max_tokens: MaxTokensOrEmpty = Field(None, description="Most tokens.")

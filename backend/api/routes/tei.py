@@ -37,6 +37,7 @@ from backend.api.request_fields import (
     check_limits,
     many,
     only,
+    param_of,
     require_not_empty,
     require_texts,
     wrong_type,
@@ -180,7 +181,7 @@ def _check_predict(value: Any, info: ValidationInfo) -> PredictInputs:
 
 
 def _row(texts: list[Any], place: str) -> str | Pair:
-    name = place.partition("[")[0]
+    name = param_of(place)
     require_texts(texts, place)
     if len(texts) not in (1, 2):
         raise InvalidField(f"{place}: must be {_PREDICT_KINDS}; got {len(texts)} texts in one list", param=name)

@@ -8,14 +8,14 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from typing_extensions import TypedDict
 
 from backend.api.json_answers import JsonPieces, WrittenJson, joined_pieces, json_pieces
 from backend.api.json_body import validate_fields
-from backend.api.request_fields import StrictForm, none_if_empty
+from backend.api.request_fields import OrAbsent, StrictForm
 from backend.api.routes.docling import Words
 from backend.api.routes.documents import process_upload, run_off_loop
 from backend.api.routing import JSON, described, get, upload_route
@@ -37,28 +37,24 @@ Node = dict[str, Any]
 class PartitionForm(StrictForm):
     """`POST /general/v0/general`, beside the files; options that choose among Unstructured's models change nothing."""
 
-    strategy: Annotated[
-        Literal["auto", "fast", "hi_res", "ocr_only", "od_only", "vlm"] | None, BeforeValidator(none_if_empty)
-    ] = Field("auto", description="fast: text layers alone; ocr_only: text layers never.")
+    strategy: OrAbsent[Literal["auto", "fast", "hi_res", "ocr_only", "od_only", "vlm"]] = Field(
+        "auto", description="fast: text layers alone; ocr_only: text layers never."
+    )
     languages: Words = Field(None, description="Languages of the print: en, spa, …; unset: OCR_LANGUAGES.")
     ocr_languages: Words = Field(None, description="The same, as older clients send it.")
-    coordinates: Annotated[bool | None, BeforeValidator(none_if_empty)] = Field(
-        False, description="Whether elements have their places."
-    )
-    include_page_breaks: Annotated[bool | None, BeforeValidator(none_if_empty)] = False
-    starting_page_number: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
+    coordinates: OrAbsent[bool] = Field(False, description="Whether elements have their places.")
+    include_page_breaks: OrAbsent[bool] = False
+    starting_page_number: OrAbsent[int] = Field(
         1, ge=1, le=10**6, description="Number of the first page: clients split files and send the parts."
     )
-    chunking_strategy: Annotated[Literal["basic", "by_title", "None"] | None, BeforeValidator(none_if_empty)] = Field(
+    chunking_strategy: OrAbsent[Literal["basic", "by_title", "None"]] = Field(
         None, description="Neighbours as one element; by_title begins a new one at each title. None, as Flowise: unset."
     )
-    max_characters: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
-        None, ge=16, le=10**6, description="Of a chunk; unset: 500."
-    )
-    new_after_n_chars: Annotated[int | None, BeforeValidator(none_if_empty)] = Field(
+    max_characters: OrAbsent[int] = Field(None, ge=16, le=10**6, description="Of a chunk; unset: 500.")
+    new_after_n_chars: OrAbsent[int] = Field(
         None, ge=0, le=10**6, description="From which a chunk takes no more; unset: max_characters."
     )
-    output_format: Annotated[Literal["application/json"] | None, BeforeValidator(none_if_empty)] = None
+    output_format: OrAbsent[Literal["application/json"]] = None
 
     def options(self) -> DocumentOptions:
         """The options of the document service."""

@@ -16,7 +16,7 @@ from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import answer_of, json_response
 from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
-from backend.api.request_fields import WireRequest, param_of, wrong_type_at
+from backend.api.request_fields import WireRequest, param_of, wrong_type
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
 from backend.api.service_call import call_within_limit
@@ -67,7 +67,7 @@ def check_key(value: Any, location: str) -> str:
 def check_scalar(value: Any, location: str) -> Scalar:
     """The value of an attribute. Raises: InvalidField for other types and for numbers that a float64 cannot hold."""
     if type(value) not in (bool, str, int, float):
-        raise wrong_type_at(location, value, "a text, a number or a boolean")
+        raise wrong_type(location, value, "a text, a number or a boolean")
     return checked_value(value, location, param_of(location))
 
 
@@ -82,7 +82,7 @@ def check_attributes(value: Any, location: str) -> Attributes:
         return {}
     for key, item in _pairs_of(value, location).items():
         if type(item) not in (bool, str, int, float):
-            raise wrong_type_at(f"{location}.{key[:KEY_CHARS]}", item, "a text, a number or a boolean")
+            raise wrong_type(f"{location}.{key[:KEY_CHARS]}", item, "a text, a number or a boolean")
     return checked_attributes(value, _MAX_ATTRIBUTES, location, param_of(location))
 
 
@@ -95,13 +95,13 @@ def check_metadata(value: Any, location: str) -> dict[str, str]:
 
 def _text(value: Any, location: str) -> str:
     if type(value) is not str:
-        raise wrong_type_at(location, value, "a text")
+        raise wrong_type(location, value, "a text")
     return value
 
 
 def _pairs_of(value: Any, location: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise wrong_type_at(location, value, "an object")
+        raise wrong_type(location, value, "an object")
     return value
 
 
@@ -157,7 +157,7 @@ class ExpiresAfter(BaseModel):
 
 def require_object(value: Any, location: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise wrong_type_at(location, value, "an object")
+        raise wrong_type(location, value, "an object")
     return value
 
 
@@ -165,7 +165,7 @@ def _integer(value: Any, location: str) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int:
-        raise wrong_type_at(location, value, "a whole number")
+        raise wrong_type(location, value, "a whole number")
     return value
 
 
@@ -217,7 +217,7 @@ def read_few(value: Any, location: str, what: str, read: Callable[[Any, str], It
     if value is None:
         return None
     if type(value) is not list:
-        raise wrong_type_at(location, value, what)
+        raise wrong_type(location, value, what)
     if len(value) > MAX_FILES:
         raise TooLarge(
             location, len(value), MAX_FILES, "fixed", advice="Send several batches.", param=param_of(location)
