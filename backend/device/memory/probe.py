@@ -110,16 +110,6 @@ class Prediction:
     table: MemoryTable  # of its batches, without the weights
 
 
-@dataclass(frozen=True, slots=True)
-class FitReport:
-    """Whether a model and a batch fit a device."""
-
-    fits: bool
-    needs_bytes: int | None  # weights and batch; None for a length beyond the table
-    max_count: int  # items of that length that fit beside the weights
-    message: str  # for users
-
-
 def predict(
     make_model: Callable[[], torch.nn.Module],
     make_inputs: Callable[[int, int], Inputs],
@@ -149,20 +139,14 @@ def predict(
     return Prediction(weights_bytes, table)
 
 
-def will_it_fit(prediction: Prediction, free_bytes: int, length: int, count: int) -> FitReport:
-    """Check that the model and a batch of ``count`` x ``length`` fit in ``free_bytes``; loads nothing."""
+def why_not_fit(prediction: Prediction, free_bytes: int, length: int, count: int) -> str:
+    """What the model and a batch of ``count`` x ``length`` need beyond ``free_bytes``; "" where they fit."""
     left = free_bytes - prediction.weights_bytes
     weights = f"the weights need {format_bytes(prediction.weights_bytes)}"
     if left < 0:
-        batch = prediction.table.peak_bytes(length, count)
-        total = None if batch is None else prediction.weights_bytes + batch
-        return FitReport(False, total, 0, f"{weights}, {format_bytes(free_bytes)} is free: the model does not fit")
+        return f"{weights}, {format_bytes(free_bytes)} is free: the model does not fit"
     batch = prediction.table.peak_bytes(length, count)
-    fits = batch is not None and batch <= left
-    message = f"{weights}; {advice(prediction.table, length, count, left)}"
-    needs = None if batch is None else prediction.weights_bytes + batch
-    line = prediction.table.at(length)
-    return FitReport(fits, needs, 0 if line is None else line.max_count(left), message)
+    return "" if batch is not None and batch <= left else f"{weights}; {advice(prediction.table, length, count, left)}"
 
 
 def load_table(cache: TuningCache, key: str, free_bytes: int | None) -> MemoryTable | None:
