@@ -12,7 +12,7 @@ from backend.errors import ModelUnavailable
 from backend.files.records import Framing, Preprocessing
 from backend.models.checkpoint_tensors import WEIGHTS
 from backend.models.fingerprint import effective_config, fingerprint_of
-from backend.models.model_files import fetch, sha256_of
+from backend.models.model_files import locate, sha256_of
 
 PROCESSOR_CONFIG = "preprocessor_config.json"
 _NESTED_CONFIG = "processor_config.json"  # transformers 5: of all modalities, one field for each
@@ -226,14 +226,8 @@ def resolve_image_model(source: str) -> ImageModelSpec:
     Raises: ModelUnavailable when it is absent, incomplete or of another kind; HubUnreachable when it would have to be
         fetched and the network fails.
     """
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return read_image_model(folder.resolve(), name=folder.resolve().name, source=source)
-    if source.startswith((".", "/", "~")):
-        raise ModelUnavailable(f"the folder {source} does not exist")
-    repository = source.partition("@")[0]
-    fetched = fetch(source, ("*.json", WEIGHTS), instead="IMAGE_MODEL=none")
-    return read_image_model(fetched, name=repository, source=repository, revision=fetched.name)
+    found = locate(source, ("*.json", WEIGHTS), instead="IMAGE_MODEL=none")
+    return read_image_model(found.folder, name=found.name, source=found.source, revision=found.revision)
 
 
 def read_image_model(folder: Path, *, name: str, source: str, revision: str = "") -> ImageModelSpec:

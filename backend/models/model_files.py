@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx2  # what huggingface_hub fetches with
 from huggingface_hub import get_session, snapshot_download
@@ -69,16 +70,43 @@ def resolve(source: str, task: str = "", *, models_dir: Path | None = None) -> M
         adapter = BUNDLED_ADAPTERS / task
         has_adapter = source == BUNDLED and (adapter / ADAPTER_CONFIG).is_file()
         return _adapted(adapter, task, source, models_dir) if has_adapter else _bundled(source, models_dir)
+    found = locate(source)
+    named = found.source if found.revision else str(found.folder)
+    if (found.folder / ADAPTER_CONFIG).is_file():
+        return _adapted(found.folder, found.name, named, models_dir)
+    digest = sha256_of(found.folder / WEIGHTS)
+    return read_spec(
+        found.folder,
+        name=found.name,
+        source=named,
+        revision=found.revision or digest[:12],
+        sha256=digest,
+        is_immutable=bool(found.revision),
+    )
+
+
+class Located(NamedTuple):
+    """A model's folder, and what it is called."""
+
+    folder: Path
+    name: str
+    source: str  # as it was given, without a revision
+    revision: str = ""  # commit of the hub; empty for a local folder
+
+
+def locate(source: str, files: Sequence[str] = _FILES, *, instead: str = "MODEL_PROFILE=bundled") -> Located:
+    """A local folder, or that of a hub model. Args, Raises: as `fetch`; ModelUnavailable for an absent folder."""
     folder = _expanded(source)
     try:
         is_folder = folder.is_dir()
     except OSError as error:  # a name too long for a path; no hub id is that long either
-        raise ModelUnavailable(f"model folder {source[:80]}… cannot be opened: {error.strerror}") from error
+        raise ModelUnavailable(f"the folder {source[:80]}… cannot be opened: {error.strerror}") from error
     if is_folder:
-        return _folder(folder.resolve(), models_dir)
+        return Located(folder.resolve(), folder.resolve().name, source)
     if source.startswith((".", "/", "~")):
-        raise ModelUnavailable(f"model folder {source} does not exist")
-    return _hub(source, models_dir)
+        raise ModelUnavailable(f"the folder {source} does not exist")
+    repository, fetched = source.partition("@")[0], fetch(source, files, instead=instead)
+    return Located(fetched, repository, repository, fetched.name)
 
 
 def minilm_folder() -> Path:
@@ -189,22 +217,7 @@ def _adapted(folder: Path, name: str, source: str, models_dir: Path | None) -> M
     )
 
 
-def _folder(folder: Path, models_dir: Path | None) -> ModelSpec:
-    if (folder / ADAPTER_CONFIG).is_file():
-        return _adapted(folder, folder.name, str(folder), models_dir)
-    digest = sha256_of(folder / WEIGHTS)
-    return read_spec(folder, name=folder.name, source=str(folder), revision=digest[:12], sha256=digest)
-
-
-def _hub(source: str, models_dir: Path | None) -> ModelSpec:
-    repository, folder = source.partition("@")[0], fetch(source)
-    if (folder / ADAPTER_CONFIG).is_file():
-        return _adapted(folder, repository, repository, models_dir)
-    digest = sha256_of(folder / WEIGHTS)
-    return read_spec(folder, name=repository, source=repository, revision=folder.name, sha256=digest, is_immutable=True)
-
-
-def fetch(source: str, files: Sequence[str] = _FILES, *, instead: str = "MODEL_PROFILE=bundled") -> Path:
+def fetch(source: str, files: Sequence[str], *, instead: str) -> Path:
     """The folder of a hub model, downloaded first where it is not in ``HF_HOME``. Minutes for a large one.
 
     Args:

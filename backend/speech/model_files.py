@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from backend.errors import ModelUnavailable
 from backend.files.speech_records import SpeechTask
 from backend.models.fingerprint import fingerprint_of, tokenizer_digest
-from backend.models.model_files import fetch, sha256_of
+from backend.models.model_files import Located, locate, sha256_of
 
 SECONDS_PER_TOKEN = 0.02  # of the tokens that tell a time
 MAX_TOKENS = 448  # of prompt and text together: the decoder's positions
@@ -249,13 +249,7 @@ def resolve_speech_model(source: str) -> SpeechModelFiles:
     """
     if source == BUNDLED_SPEECH:
         return _bundled()
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return _folder(folder.resolve(), folder.name, source)
-    if source.startswith((".", "/", "~")):
-        raise ModelUnavailable(f"SPEECH_MODEL: the folder {source} does not exist")
-    fetched = fetch(source, _HUB_FILES, instead="SPEECH_MODEL=bundled")
-    return _folder(fetched, source.partition("@")[0], source.partition("@")[0], revision=fetched.name)
+    return _described_folder(locate(source, _HUB_FILES, instead="SPEECH_MODEL=bundled"))
 
 
 def _bundled() -> SpeechModelFiles:
@@ -286,7 +280,8 @@ def _package_folder(package: str) -> Path:
     raise ModelUnavailable(f"the bundled speech model is not installed ({package} is absent); {_HOW_TO_INSTALL}")
 
 
-def _folder(folder: Path, name: str, source: str, revision: str = "") -> SpeechModelFiles:
+def _described_folder(found: Located) -> SpeechModelFiles:
+    folder, name, source, revision = found
     vocabulary = next((file for file in _VOCABULARIES if (folder / file).is_file()), None)
     if not (folder / WEIGHTS).is_file() or vocabulary is None or not (folder / CONFIG).is_file():
         raise ModelUnavailable(_not_converted(folder, source))

@@ -70,7 +70,7 @@ def test_a_failure_that_may_pass(failing, error):
     failing(error)
 
     with pytest.raises(HubUnreachable, match=r"some/model@main .*fetched from the hub"):
-        hub.fetch("some/model@main")
+        hub.locate("some/model@main")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_failure_that_stays(failing, error):
     failing(error)
 
     with pytest.raises(ModelUnavailable) as caught:
-        hub.fetch("some/model")
+        hub.locate("some/model")
 
     assert not isinstance(caught.value, HubUnreachable)
 
@@ -98,7 +98,7 @@ def test_no_address_is_told(failing):
     failing(not_in_cache(httpx2.ConnectError("https://user:secret@mirror.test")))
 
     with pytest.raises(HubUnreachable) as caught:
-        hub.fetch("some/model")
+        hub.locate("some/model")
 
     assert "LocalEntryNotFoundError, ConnectError" in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -113,7 +113,7 @@ def test_a_hub_that_never_answers(monkeypatch, tmp_path):
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
 
         with pytest.raises(HubUnreachable, match="ReadTimeout"):
-            hub.fetch("some/model")
+            hub.locate("some/model")
 
 
 def test_limits_of_downloads_stay(failing):
@@ -121,7 +121,7 @@ def test_limits_of_downloads_stay(failing):
     for _ in range(2):
         failing(not_in_cache(None))
         with pytest.raises(HubUnreachable):
-            hub.fetch("some/model")
+            hub.locate("some/model")
     request = httpx2.Request("GET", "https://hub.test", extensions={"timeout": {"connect": None, "read": 60.0}})
     hub._bound(request)
 

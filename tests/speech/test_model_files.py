@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.errors import HubUnreachable, ModelUnavailable
+from backend.models import model_files as hub
 from backend.speech import model_files
 from backend.speech.model_files import BUNDLED_SHA256, resolve_speech_model
 from tests.tiny_whispers import TinyWhispers, bundled_folder
@@ -100,6 +101,13 @@ def test_an_absent_folder_is_no_hub_id() -> None:
         resolve_speech_model("/no/such/folder")
 
 
+@pytest.mark.parametrize(("source", "why"), [("~no-such-user/whisper", "does not exist"), ("w" * 300, "cannot be op")])
+def test_what_can_be_no_folder_is_refused_in_words(source: str, why: str) -> None:
+    """A home of nobody and a name too long are refused like any other folder that is not there."""
+    with pytest.raises(ModelUnavailable, match=why):
+        resolve_speech_model(source)
+
+
 def test_a_hub_id(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) -> None:
     """Only the files of a speech model are fetched, at the revision that was named."""
     asked: list[tuple[str, tuple[str, ...]]] = []
@@ -110,7 +118,7 @@ def test_a_hub_id(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) 
             raise HubUnreachable(f"use {instead}")
         return tiny_whispers.folder()
 
-    monkeypatch.setattr(model_files, "fetch", fetch)
+    monkeypatch.setattr(hub, "fetch", fetch)
     files = resolve_speech_model("some/whisper@abc")
 
     assert "some/whisper" == files.name
