@@ -187,9 +187,7 @@ async def read_json_with_file(request: Request, schema: type[Schema]) -> Schema:
 
 
 @asynccontextmanager
-async def decoded_upload(
-    request: Request, encoded: str, location: str, *, name: str = "", fields: dict[str, str] | None = None
-) -> AsyncIterator[Upload]:
+async def decoded_upload(request: Request, encoded: str, location: str, *, name: str = "") -> AsyncIterator[Upload]:
     """The file behind base64, alone or as a data URL; its memory is freed at the end.
 
     Args:
@@ -200,7 +198,7 @@ async def decoded_upload(
     stored = StoredFile(_file_limits_of(request))
     try:
         await asyncio.to_thread(_decode, encoded, stored, location)
-        yield Upload(stored, _cleaned(name), fields or {})
+        yield Upload(stored, _cleaned(name), {})
     finally:
         _free(stored)
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class SpokenLanguage(NamedTuple):
 _WIDE = re.compile(
     "[\u2e80-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
 )
+
+_WORD = re.compile(r"\S+")
 
 
 def gap(before: str, after: str) -> str:
@@ -113,13 +116,11 @@ class Segment:
         return self.start_s + (self.end_s - self.start_s) * width(self.text[:place]) / (width(self.text) + 1)
 
     def _shared_out(self) -> Iterator[SpokenWord]:
-        texts, confidence = self.text.split(), min(1.0, math.exp(self.avg_logprob))
-        each_s = (self.end_s - self.start_s) / max(1, sum(width(text) + 1 for text in texts))
-        start = 0
-        for text in texts:
-            end = start + width(text) + 1
-            yield SpokenWord(text, self.start_s + start * each_s, self.start_s + end * each_s, confidence)
-            start = end
+        confidence = min(1.0, math.exp(self.avg_logprob))
+        words = list(_WORD.finditer(self.text))
+        times_s = [*(self.second_at(word.start()) for word in words), self.end_s]
+        for word, (start_s, end_s) in zip(words, pairwise(times_s), strict=True):
+            yield SpokenWord(word[0], start_s, end_s, confidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,10 @@ class RestingMeasurements:
         *,
         is_on: bool = True,
         cpu_s: Callable[[], float] = time.process_time,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._is_idle, self._supervisor, self._is_on = is_idle, supervisor, is_on
-        self._cpu_s, self._clock, self._sleep = cpu_s, clock, sleep
+        self._cpu_s, self._sleep = cpu_s, sleep
         self._waiting: list[Measurement] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -109,10 +108,10 @@ class RestingMeasurements:
             async for question in process.stdout:
                 if question == _WAIT:
                     await self._until_rested()
-                    rested_s, used_s = self._clock(), self._cpu_s()
+                    rested_s, used_s = time.monotonic(), self._cpu_s()
                     process.stdin.write(_YES)
                 elif question == _WAS_DISTURBED:
-                    ran_s = self._clock() - rested_s
+                    ran_s = time.monotonic() - rested_s
                     process.stdin.write(_YES if self._cpu_s() - used_s > BUSY_RATIO * ran_s else _NO)
             return await process.wait()
         finally:

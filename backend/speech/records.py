@@ -190,7 +190,6 @@ class Transcription:
     """A transcript, and what it took."""
 
     transcript: Transcript
-    from_cache: bool
     decode_s: float  # of the file, in worker processes
     lane_s: float  # of models on lanes
     total_s: float

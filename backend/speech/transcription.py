@@ -316,7 +316,7 @@ class TranscriptionService:
         transcript = await asyncio.to_thread(unpack_transcript, packed)
         if transcript is None:
             return None
-        return Transcription(transcript, True, 0.0, 0.0, time.perf_counter() - started_s)
+        return Transcription(transcript, 0.0, 0.0, time.perf_counter() - started_s)
 
     def _begin(self, request: _Request, on_event: TranscriptionCallback) -> Coroutine[Any, Any, Transcription]:
         """`_run` with a file of its own: its first caller may leave and close theirs while others wait for it."""
@@ -351,7 +351,7 @@ class TranscriptionService:
         self._telemetry.audio_speed_ratio.observe(transcript.duration_s / max(total_s, 1e-3))
         if not run.has_failed_pieces:
             self._cache.put(request.key, await asyncio.to_thread(pack_transcript, transcript))
-        return Transcription(transcript, False, file.decode_s, spent.lane_s, total_s)
+        return Transcription(transcript, file.decode_s, spent.lane_s, total_s)
 
     def _admitted(
         self, request: _Request, file: AudioFile, decoding: DecodingOptions, on_event: TranscriptionCallback

@@ -198,10 +198,9 @@ class WhisperSource:
         placement: SpeechPlacement,
         *,
         load: Callable[[SpeechModelFiles, SpeechPlacement], LoadedWhisper] = load_whisper,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.files, self.placement = files, placement
-        self._load, self._clock = load, clock
+        self._load = load
         self._model: LoadedWhisper | None = None
         self._lock = threading.Lock()
 
@@ -230,11 +229,11 @@ class WhisperSource:
         with self._lock:
             if self._model is not None:  # another lane was faster
                 return self._model
-            started_s = self._clock()
+            started_s = time.monotonic()
             try:
                 model = self._model = self._load(self.files, self.placement)
             except SetupError as error:
                 raise Unavailable(f"the speech model could not be loaded: {error}") from error
-        seconds = round(self._clock() - started_s, 2)
+        seconds = round(time.monotonic() - started_s, 2)
         log_event(_log, logging.INFO, "speech model loaded", model=self.files.name, s=seconds, why=self.placement.why)
         return model

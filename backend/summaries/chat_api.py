@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,10 +63,8 @@ class ChatWriter:
     method: Method = "api"
     most_read_tokens = _MAX_READ_TOKENS
 
-    def __init__(
-        self, api: ChatApi, catalog: Catalog, usage: UsageCounter, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._api, self._catalog, self._usage, self._clock = api, catalog, usage, clock
+    def __init__(self, api: ChatApi, catalog: Catalog, usage: UsageCounter) -> None:
+        self._api, self._catalog, self._usage = api, catalog, usage
         self._client = httpx2.AsyncClient(follow_redirects=False, trust_env=False)
 
     @property
@@ -86,7 +84,7 @@ class ChatWriter:
         self, reading: Reading, options: SummaryOptions, language: Language | None, urgency: Urgency
     ) -> Written:
         """What the API answers. Raises: UpstreamFailed, DeadlineExceeded."""
-        left_s = urgency.deadline_s - self._clock()
+        left_s = urgency.deadline_s - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(0.0, "the time of the request was over before SUMMARY_URL was asked")
         body = orjson.dumps(self._body(reading, options, language))

@@ -79,7 +79,7 @@ class FakeSpeech(FakeService):
             on_event(TranscriptionEvent(one.end_s, self.heard.duration_s, (replace(one, words=words),)))
             await self._wait()
         segments = tuple(replace(one, words=one.words if options.with_words else ()) for one in self.heard.segments)
-        return Transcription(replace(self.heard, segments=segments), False, 0.25, 0.5, 1.0)
+        return Transcription(replace(self.heard, segments=segments), 0.25, 0.5, 1.0)
 
     async def _wait(self) -> None:
         if self.step is None:

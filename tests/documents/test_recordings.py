@@ -41,7 +41,7 @@ class ScriptedSpeech:
         for segment in SEGMENTS:
             on_event(TranscriptionEvent(segment.end_s, None, (segment,), expected_s=self.expected_s))
         on_event(TranscriptionEvent(150.0, 150.0))
-        return Transcription(TRANSCRIPT, False, 0.1, 0.2, 0.3)
+        return Transcription(TRANSCRIPT, 0.1, 0.2, 0.3)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.speech.conftest import SpeechFixture, said, words
 
 KEY = b"recording"
 SEGMENTS = tuple(Segment(10.0 * place, 10.0 * place + 10, text) for place, text in enumerate(("one", "two", "three")))
-RESULT = Transcription(Transcript(30.0, SpokenLanguage("en", 1.0), SEGMENTS), False, 0.0, 0.0, 0.0)
+RESULT = Transcription(Transcript(30.0, SpokenLanguage("en", 1.0), SEGMENTS), 0.0, 0.0, 0.0)
 
 
 class Runs:

@@ -213,12 +213,6 @@ class AdaptiveCountLimit:
         with self._lock:
             return {length: int(cap.count) for length, cap in sorted(self._caps.items())}
 
-    @property
-    def headroom_share(self) -> float:
-        """The fraction of the headroom that batches may take; below 1 after thrashing."""
-        with self._lock:
-            return self._share
-
     def _bucket(self, length: int) -> int:
         lengths = LENGTHS if self._table is None else self._table.lengths
         return bucket_of(length, lengths) or 1 << (length - 1).bit_length()  # beyond the last bucket: powers of two

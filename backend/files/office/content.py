@@ -127,12 +127,12 @@ def local_name(element: etree._Element) -> str:
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""  # a comment's tag is a function
 
 
-def attribute(element: etree._Element, name: str, default: str = "") -> str:
-    """An attribute by its name, in whatever namespace."""
+def attribute(element: etree._Element, name: str) -> str:
+    """An attribute by its name, in whatever namespace; "" where there is none."""
     plain: str | None = element.get(name)
     if plain is not None:
         return plain
-    return next((str(value) for key, value in element.attrib.items() if key.rpartition("}")[2] == name), default)
+    return next((str(value) for key, value in element.attrib.items() if key.rpartition("}")[2] == name), "")
 
 
 def child(element: etree._Element | None, *path: str) -> etree._Element | None:

@@ -78,8 +78,8 @@ class PostgresRecords:
 
     store = "postgres"
 
-    def __init__(self, url: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._postgres = PostgresConnections(url, _LIMITS, clock=clock, what="classifiers and wished models")
+    def __init__(self, url: str) -> None:
+        self._postgres = PostgresConnections(url, _LIMITS, clock=time.monotonic, what="classifiers and wished models")
         self.address = self._postgres.address
         self.start, self.close = self._postgres.start, self._postgres.close
 

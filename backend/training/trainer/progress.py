@@ -44,10 +44,10 @@ def observers_for(output: Path | None, *, stream: TextIO | None = None) -> list[
 class ProgressBar:
     """A tqdm bar on a terminal; evaluations and decisions stay above it."""
 
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: tqdm[Any] | None = None
-        self._speed = TokenRate(clock)
+        self._speed = TokenRate(time.monotonic)
 
     def on_event(self, event: StepEvent) -> None:
         """Update the bar; "start" opens it, at the step that a resumed run goes on from."""

@@ -113,7 +113,7 @@ def test_thrash():
     limits.retried()
     assert (100, 8) == (limits.max_count(64, 1100), limits.max_count(512, PLENTY))
     limits.retried()
-    assert (0.875, 86, 7) == (limits.headroom_share, limits.max_count(64, 1100), limits.max_count(512, PLENTY))
+    assert (86, 7) == (limits.max_count(64, 1100), limits.max_count(512, PLENTY))
 
 
 def test_a_clean_batch_between_is_no_thrash():
@@ -122,7 +122,7 @@ def test_a_clean_batch_between_is_no_thrash():
         limits.retried()
         limits.succeeded(64, 1)
 
-    assert 1.0 == limits.headroom_share
+    assert 100 == limits.max_count(64, 1100)
 
 
 def test_thrash_ends():
@@ -130,12 +130,12 @@ def test_thrash_ends():
     limits = AdaptiveCountLimit(TABLE)
     for _ in range(100):
         limits.retried()
-    assert 0.125 == limits.headroom_share
+    assert 3 == limits.max_count(64, 1100)
 
     for _ in range(40 * CLEAN):
         limits.succeeded(64, 1)
 
-    assert 1.0 == limits.headroom_share
+    assert 100 == limits.max_count(64, 1100)
 
 
 def test_caps_of_an_earlier_process():
