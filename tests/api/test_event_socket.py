@@ -129,23 +129,19 @@ def test_a_client_that_sends_and_never_reads(server: Running) -> None:
     server.until(lambda: not server.connections)
 
 
-def test_thousands_of_tiny_frames(server: Running) -> None:
-    """A client that reads all answers, and asks faster than anybody reads, is cut off."""
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(AGAIN * 7000, id="asked-faster-than-anybody-reads"),
+        pytest.param(FIRST_PART + NEXT_PART * 7000, id="a-message-that-never-ends"),
+    ],
+)
+def test_thousands_of_tiny_frames(server: Running, frames: bytes) -> None:
+    """A client that sends them is cut off, though it reads all answers."""
     client = server.connect()
     client.send(get("/v1/status/ws/a", *HANDSHAKE))
     server.until(lambda: bool(server.app.requests))
-    client.send_until_refused(AGAIN * 7000, 1)
-
-    client.rest()
-    server.until(lambda: not server.connections)
-
-
-def test_fragments_without_an_end(server: Running) -> None:
-    """Empty ones too: a message that never ends is none."""
-    client = server.connect()
-    client.send(get("/v1/status/ws/a", *HANDSHAKE))
-    server.until(lambda: bool(server.app.requests))
-    client.send_until_refused(FIRST_PART + NEXT_PART * 7000, 1)
+    client.send_until_refused(frames, 1)
 
     client.rest()
     server.until(lambda: not server.connections)

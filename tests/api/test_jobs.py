@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-import uvicorn
 
 from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
@@ -26,6 +25,7 @@ from backend.jobs.runner import JobPolicy
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeCatalog, FakeServices, fake_model
+from tests.browser.chrome import served
 from tests.fakes import ManualClock
 from tests.jobs.replica import TIMEOUT_S, FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, NOW_S, TTL_S
@@ -445,30 +445,11 @@ async def test_a_lost_store_ends_the_stream():
     assert [b"id: 1\nevent: progress\ndata: {}\n\n", b""] == parts[2:]
 
 
-class ObservableServer(uvicorn.Server):
-    """Sets an event when it listens, and leaves the signals to the test run."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
-
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-
 async def test_events_over_a_real_connection(slow):
-    config = uvicorn.Config(
-        slow.app, port=0, http=GuardedProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=5
-    )
-    server = ObservableServer(config)
-    serving = asyncio.create_task(server.serve())
-    await asyncio.wait_for(server.up.wait(), TIMEOUT_S)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S) as client:
+    async with (
+        served(slow.app, http=GuardedProtocol) as url,
+        httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as client,
+    ):
         job_id = (await client.post("/v1/jobs", files=FILE)).json()["id"]
         names = []
         async with client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
@@ -479,8 +460,6 @@ async def test_events_over_a_real_connection(slow):
                         slow.replica.process.gate.set()  # the second page is not read before the first was seen
         async with client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
             whole = await answer.aread()
-    server.should_exit = True
-    await serving
 
     assert (2, "end") == (names.count("page"), names[-1])
     assert names == [name for _, name, _ in events_of(whole.decode())]

@@ -253,10 +253,10 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
+async def served(app: Any, **more: Any) -> AsyncIterator[str]:
     """The address at which an app is served."""
     listener = socket.create_server(("127.0.0.1", 0))
-    options: dict[str, Any] = {"log_config": None, "log_level": "warning", "lifespan": "off"}
+    options: dict[str, Any] = {"log_config": None, "log_level": "warning", "lifespan": "off", **more}
     server = _Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
     serving = asyncio.create_task(server.serve([listener]))
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
