@@ -17,6 +17,7 @@ _PERIOD = re.compile(r"(?:19|20)\d\d|[QT]\d|\d\.?[ºªo]?\s?[QT]|[^\W\d]{3,}\.?[
 _MAX_ROWS = 3
 _FULL = 0.6  # of the columns: the first line that fills so many is the lowest of the header, or the first row
 _MAX_HEADER_LINES = 4
+_MAX_COLUMNS = 60  # under headings that span several: of hundreds, each heading is held against every run of them
 _RULED_BANDS = 4  # between rulings; the fewest of a table with a ruling below each row, or one less
 _MAX_RULED_LINES = 3  # of each band, where there is one less
 _BESIDE = 0.75  # of the line height: lines this close stand beside each other, in cells of other heights
@@ -84,6 +85,8 @@ def aligned_layout(stretch: Stretch, levels: Sequence[Segment], unit: float) -> 
 def _first_full_line(stretch: Stretch) -> int:
     """Index of the first line that fills most columns; 0 where it is the first, or too far below."""
     columns = len(stretch.columns)
+    if columns > _MAX_COLUMNS:
+        return 0
     full: int | None = None
     for index, line in enumerate(stretch.lines[:_MAX_HEADER_LINES]):
         if stretch.spans[index] or len(line.pieces) < max(2, _FULL * columns):

@@ -460,6 +460,18 @@ def test_time_of_tables_grows_with_their_columns(rows: int, columns: int):
     assert times_longer(read, few, many) < GROWTH
 
 
+def test_time_of_headings_grows_with_the_columns_below():
+    """Each was held against every run of columns: 500 over 1,000 took 12 s, twice as many minutes."""
+    few, many = (
+        "\n".join(("   Cuota      " * (columns // 2), "Nom    " * columns, *["1,00   " * columns] * 2))
+        for columns in (250, 1_000)
+    )
+    read = READERS["tables"]
+    read(few)
+
+    assert times_longer(read, few, many) < GROWTH
+
+
 @pytest.mark.parametrize("unit", ["- a\n", "Papel   1,00   2,00\n        Total   2,00\n"])
 def test_time_of_tables_grows_with_their_rows(unit: str):
     """Each row looked for its lines among all: 10,000 lines took 7 s. Each total read all cells above it."""
