@@ -12,7 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import encoded_vector, written_json
+from backend.api.json_answers import answer_of, encoded_vector, written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
     TextItem,
@@ -134,7 +134,7 @@ def key_phrase_answer(phrase: KeyPhrase) -> KeyPhraseAnswer:
 
 def key_sentence_answer(sentence: KeySentence) -> KeySentenceAnswer:
     """A sentence and its place."""
-    return {"text": sentence.text, "start": sentence.start, "end": sentence.end, "score": sentence.score}
+    return answer_of(KeySentenceAnswer, sentence)
 
 
 def analyze_answer(analysis: Analysis, features: Collection[str], encoding: str) -> AnalyzeAnswer:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, owner_of
-from backend.api.json_answers import json_response
+from backend.api.json_answers import answer_of, json_response
 from backend.api.json_body import read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, id_parameter, path_id
 from backend.api.request_fields import WireRequest
@@ -140,10 +140,7 @@ def batch_answer(batch: Batch) -> BatchAnswer:
 
 
 def _errors(errors: tuple[BatchError, ...]) -> BatchErrorsAnswer:
-    data: list[BatchErrorAnswer] = [
-        {"code": error.code, "message": error.message, "line": error.line, "param": error.param} for error in errors
-    ]
-    return {"object": "list", "data": data}
+    return {"object": "list", "data": [answer_of(BatchErrorAnswer, error) for error in errors]}
 
 
 def _at(outcome: Outcome | None, status: Status) -> int | None:

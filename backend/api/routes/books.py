@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import written_json
+from backend.api.json_answers import answer_of, written_json
 from backend.api.json_body import validate_query
 from backend.api.request_fields import OrAbsent, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
@@ -285,50 +285,24 @@ def _sort_key(value: str | Decimal) -> str | Decimal:
 
 
 def _row_answer(row: LedgerRow) -> LedgerRowAnswer:
-    return {
+    return answer_of(
+        LedgerRowAnswer,
+        row,
         **_place_answer(row.source),
-        "state": "confirmed" if row.state == "confirmed" else "to_review",
-        "kind": row.kind,
-        "date": row.date,
-        "due_date": row.due_date,
-        "number": row.number,
-        "supplier": row.supplier,
-        "tax_id": row.tax_id,
-        "customer": row.customer,
-        "customer_tax_id": row.customer_tax_id,
-        "currency": row.currency,
-        "base": _decimal(row.base),
-        "taxes": [_tax_answer(line) for line in row.taxes],
-        "tax": _decimal(row.tax),
-        "surcharge": _decimal(row.surcharge),
-        "withholding_rate": _decimal(row.withholding_rate),
-        "withholding": _decimal(row.withholding),
-        "total": _decimal(row.total),
-        "amount_due": _decimal(row.amount_due),
-        "totals_agree": row.totals_agree,
-        "duplicates": row.duplicates,
-        "duplicate_of": None if row.duplicate_of is None else _place_answer(row.duplicate_of),
-    }
+        **{name: _decimal(getattr(row, name)) for name in (*AMOUNTS, "withholding_rate")},
+        state="confirmed" if row.state == "confirmed" else "to_review",
+        taxes=[_tax_answer(line) for line in row.taxes],
+        duplicate_of=None if row.duplicate_of is None else _place_answer(row.duplicate_of),
+    )
 
 
 def _place_answer(source: DocumentRef) -> PlaceAnswer:
-    return {
-        "document_id": source.document_id,
-        "index": source.index,
-        "filename": source.filename,
-        "pages": list(source.pages),
-    }
+    return answer_of(PlaceAnswer, source, pages=list(source.pages))
 
 
 def _tax_answer(line: TaxLine) -> TaxLineAnswer:
-    return {
-        "type": line.type,
-        "rate": _decimal(line.rate),
-        "base": _decimal(line.base),
-        "amount": _decimal(line.amount),
-        "surcharge_rate": _decimal(line.surcharge_rate),
-        "surcharge": _decimal(line.surcharge),
-    }
+    decimals = ("rate", "base", "amount", "surcharge_rate", "surcharge")
+    return answer_of(TaxLineAnswer, line, **{name: _decimal(getattr(line, name)) for name in decimals})
 
 
 def _sums_answer(sums: Sums) -> SumsAnswer:
@@ -338,13 +312,7 @@ def _sums_answer(sums: Sums) -> SumsAnswer:
 
 
 def _missing_answer(run: MissingNumbers) -> MissingNumbersAnswer:
-    return {
-        "supplier": run.supplier,
-        "tax_id": run.tax_id,
-        "first": run.first,
-        "last": run.last,
-        "missing": list(run.missing),
-    }
+    return answer_of(MissingNumbersAnswer, run, missing=list(run.missing))
 
 
 def _decimal(value: Decimal | None) -> str | None:

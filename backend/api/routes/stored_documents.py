@@ -266,7 +266,7 @@ class DocumentListQuery(ListQuery, DocumentConditions):
 
     def query(self) -> DocumentQuery:
         """As the service asks the storage."""
-        return DocumentQuery(**{name: getattr(self, name) for name in _CONDITIONS})
+        return DocumentQuery(**self.model_dump(exclude=set(ListQuery.model_fields)))
 
     def page(self) -> ListPage:
         """Raises: InvalidField for what is neither an id nor a `_cursor` of a list that is sorted so."""
@@ -292,12 +292,6 @@ def _place(cursor: str | None, param: str, sort: DocumentSort) -> str | Position
         if sort != "created_at" and is_key(key, sort):
             return Position(key, check_id(file_id, param))
     raise InvalidField(f"{param}: is of a list that is sorted in another way", param=param)
-
-
-_CONDITIONS = (
-    "sort", "state", "kind", "supplier", "supplier_tax_id", "number", "date_from", "date_to", "due_from", "due_to",
-    "total_from", "total_to",
-)  # fmt: skip
 
 
 @asynccontextmanager

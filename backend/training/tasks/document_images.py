@@ -21,8 +21,16 @@ from backend.models.calibration import Temperature, fit_temperature
 from backend.telemetry import log_event
 from backend.training.data.augmentation import AugmentConfig, augment, blend, draw_mix, random_for, soft_target
 from backend.training.data.batches import collation_epoch
-from backend.training.data.document_pages import PageData, PageStore, read_pages
-from backend.training.data.images import ImageCache, ImageExample, Pixels, SkippedImage, cache_limit_bytes
+from backend.training.data.images import (
+    ImageCache,
+    ImageExample,
+    PageData,
+    PageStore,
+    Pixels,
+    SkippedImage,
+    cache_limit_bytes,
+    read_pages,
+)
 from backend.training.lora import add_lora
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, classification_scores
@@ -57,7 +65,7 @@ def prepare(
     """Read the pages and load the base with a new head; with LoRA where ``config.lora_rank`` is set.
 
     Args:
-        data, evaluation: as in ``images.read_examples``; ``held_out`` as in ``document_pages.read_pages``.
+        data, evaluation: as in ``images.read_examples``; ``held_out`` as in ``images.read_pages``.
         base: as in ``image_models.read_base``.
         image_size: height and width in px; None takes the base's own.
         cache_bytes: limit of the cache of decoded pages; None takes a quarter of the memory, 0 turns it off.

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from backend.errors import BadData
-from backend.training.data.document_pages import PageData, PageStore, read_pages
-from backend.training.data.images import ImageCache
+from backend.training.data.images import ImageCache, PageData, PageStore, read_pages
 from backend.training.tasks.image_models import Preprocessing
 
 
