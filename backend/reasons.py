@@ -61,6 +61,7 @@ SENTENCES: Mapping[str, str] = {
     "vendor_label": "beside the label of the seller",
     "prominent_name": "the most prominent name",
     "prominent_legal_name": "the most prominent name with a legal form",
+    "name_with_registry": "the name with an entry in a register, or with an account to pay to",
     "legal_name_of_tax_id": "a name with a legal form beside the vendor's tax number",
     "vendor_block_address": "the address in the block of the vendor",
     "vendor_block_tax_id": "a tax number in a block of the vendor",

@@ -223,6 +223,21 @@ def _guess(name: str, value: str, score: float, *, valid: bool | None = None) ->
 
 
 @pytest.mark.parametrize(
+    ("name", "score", "valid", "fills"),
+    [
+        pytest.param("CustomerAddress", 0.8, None, True, id="an-address"),
+        pytest.param("CustomerAddress", 0.7, None, False, id="an-unlikely-address"),
+        pytest.param("RectifiedInvoiceId", 0.8, None, True, id="another-number"),
+        pytest.param("VendorTaxId", 0.8, True, True, id="a-valid-tax-number"),
+        pytest.param("VendorTaxId", 0.8, False, False, id="a-wrong-tax-number"),
+    ],
+)
+def test_what_rules_found_nowhere(name: str, score: float, *, valid: bool | None, fills: bool) -> None:
+    """A likely value is better than none; over one of the rules it must be sure."""
+    assert fills == (name in arbitrated({}, {name: [_guess(name, "B1", score, valid=valid)]}, "invoice"))
+
+
+@pytest.mark.parametrize(
     ("rule", "guess", "kind", "expected"),
     [
         pytest.param(("VendorName", "Acme", 0.7, None), ("Apex", 0.97, None), "invoice", "Apex", id="sure"),

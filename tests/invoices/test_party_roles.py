@@ -343,6 +343,79 @@ Total               1,200.00
         },
         id="sentence-customer-en",
     ),
+    pytest.param(
+        """\
+Agència Terres Altes, S.L.                          Anke Veldman
+Carrer de la Nau 8                                  Molenstraat 77
+08009 Barcelona                                     7411 DG Deventer
+CIF ESB62345678                                     Btw NL123456789B13
+                                                    NL91 ABNA 0417 1643 00
+
+Factuur 2026-19
+Omschrijving                    Bedrag
+Onderzoek                     1.997,50
+Totaal                        1.997,50
+""",
+        {
+            "VendorName": "Anke Veldman",
+            "VendorAddress": "Molenstraat 77, 7411 DG Deventer",
+            "VendorTaxId": "NL123456789B13",
+            "CustomerName": "Agència Terres Altes, S.L.",
+            "CustomerAddress": "Carrer de la Nau 8, 08009 Barcelona",
+            "CustomerTaxId": "ESB62345678",
+        },
+        id="the-account-is-the-sellers",
+    ),
+    pytest.param(
+        """\
+AUTORIDADE TRIBUTÁRIA                       FATURA-RECIBO
+
+TRANSMITENTE DOS BENS OU PRESTADOR DO SERVIÇO
+NIF                                         Nome
+218447094                                   HELENA SEIXAS BRITO
+Domicílio                                   Atividade exercida
+RUA DO ALMADA 402, 4050-034 PORTO           1332 - Tradutores
+
+ADQUIRENTE
+NIF                                         Nome
+502884134                                   QUINTA DO VALADO, S.A.
+Morada                                      País
+LUGAR DO CARVALHAL, 5100-387 LAMEGO         PORTUGAL
+
+Valor Base                 Taxa IVA         IVA
+994,00                     23 %             228,62
+""",
+        {
+            "VendorName": "HELENA SEIXAS BRITO",
+            "VendorAddress": "RUA DO ALMADA 402, 4050-034 PORTO",
+            "VendorTaxId": "218447094",
+            "CustomerName": "QUINTA DO VALADO, S.A.",
+            "CustomerAddress": "LUGAR DO CARVALHAL, 5100-387 LAMEGO, PORTUGAL",
+            "CustomerTaxId": "502884134",
+        },
+        id="headings-above-the-columns-of-a-form",
+    ),
+    pytest.param(
+        """\
+RECIBO-FACTURA
+Número 17
+
+He recibido de Reparto Veloz Cimadevilla, S.L., con NIF B62345678, domiciliado en
+Calle Olavarría, 8, 33201 Gijón, la cantidad de 208,12 euros, correspondiente al
+alquiler de dos plazas de garaje.
+
+Firmado: Ceferino Prendes Vega
+NIF 10844120B
+""",
+        {
+            "VendorName": "Ceferino Prendes Vega",
+            "VendorTaxId": "10844120B",
+            "CustomerName": "Reparto Veloz Cimadevilla, S.L.",
+            "CustomerAddress": "Calle Olavarría, 8, 33201 Gijón",
+            "CustomerTaxId": "B62345678",
+        },
+        id="receipt-in-a-sentence-es",
+    ),
 ]
 
 

@@ -45,6 +45,7 @@ export const SPANISH = {
   vendor_label: "junto a la etiqueta del proveedor",
   prominent_name: "el nombre más destacado",
   prominent_legal_name: "el nombre más destacado con forma jurídica",
+  name_with_registry: "el nombre con datos registrales o con una cuenta donde pagar",
   legal_name_of_tax_id: "un nombre con forma jurídica junto al NIF del emisor",
   vendor_block_address: "la dirección junto al proveedor",
   vendor_block_tax_id: "un NIF junto al proveedor",

@@ -113,7 +113,10 @@ LABELS = Vocabulary(
         "data de pagament", "venc", "carrec en compte", "vencimento", "data de vencimento", "data vencimento",
         "pagar ate", "data limite de pagamento", "pagamento ate", "data limite", "vence em", "debito em conta",
         "data de pagamento", "limite de pagamento", "data scadenza", "data di scadenza", "scadenza pagamento",
-        "pagare entro", "pagamento entro", "entro il", "scadenze",
+        "pagare entro", "pagamento entro", "entro il", "scadenze", "vervaldatum", "vervaldag",
+    ),
+    "authorisation": (  # of the tax office of Argentina
+        "vto cae", "vto de cae", "fecha vto cae", "fecha de vto de cae", "vencimiento cae", "fecha de vencimiento cae",
     ),
     "time": ("hora", "time", "uhrzeit", "heure", "ora", "zeit"),
     "term": (

@@ -18,7 +18,7 @@ from backend.files.visual_rows import Cell, PageRows, ends_of
 from backend.invoices.header.dates import dates_in
 from backend.invoices.header.ids import id_in
 from backend.invoices.label_match import tokens_of
-from backend.invoices.parties.names import clean_name, is_department
+from backend.invoices.parties.names import clean_name, is_department, legal_form_end
 from backend.invoices.parties.tax_ids import is_valid
 from backend.models.fields_network import KINDS, LABELS, Network, Reading
 from backend.tables.numbers import Number, numbers_in
@@ -237,8 +237,14 @@ def _text_value(page: PageRows, name: str, words: Sequence[Word]) -> str:
     lines = [" ".join(word.text for word in line) for _, line in groupby(words, lambda word: (word.block, word.line))]
     if name.endswith("Name"):
         text = " ".join(_told_once(lines)).strip(" ,;:·|-")
-        return "" if is_department(fold(text).text) else clean_name(text) or text
+        return "" if is_department(fold(text).text) else _without_address(clean_name(text) or text)
     return ", ".join(line.strip(" ,·-|") for line in lines)
+
+
+def _without_address(name: str) -> str:
+    """A company's name without what follows a comma after its legal form: "…, 2nd Floor"."""
+    end = legal_form_end(fold(name).text)
+    return name[:end] if end is not None and name[end : end + 1] == "," and any(map(str.isdigit, name[end:])) else name
 
 
 def _told_once(lines: Sequence[str]) -> list[str]:

@@ -136,6 +136,7 @@ def _greeting(cell: Cell) -> LabelMatch | None:
 _GAP, _GAP_BELOW_LABEL = 1.15, 2.6
 _ALIGNED = 1.2  # heights between left edges, right edges or middles
 _MAX_LINES = 14
+_SECTION_ROWS = 5  # below its heading
 _MAX_CELLS = 40  # of a row; more are no letterhead
 _MAX_UNFINISHED = 100  # blocks that may go on below a row; a page side by side with itself has a dozen
 _RIGHT_OF_LABEL = 16.0  # heights from a label to its value at most
@@ -213,6 +214,7 @@ def blocks_of(rows: PageRows) -> list[Block]:
                 unfinished.append(new)
     finished.extend(unfinished)
     _join_columns(finished)
+    _join_sections(finished)
     return sorted(
         (block for block in finished if block.lines), key=lambda block: (block.first.row, block.first.box.left)
     )
@@ -227,6 +229,22 @@ def _join_columns(blocks: Sequence[Block]) -> None:
         owner = owners.get(block.first.row)
         if owner is not None and owner is not block:
             owner.lines.extend(block.lines)
+            block.lines.clear()
+
+
+def _join_sections(blocks: Sequence[Block]) -> None:
+    """Moves a form's columns below a heading that names a party, and has nothing else, into its block."""
+    heads: dict[int, list[Block]] = {}
+    for block in blocks:
+        if block.label in (CUSTOMER, VENDOR) and not block.lines:
+            heads.setdefault(block.first.row, []).append(block)
+    for block in sorted((block for block in blocks if block.is_column), key=lambda block: block.first.row):
+        right = block.first.box.left + block.first.box.height
+        above = (heads.get(block.first.row - down, ()) for down in range(1, _SECTION_ROWS + 1))
+        beside = ([head for head in row if head.first.box.left <= right] for row in above)
+        nearest = next((row for row in beside if row), None)
+        if nearest:
+            max(nearest, key=lambda head: head.first.box.left).lines.extend(block.lines)
             block.lines.clear()
 
 
@@ -349,8 +367,8 @@ def _block_above(new: Block, blocks: Sequence[Block], rows: PageRows) -> Block |
         offset = min(offsets, default=_ALIGNED * height * 2)
         if _overlap(cell, block.last) and is_form_alone(cell.text):
             offset = 0.0
-        if offset <= _ALIGNED * height and (best is None or offset < best[0]):
-            best = offset, block
+        if offset <= _ALIGNED * height and (best is None or (offset, -block.last.row) < (best[0], -best[1].last.row)):
+            best = offset, block  # of two as well aligned the nearer
     return best[1] if best else None
 
 

@@ -221,7 +221,8 @@ def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
     """
     mine = [party, *(other for other in parties if other is not party and other.names and _same(other, party))]
     score = 1.5 * any(other.tax_ids for other in mine) + 1.5 * any(other.has_contact for other in mine)
-    score += 2.0 * any(other.has_registry for other in mine) + 2.0 * party.has_legal_form + bool(party.address)
+    score += 2.0 * any(other.has_registry for other in mine) + 2.0 * _is_registered(party)
+    score += 2.0 * party.has_legal_form + bool(party.address)
     score += 2.5 * any(other.is_sender for other in mine)
     first = min((p for p in parties if p.names), key=lambda p: (p.first.row, p.first.box.left), default=None)
     if party.names:
@@ -239,6 +240,11 @@ def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
         score -= 1.0
     top = party.first.box.top / max(1.0, page.rows.page.height)
     return score + (3.0 * (1 - top / _HEAD) if top < _HEAD else -1.5)
+
+
+def _is_registered(party: Party) -> bool:
+    """Whether its letterhead has its entry in a register, or its account."""
+    return party.has_registry and bool(party.address)
 
 
 def _is_imprint(party: Party, page: _Page) -> bool:
@@ -292,7 +298,9 @@ def _vendor_fields(vendor: Party | None, mine: Sequence[Party], customer: Party 
     name = address = number = None
     if vendor is not None:
         score, why = (0.95, because("vendor_label")) if vendor.label else (0.7, because("prominent_name"))
-        if not vendor.label and vendor.has_legal_form:
+        if not vendor.label and _is_registered(vendor) and not (customer and customer.has_registry):
+            score, why = 0.9, because("name_with_registry")
+        elif not vendor.label and vendor.has_legal_form:
             score, why = 0.85, because("prominent_legal_name")
         name = Found(vendor.names, score, why)
     whole = next((party for party in mine if _is_whole(party)), None)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from stdnum import iban
+
 from backend.files.pages import Word
 from backend.invoices.parties.address import CERTAIN, LIKELY, NONE, address_strength, is_place, street_start
 from backend.invoices.parties.labels import NAME
@@ -23,7 +25,7 @@ class Role(Enum):
     ADDRESS = "address"
     TAX_ID = "tax id"
     CONTACT = "contact"  # telephone, e-mail, web site
-    REGISTRY = "registry"  # "Inscrita en el Registro Mercantil de …"
+    REGISTRY = "registry"  # what only sellers print: "Inscrita en el Registro Mercantil de …", an account
     HEADING = "heading"  # of the document: "FACTURA"
     FIELD = "field"  # another labelled datum, a date, an amount
     OTHER = "other"
@@ -51,11 +53,10 @@ class LinePart(NamedTuple):
 
 # The labels of an address separate, too: "… Domicilio social: Calle Mayor 3".
 _SEPARATOR = re.compile(
-    r"\s[*\u2013\u2014-]\s|\s?[·•●|;■▪¦]\s?"
+    r"\s[*\u2013\u2014-]\s|\s?[·•●|;■▪¦]\s?|,\s(?:por (?:los|las|el|la)|la cantidad|el importe|en concepto)\s.*$"
     r"|\.?\s(?:(?:domicilio|direccion|dirección|sede|sitz|siege|siège|morada) ?(?:social|fiscal|legale)?\s?:"
     r"|(?:con )?domicilio (?:(?:social|fiscal) )?en"
     r"|,?\s(?:con|with|mit|avec)\s*$|[\w ]{0,60}\b(?:presenta|emite|expide|gira|factura) a(?:\s|$)"
-    r"|,\s(?:por (?:los|las|el|la)|la cantidad|el importe|en concepto)\s.*$"
     r"|registered (?:office|address)\s?:?|siege social\s?:?|sede (?:social|legale)\s?:?)\s?",
     re.IGNORECASE,
 )
@@ -89,6 +90,7 @@ _REGISTRY = re.compile(
     r"|registro delle imprese|cap\. soc|hoja [A-Z]{1,2}-|tomo \d|folio \d|nº reg)",
     re.IGNORECASE,
 )
+_ACCOUNT = re.compile(r"(?:IBAN[ :.]{1,3})?([A-Z]{2}\d\d(?: ?[A-Z0-9]{1,4}){3,8})")
 _HEADING = re.compile(
     r"\W*(?:(?:la |original |copia |tax |sales |commercial |pro-?forma |vat |cash |simplified |final |credit "
     r"|debit |e-|electronic )*"
@@ -112,14 +114,14 @@ _NUMBER = re.compile(r"\W*(?:n\.?[ºo]|nr)(?![^\W\d_])\.?", re.IGNORECASE)  # of
 _FIELD = re.compile(
     r"\W*(?:num(?:ero)?(?![^\W\d_])|#"
     r"|(?:fecha|date|datum|factura|invoice|facture|rechnung|fatura|fattura|fra|receipt|recelpt|ticket|pedido"
-    r"|orden"
+    r"|orden|recibo|minuta"
     r"|albaran|delivery note|vencimiento|vto|due|venc|periodo|period|billing period|contrato|contract|cups|poliza"
     r"|policy"
     r"|cuenta|account|ref|referencia|reference|su ref|your ref|our ref|customer (?:id|no|number|code)|client (?:id"
     r"|no)|cod|codigo"
     r"|id|p\.?o\.? ?(?:number|no|#)|purchase|page|pagina|pag|hoja|seite|importe|subtotal|iva|vat|tax"
     r"|amount|balance"
-    r"|forma|formas|payment|pago|terms|condiciones|iban|bic|swift|sort code|entidad|motivo|rectifica"
+    r"|forma|formas|payment|pago|terms|condicion|condiciones|iban|bic|swift|sort code|entidad|motivo|rectifica"
     r"|serie|hora"
     r"|cajero|cashier|pax|bizdate|sales ?(?:rep|associate|person)\w*|served|staff|trans|slip|s1ip"
     r"|pos no|terminal"
@@ -186,7 +188,8 @@ def pieces_of(words: Sequence[Word], form: str = "") -> list[LinePart]:
         for first, last in _name_and_address(line.text, start, end) if role is None else [(start, end)]:
             text, inside = line.part(first, last)
             if any(map(str.isalnum, text)):
-                pieces.append(LinePart(role or _role(line.text[first:last], form), text, inside, None, form))
+                of_form = (Role.NAME if form == NAME else Role.ADDRESS) if form else None
+                pieces.append(LinePart(role or of_form or _role(line.text[first:last]), text, inside, None, form))
     return pieces
 
 
@@ -259,12 +262,12 @@ def _name_end(stretch: str) -> int | None:
     return len(head) + 1
 
 
-def _role(text: str, form: str) -> Role:
+def _role(text: str) -> Role:
     text = text.strip(_PUNCTUATION)
-    if form:
-        return Role.NAME if form == NAME else Role.ADDRESS
     if _HEADING.fullmatch(text):
         return Role.HEADING
+    if (account := _ACCOUNT.fullmatch(text)) and iban.is_valid(account[1]):
+        return Role.REGISTRY
     if is_tax_label(text) or _EMPTY_FIELD.fullmatch(text):
         return Role.FIELD
     if is_form_alone(text) or (has_legal_form(text) and is_name(text)):
