@@ -482,6 +482,15 @@ def test_time_of_tables_grows_with_their_rows(unit: str):
     assert times_longer(read, few, many) < GROWTH
 
 
+def test_time_of_fields_grows_with_equal_amounts():
+    """Each makes the one above it: from every amount on the run of all below it was added up, 12 s for 4,000."""
+    few, many = ("Papel   2,00\n" * rows for rows in (1_000, 4_000))
+    read = READERS["fields"]
+    read(few)
+
+    assert times_longer(read, few, many) < GROWTH
+
+
 @pytest.mark.parametrize("rows", [2, 3])
 @pytest.mark.parametrize("unit", COLUMN_UNITS)
 def test_time_grows_with_the_columns_of_a_page(unit: str, rows: int):

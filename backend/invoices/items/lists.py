@@ -56,6 +56,19 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class _Run:
+    """Amounts, each with those that make it below, up to the entry ``end``."""
+
+    end: int
+    count: int = 0
+    total: Decimal = Decimal(0)
+    named: int = 0  # with a text at their left
+
+    def after(self, entry: _Entry) -> _Run:
+        return _Run(self.end, self.count + 1, self.total + entry.number, self.named + _has_name(entry))
+
+
+@dataclass(frozen=True, slots=True)
 class _Block:
     entries: tuple[_Entry, ...]
     added_up: bool  # to a total below them
@@ -174,19 +187,24 @@ def _broken_down(entries: Sequence[_Entry]) -> _Block | None:
 
     So bills tell what each service costs, and of what: "Storage  5.00", "Charges  4.20", "VAT  0.80".
     """
+    parts = [_parts_of(entries, index) for index in range(len(entries))]
+    runs = [_Run(len(entries))] * (len(entries) + 1)  # from each amount on, to where one is not made up
+    first, last = dict[Decimal, int](), dict[Decimal, int]()
+    for index in reversed(range(len(entries))):
+        number, rest = entries[index].number, runs[index + 1 + parts[index]]
+        runs[index] = rest.after(entries[index]) if parts[index] else _Run(index)
+        first[number] = index
+        last.setdefault(number, index)
+    start, count = 0, 1
+    for index, run in enumerate(runs):
+        is_printed = first.get(run.total, index) < index or last.get(run.total, -1) >= run.end
+        if run.count > count and is_printed and 2 * run.named >= run.count:
+            start, count = index, run.count
     best: list[_Entry] = []
-    index = 0
-    while index < len(entries):
-        run, end = [], index
-        while (parts := _parts_of(entries, end)) > 0:
-            run.append(entries[end])
-            end += 1 + parts
-        total = sum((entry.number for entry in run), Decimal(0))
-        others = (entry.number for entry in (*entries[:index], *entries[end:]))
-        if len(run) > max(len(best), 1) and total in others and _has_names(run):
-            best = run
-        index += 1
-    return _Block(tuple(best), added_up=True, broken_down=True) if best else None
+    while len(best) < count:
+        best.append(entries[start])
+        start += 1 + parts[start]
+    return _Block(tuple(best), added_up=True, broken_down=True) if count > 1 else None
 
 
 def _parts_of(entries: Sequence[_Entry], index: int) -> int:
@@ -247,8 +265,11 @@ def _likely(run: Sequence[_Entry], totals: Sequence[Decimal]) -> _Block | None:
 
 def _has_names(entries: Sequence[_Entry]) -> bool:
     """Whether most amounts have a text at their left."""
-    named = sum(any(piece.has_letters for piece in entry.row.pieces) or _is_product(entry) for entry in entries)
-    return 2 * named >= len(entries)
+    return 2 * sum(map(_has_name, entries)) >= len(entries)
+
+
+def _has_name(entry: _Entry) -> bool:
+    return any(piece.has_letters for piece in entry.row.pieces) or _is_product(entry)
 
 
 def _is_product(entry: _Entry) -> bool:
