@@ -116,6 +116,8 @@ def test_a_form_of_address_is_no_part_of_a_name() -> None:
     """ "Frau" and "D." say who is written to."""
     text = "Muebles Ortega, S.L.\nNIF B62345673\n\nCliente:\nD. Antonio López García\nC/ Sol 3\n28001 Madrid\n" + GOODS
     assert found(text)["CustomerName"].value == "Antonio López García"
+    text = text.replace("D. Antonio López García", "Spett.le Sartoria Bruni, S.L.")
+    assert found(text)["CustomerName"].value == "Sartoria Bruni, S.L."
 
 
 def test_goods_are_not_delivered_to_the_customer_of_another_name() -> None:

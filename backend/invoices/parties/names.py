@@ -76,7 +76,7 @@ _LAST_WORDS = re.compile(
 _LEADING = re.compile(
     r"^(?:(?:attn?|atte|a la att|att|atencion|d|dna|dña|dª|don|dona|doña|sr|sra|srs|sres|senor|senora|mr|mrs|ms|messrs"
     r"|herrn?|frau|monsieur|madame|m|mme|fao|spett\.? ?le|exmo|exma)[.:](?!ª)\s*(?:/\s*\w+\.?\s*)?"
-    r"|(?:don|dona|doña|messrs|herrn|herr|frau|monsieur|madame|mme|mr|mrs|ms|d\.|d\.ª|dª|dna\.) )+",
+    r"|(?:don|dona|doña|messrs|herrn|herr|frau|monsieur|madame|mme|mr|mrs|ms|spett\.? ?le|d\.|d\.ª|dª|dna\.) )+",
     re.IGNORECASE,
 )
 # "Otorgante obligado al pago: Sabela Regueiro"
@@ -92,7 +92,7 @@ _SENTENCE_BEFORE = re.compile(
 )
 _BY_ANOTHER = re.compile(r"(?<!\s)\s+by\s+[A-Z]")
 _IN_BRACKETS = re.compile(r"(?<!\s)\s+\(([^()]+)\)$")
-_ATTENTION = re.compile(r"(?:attn?|atte|a la att|atencion|atención|fao)[.:]", re.IGNORECASE)
+_ATTENTION = re.compile(r"(?:attn?|atte|a la att|atencion|atención|fao)[.:]|spett\.? ?le ", re.IGNORECASE)
 _TITLE_AFTER = re.compile(
     r"(?<!\s)\s+(?:tax )?(?:invoice|factura|receipt|rechnung|facture|fatura|statement)$", re.IGNORECASE
 )
