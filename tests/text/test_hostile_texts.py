@@ -35,6 +35,11 @@ from backend.files.office.rtf import read_rtf
 from backend.files.office.text_kinds import delimiter_of, is_markdown
 from backend.files.pages import Document
 from backend.files.text_files import decode_text, document_of_text
+from backend.files.visual_rows import page_rows
+from backend.invoices.items.lines import ItemLine
+from backend.invoices.items.lists import list_lines
+from backend.invoices.items.pieces import piece_rows
+from backend.invoices.parties.tax_ids import tax_ids_in
 from backend.invoices.structure import fields_of, tables_of
 from backend.models.features import gram_places
 from backend.models.words import word_places, word_spellings
@@ -482,13 +487,24 @@ def test_time_of_tables_grows_with_their_rows(unit: str):
     assert times_longer(read, few, many) < GROWTH
 
 
-def test_time_of_fields_grows_with_equal_amounts():
+def test_time_grows_with_equal_amounts():
     """Each makes the one above it: from every amount on the run of all below it was added up, 12 s for 4,000."""
+
+    def read(text: str) -> list[ItemLine]:
+        return list_lines([piece_rows(page_rows(page), ",") for page in document_of_text(text).pages])
+
     few, many = ("Papel   2,00\n" * rows for rows in (1_000, 4_000))
-    read = READERS["fields"]
     read(few)
 
     assert times_longer(read, few, many) < GROWTH
+
+
+def test_time_grows_with_tax_numbers_in_a_line():
+    """Each was held against all before it."""
+    few, many = ("12345678Z " * count for count in (1_000, 4_000))
+    tax_ids_in(few)
+
+    assert times_longer(tax_ids_in, few, many) < GROWTH
 
 
 @pytest.mark.parametrize("rows", [2, 3])

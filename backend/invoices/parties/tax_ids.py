@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from stdnum import luhn
@@ -94,9 +96,11 @@ def tax_ids_in(text: str) -> list[TaxId]:
     """The tax numbers of one line, by start, without overlaps."""
     found: list[TaxId] = []
     for tax_id in (*_labelled(text), *_alone(text)):
-        if all(tax_id.end <= other.start or other.end <= tax_id.start for other in found):
-            found.append(tax_id)
-    return sorted(found)
+        place = bisect(found, tax_id.start, key=attrgetter("start"))
+        ends_before = place == 0 or found[place - 1].end <= tax_id.start
+        if ends_before and (place == len(found) or tax_id.end <= found[place].start):
+            found.insert(place, tax_id)
+    return found
 
 
 def _labelled(text: str) -> Iterator[TaxId]:
