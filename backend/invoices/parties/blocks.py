@@ -367,8 +367,9 @@ def _block_above(new: Block, blocks: Sequence[Block], rows: PageRows) -> Block |
         offset = min(offsets, default=_ALIGNED * height * 2)
         if _overlap(cell, block.last) and is_form_alone(cell.text):
             offset = 0.0
-        if offset <= _ALIGNED * height and (best is None or (offset, -block.last.row) < (best[0], -best[1].last.row)):
-            best = offset, block  # of two as well aligned the nearer
+        is_better = best is None or offset < best[0] or (offset == best[0] and not best[1].lines)  # a heading gives way
+        if offset <= _ALIGNED * height and is_better:
+            best = offset, block
     return best[1] if best else None
 
 
