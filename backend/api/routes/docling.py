@@ -26,7 +26,7 @@ from backend.api.json_answers import JsonBytes, JsonPieces, joined_pieces, json_
 from backend.api.json_body import validate_fields
 from backend.api.request_fields import OrAbsent, WireRequest, number_of
 from backend.api.routes.documents import process_upload, run_off_loop
-from backend.api.routes.jobs import submit_job
+from backend.api.routes.jobs import ID, ID_PARAMETER, submit_job
 from backend.api.routing import JSON, Endpoint, PlainRoute, described, get, json_upload_route, upload_route
 from backend.api.service_call import call_within_limit
 from backend.api.sse import MEDIA_TYPE as EVENTS
@@ -675,16 +675,14 @@ _CHUNKED = {
     "documents": [],
     "processing_time": 0.61,
 }
-_ID = "7f9c2ba4e88f827d616045507605853e"
 _TASK = {
-    "task_id": _ID, "task_type": "convert", "task_status": "pending", "task_position": 1,
+    "task_id": ID, "task_type": "convert", "task_status": "pending", "task_position": 1,
     "task_meta": {"num_docs": 1, "num_processed": 0, "num_succeeded": 0, "num_failed": 0}, "error_message": None,
     "failure": None,
 }  # fmt: skip
 _UPDATE = {"message": "update", "task": _TASK, "error": None}
 _OBJECT = {"type": "object"}
 _ZIP = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
-_ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "example": _ID}
 _CHUNKER = {"name": "chunker", "in": "path", "required": True, "schema": {"enum": list(_CHUNKERS)}, "example": "hybrid"}
 _WAIT = {"name": "wait", "in": "query", "schema": {"type": "number", "minimum": 0, "default": 0}}
 _OLDER = {"name": "older_then", "in": "query", "schema": {"type": "number", "minimum": 0, "default": 3600}}
@@ -732,15 +730,15 @@ ROUTES = (
     *_routes("/v1/chunk/{chunker}", chunk_files, chunk_sources, ChunkForm, ChunkSourceRequest, _CHUNKER),
     get(
         "/v1/status/poll/{id}", poll, tag=_TAG, example=_TASK, errors=(404, 422, 429, 504),
-        parameters=(_ID_PARAMETER, _WAIT),
+        parameters=(ID_PARAMETER, _WAIT),
     ),
     get(
         "/v1/status/ws/{id}", watch, tag=_TAG, example=f"event: update\ndata: {orjson.dumps(_UPDATE).decode()}\n\n",
-        media_type=EVENTS, errors=(404, 429), parameters=(_ID_PARAMETER,),
+        media_type=EVENTS, errors=(404, 429), parameters=(ID_PARAMETER,),
     ),
     get(
         "/v1/result/{id}", result, tag=_TAG, example=_CONVERTED, more=_answers(_CONVERTED, _ZIP), errors=(404,),
-        parameters=(_ID_PARAMETER,),
+        parameters=(ID_PARAMETER,),
     ),
     get(CLEARING_PATH, clear_results, tag=_TAG, example={"status": "ok"}, errors=(403, 422, 504), parameters=(_OLDER,)),
     get("/v1/clear/converters", clear_converters, tag=_TAG, example={"status": "ok"}),

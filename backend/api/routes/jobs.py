@@ -23,6 +23,7 @@ from backend.api.parameters import (
     IDEMPOTENCY_KEY,
     NUMBER_PARAMETER,
     dots_per_inch,
+    id_parameter,
     idempotency_key,
     page_number,
 )
@@ -368,7 +369,7 @@ _EVENTS = (
     'id: 1767225600400-0\nevent: progress\ndata: {"stage":"reading","pages_done":1,"pages_total":12,"failed_pages":0}'
     '\n\nid: 1767225600400-1\nevent: page\ndata: {"number":1,"source":"text_layer","words":312,"text":"Factura …"}\n\n'
 )
-ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "example": ID}
+ID_PARAMETER = id_parameter(ID)
 _RESULT_PARAMETER = {
     "name": "result",
     "in": "query",
