@@ -35,8 +35,8 @@ from backend.jobs.runner import JobPolicy
 from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.keys import entry
+from backend.lanes.cache.store import BlobCache
 from backend.lanes.policy import QueueLimits
 from backend.models.resting_process import Measurement
 from backend.ocr.rapidocr_autotune import RuntimeSelector

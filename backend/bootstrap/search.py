@@ -26,22 +26,20 @@ from backend.files.stored_file import StoredFile
 from backend.jobs.records import Job
 from backend.jobs.service import JobService
 from backend.lanes.cache.keys import entry
-from backend.search.expiry import ExpiryTask
 from backend.search.file_reading import FactFinder, FileTextReader
 from backend.search.files import FileService
 from backend.search.indexing import Indexer, IndexPolicy
 from backend.search.lessons import lesson_of
 from backend.search.limits import SearchLimits
 from backend.search.postgres.storage import PostgresSearchStorage
-from backend.search.reembedding import Reembedder
 from backend.search.retrieval import SearchService
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import SearchStorage
 from backend.search.stored_documents import StoredDocuments
+from backend.search.upkeep import ExpiryTask, Reembedder, WarmUp
 from backend.search.uploads import UploadService
 from backend.search.vector_stores import VectorStoreService
-from backend.search.warm_up import WarmUp
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 from backend.text.classification import ClassificationService

@@ -18,7 +18,7 @@ from backend.bootstrap.domains import Found, OwnModelDomain, Shared
 from backend.config import Settings
 from backend.device.memory.device_memory import lower_ceiling
 from backend.errors import HubUnreachable, ModelUnavailable
-from backend.lanes.cache.blobs import BlobCache
+from backend.lanes.cache.store import BlobCache
 from backend.models.fingerprint import fingerprint_of
 from backend.models.model_files import sha256_of
 from backend.speech.activity import SileroNetwork, SpeechActivityEngine, silero_file

@@ -16,7 +16,7 @@ from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.lanes.backlog import Backlog
-from backend.lanes.cache.blobs import BlobCache
+from backend.lanes.cache.store import BlobCache
 from backend.lanes.inference import Urgency, UsageCounter
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.summaries.model_writer import Writers

@@ -17,8 +17,7 @@ from backend.documents.records import DocumentOptions
 from backend.files.file_readers import FileReaders
 from backend.files.stored_file import StoredFile
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.blobs import BlobCache
-from backend.lanes.cache.store import NullCache
+from backend.lanes.cache.store import BlobCache, NullCache
 from backend.lanes.inference import Urgency
 from backend.lanes.policy import QueueLimits
 from backend.ocr.records import OcrImage, OcrResult

@@ -18,8 +18,8 @@ from backend.search.files import FileService
 from backend.search.indexing import Indexer, IndexPolicy
 from backend.search.limits import SearchLimits
 from backend.search.records import StoreFile, VectorStore
-from backend.search.reembedding import Reembedder
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
+from backend.search.upkeep import Reembedder
 from backend.search.vector_stores import NewFile, VectorStoreService
 from backend.supervision import Supervisor
 from backend.text.entities import EntityService

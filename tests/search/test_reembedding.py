@@ -7,7 +7,7 @@ import pytest
 
 from backend.errors import NotFound, Unavailable
 from backend.lanes.cache.keys import Enter, cached_for, share_with_all
-from backend.search import reembedding
+from backend.search import upkeep
 from backend.search.encoder import PASSAGE, identity_of
 from backend.search.records import VectorStore
 from tests.fakes import TEST_TIMEOUT_S
@@ -19,7 +19,7 @@ TEXTS = [f"Texto número {number}." for number in range(5)]
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reembedding, "CHUNKS_AT_ONCE", 2)
+    monkeypatch.setattr(upkeep, "CHUNKS_AT_ONCE", 2)
 
 
 async def filled(search: SearchStack) -> VectorStore:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from backend.errors import InvalidField, NotFound, QuotaExceeded, TooLarge, WrongEncoder
-from backend.search.expiry import ExpiryTask
 from backend.search.limits import SearchLimits
 from backend.search.records import ListPage
+from backend.search.upkeep import ExpiryTask
 from backend.search.vector_stores import NewFile, StoreChange
 from tests.search.conftest import Open
 from tests.search.search_stack import OTHER, OWNER, SearchStack

@@ -5,7 +5,7 @@ from typing import Any
 from backend.errors import Overloaded, Unavailable
 from backend.search.encoder import PASSAGE, QUERY
 from backend.search.records import StoredUsage
-from backend.search.warm_up import WarmUp
+from backend.search.upkeep import WarmUp
 from backend.text.neutral_vectors import NeutralVectors
 from tests.search.search_stack import SearchStack
 

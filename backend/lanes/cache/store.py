@@ -1,7 +1,8 @@
-"""The interface of the cache and its records. Knows no Redis, no clock and no HTTP."""
+"""The interface of the cache and its records, and bytes kept as such. Knows no Redis, no clock and no HTTP."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -157,3 +158,32 @@ class NullCache:
 
     def status(self) -> CacheStatus:
         return CacheStatus(enabled=False, memory_entries=0, memory_bytes=0, memory_limit_bytes=0, redis=None)
+
+
+_LENGTH = struct.Struct("<I")
+_FLOAT_BYTES = 4
+
+
+class BlobCache:
+    """Bytes by key. Loop only; a fault of the cache is a miss.
+
+    Bytes are stored as the bits of float32 numbers, which no tier computes with.
+    """
+
+    def __init__(self, vectors: VectorCache) -> None:
+        self._vectors = vectors
+
+    async def get(self, key: bytes) -> bytes | None:
+        """The bytes of a key; None where it has none, or they are malformed."""
+        [cached] = await self._vectors.lookup([key])
+        if cached is None:
+            return None
+        packed = cached.vector.tobytes()
+        [length] = _LENGTH.unpack_from(packed)
+        return packed[_LENGTH.size : _LENGTH.size + length] if length <= len(packed) - _LENGTH.size else None
+
+    def put(self, key: bytes, blob: bytes) -> None:
+        """Store these bytes; a key's first value stays."""
+        padding = -len(blob) % _FLOAT_BYTES
+        packed = _LENGTH.pack(len(blob)) + blob + bytes(padding)
+        self._vectors.store([key], [CachedVector(np.frombuffer(packed, np.float32), tokens=0, truncated=False)])

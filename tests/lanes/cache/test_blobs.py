@@ -2,9 +2,8 @@
 
 import pytest
 
-from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.redis_tier import decode, encode
-from backend.lanes.cache.store import CachedVector, NullCache
+from backend.lanes.cache.store import BlobCache, CachedVector, NullCache
 from backend.lanes.cache.tiered import MemoryTier, TieredCache
 from backend.telemetry import Telemetry
 

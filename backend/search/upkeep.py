@@ -1,4 +1,4 @@
-"""Embeds the chunks of a store anew with the model that serves now, in the background, beginning where it stopped."""
+"""What is done for stored files and stores beside requests: embedded anew, deleted at their end, warmed up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from backend.abandoned import end_tasks
 from backend.callers.callers import sharer
@@ -14,14 +16,15 @@ from backend.errors import FinanciaError, StorageCorrupt, Unavailable
 from backend.lanes.cache.keys import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_item import Priority
-from backend.search.encoder import PASSAGE, identity_of
-from backend.search.records import VectorStore
+from backend.search.encoder import PASSAGE, QUERY, identity_of
+from backend.search.records import StoredUsage, VectorStore
 from backend.search.storage import SearchStorage
 from backend.search.waker import Waker
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 from backend.text.embeddings import EmbeddingService
+from backend.text.neutral_vectors import NeutralVectors
 
 _log = logging.getLogger(__name__)
 CHUNKS_AT_ONCE = 256  # embedded and kept in one step; a process that ends loses less than that
@@ -30,7 +33,9 @@ _LIMIT_S = 600.0  # of one step; then it is tried again
 
 
 class Reembedder:
-    """Used on the event loop only. What is done stands in the storage, so any process goes on with it.
+    """Embeds the chunks of a store with the model that serves now, in the background, beginning where it stopped.
+
+    Used on the event loop only. What is done stands in the storage, so any process goes on with it.
 
     Several processes that share a storage may embed the same chunks at the same time; their vectors are equal.
 
@@ -118,3 +123,107 @@ class Reembedder:
         self._telemetry.reembedded_chunks_total.inc(len(ids))
         self._meter_of(store.owner).charge("tokens", sum(embedded.tokens))
         return True
+
+
+_EVERY_S = 30.0
+
+
+@dataclass(slots=True)
+class StoredNow:
+    """What was stored, and what waited to be indexed, at the last look."""
+
+    usage: StoredUsage = field(default_factory=lambda: StoredUsage(0, 0, 0, 0))
+    waiting: int = 0
+
+
+class ExpiryTask:
+    """Deletes files and vector stores whose time is over, and shows what is stored, every half minute.
+
+    Several processes may do this for one storage: what is gone is no error. Used on the event loop only.
+
+    Args:
+        now: Unix seconds.
+    """
+
+    def __init__(
+        self, storage: SearchStorage, telemetry: Telemetry, supervisor: Supervisor, *, now: Callable[[], float]
+    ) -> None:
+        self._storage, self._supervisor = storage, supervisor
+        self._now = now
+        self._waker, self._seen = Waker(), StoredNow()
+        self._task: asyncio.Task[None] | None = None
+        telemetry.index_files_waiting.set_function(lambda: self._seen.waiting)
+        telemetry.stored_files.set_function(lambda: self._seen.usage.files)
+        telemetry.stored_bytes.set_function(lambda: self._seen.usage.bytes)
+        telemetry.stored_chunks.set_function(lambda: self._seen.usage.chunks)
+        telemetry.vector_stores.set_function(lambda: self._seen.usage.stores)
+
+    def start(self) -> None:
+        self._task = self._supervisor.keep("expire_stores", self._work)
+
+    async def close(self) -> None:
+        await end_tasks(self._task)
+
+    async def look(self) -> None:
+        """Delete what has expired now, and count the rest. Raises: Unavailable, StorageCorrupt."""
+        now_s = self._now()
+        for store in await self._storage.expired_stores(now_s):
+            if await self._storage.delete_store(store.owner, store.id):
+                log_event(_log, logging.INFO, "store expired", store=store.id)
+        for file in await self._storage.expired_files(now_s):
+            if await self._storage.delete_file(file.owner, file.id):
+                log_event(_log, logging.INFO, "file expired", file=file.id)
+        self._seen.usage, self._seen.waiting = await self._storage.totals(), await self._storage.waiting()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except (Unavailable, StorageCorrupt) as error:
+                log_event(_log, logging.WARNING, "what is stored cannot be looked at", why=type(error).__name__)
+            await self._waker.wait_about(_EVERY_S)
+
+
+class WarmUp:
+    """Computes what scores start from before the first search: a hundred neutral texts take a CPU about a second.
+
+    Once a model: at the start where there is something to search, else when the first file is added.
+
+    Used on the event loop only. A process that nobody searches in computes nothing.
+    """
+
+    def __init__(
+        self, storage: SearchStorage, neutral: NeutralVectors, catalog: Catalog, supervisor: Supervisor
+    ) -> None:
+        self._storage, self._neutral = storage, neutral
+        self._catalog, self._supervisor = catalog, supervisor
+        self._model: LoadedModel | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = self._supervisor.run("warm_search", self._begin)
+
+    def wake(self) -> None:
+        """Somebody will search soon."""
+        model = self._catalog.embedding()
+        if model is not self._model:
+            self._model = model
+            self._task = self._supervisor.run("warm_search", partial(self._work, model))
+
+    async def close(self) -> None:
+        await end_tasks(self._task)
+
+    async def _begin(self) -> None:
+        try:
+            stored = await self._storage.totals()
+        except FinanciaError:
+            return  # a file that is added later, or the first search, tells
+        if stored.chunks:
+            self.wake()
+
+    async def _work(self, model: LoadedModel) -> None:
+        try:
+            await self._neutral.unrelated_cosine(model, QUERY, PASSAGE, Urgency(Priority.BULK))
+        except FinanciaError as error:
+            self._model = None  # the next file tries again, and the first search does it else
+            log_event(_log, logging.INFO, "search not warmed up", why=type(error).__name__)
