@@ -123,7 +123,8 @@ def _least_sure(guess: Guess, field: Field | None, kind: str) -> float:
     name, is_party = guess.name, guess.name.startswith(_PARTIES)
     if field is None and name == "InvoiceId" and kind != "receipt":
         return _NUMBERED
-    if field is None and guess.valid is not False and (is_party or name in _OTHER_NUMBERS):
+    is_proved = guess.valid is True or not name.endswith("TaxId")
+    if field is None and is_proved and (is_party or name in _OTHER_NUMBERS):
         return _FILLED
     return _SURES.get(name, _SURE_OF_PARTY if is_party else _SURE)
 
