@@ -86,7 +86,7 @@ local function count(list, total, size, drop, kept)
   if redis.call('ZADD', list, args.expires_ms, size .. ' ' .. args.id) == 1 then redis.call('INCRBY', total, size) end
   redis.call('PEXPIREAT', list, args.expires_ms)
   redis.call('PEXPIREAT', total, args.expires_ms)
-  local bytes, spared = tonumber(redis.call('GET', total)), 0
+  local bytes, spared = tonumber(redis.call('GET', total) or 0), 0  -- a full Redis may have dropped the total alone
   while true do
     local oldest = redis.call('ZRANGE', list, spared, spared, 'WITHSCORES')
     if not oldest[1] or (bytes <= args.share_bytes and tonumber(oldest[2]) > now) then break end
