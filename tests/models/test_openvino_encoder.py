@@ -111,8 +111,9 @@ def test_results_outlive_the_next_call():
         pytest.param("int8", False, "f32", 128, id="int8-where-there-is-no-bf16"),
     ],
 )
-def test_options(dtype, bf16, hint, group):
+def test_options(monkeypatch, dtype, bf16, hint, group):
     """Precision and quantisation are always said, never left to the plugin's default."""
+    monkeypatch.setattr(openvino_encoder, "flags_beyond_limit", frozenset)  # a simulated processor has none of them
     options = openvino_encoder._arithmetic(dtype, replace(SHAPE, width=384, hidden_width=1536), bf16=bf16)
 
     assert (hint, group) == (options["INFERENCE_PRECISION_HINT"], options["DYNAMIC_QUANTIZATION_GROUP_SIZE"])
