@@ -343,11 +343,9 @@ class Unavailable(FinanciaError):
         self.retry_after_s, self.kind = retry_after_s, kind
 
 
-class DrainedTooLate(Unavailable):
-    """The server cancels a request, as its time to drain is over."""
-
-    def __init__(self) -> None:
-        super().__init__("the service is shutting down and had no time left for this request; ask again")
+def drained_too_late() -> Unavailable:
+    """The error of a request that the server cancels, as its time to drain is over."""
+    return Unavailable("the service is shutting down and had no time left for this request; ask again")
 
 
 class TooManyConnections(Unavailable):

@@ -28,7 +28,7 @@ from backend.api.problems import problem_of, problem_response
 from backend.api.routing import PlainRoute
 from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY
-from backend.errors import DrainedTooLate
+from backend.errors import drained_too_late
 from backend.telemetry import STAGES, Telemetry
 from backend.tracing.context import SpanContext, read_traceparent
 from backend.tracing.spans import NO_TRACER, Resumed, Span, Tracer, request_id
@@ -187,7 +187,7 @@ class ProblemMiddleware:
         except asyncio.CancelledError:
             if not self._state.draining or context.status:
                 raise
-            await problem_response(problem_of(DrainedTooLate(), scope["path"]), context.request_id, scope["path"])(
+            await problem_response(problem_of(drained_too_late(), scope["path"]), context.request_id, scope["path"])(
                 scope, receive, send
             )
         except Exception as error:

@@ -17,7 +17,7 @@ from backend.abandoned import end_tasks
 from backend.api.browser_guard import with_cors
 from backend.api.middleware import UNTRACED, caller_span
 from backend.api.problems import problem_of, problem_response
-from backend.errors import CallerGone, DrainedTooLate, Unavailable
+from backend.errors import CallerGone, Unavailable, drained_too_late
 from backend.telemetry import log_event
 from backend.tracing.spans import NO_TRACER, Active, Tracer
 
@@ -177,7 +177,7 @@ class _Connection:
                 raise
             relaying.uncancel() if relaying is not None else None
             if not answer.client_left:
-                raise DrainedTooLate from None
+                raise drained_too_late() from None
             raise CallerGone("the client closed the connection") from None
         finally:
             await end_tasks(upload)

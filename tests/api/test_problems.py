@@ -21,7 +21,6 @@ WITH_ARGUMENTS: dict[type[FinanciaError], FinanciaError] = {
     errors.Overloaded: errors.Overloaded(5000, 4000, 2.3),
     errors.QuotaExceeded: errors.QuotaExceeded.of_rate("tokens", 1204, 1000, 12.3),
     errors.DeadlineExceeded: errors.DeadlineExceeded(60.0),
-    errors.DrainedTooLate: errors.DrainedTooLate(),
     errors.HeadersTooLarge: errors.HeadersTooLarge("header fields", 201, 200),
     errors.HeadersTooLate: errors.HeadersTooLate(10.0),
     errors.TooManyConnections: errors.TooManyConnections(2000),
