@@ -26,3 +26,11 @@ def test_nothing_heavy_is_imported(work: str):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
     assert "[]" == done.stdout.splitlines()[-1]
+
+
+def test_openvino_tells_nobody():
+    """Its import forked the process, to report itself to its maker: the service hung where another thread computed."""
+    script = "import backend, openvino.tools.ovc.telemetry_utils as used; print(used.tm.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    assert "openvino.tools.ovc.telemetry_stub" == done.stdout.split()[-1]
