@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, MutableMapping
 
+from backend.own_modules import PYTHONPATH
+
 LIMIT_VARIABLE = "ONEDNN_MAX_CPU_ISA"  # read by the oneDNN inside torch and inside OpenVINO
 WITHOUT_AMX = "AVX512_CORE_FP16"  # the largest instruction set below AMX
 AMX_FLAGS = frozenset({"amx_tile", "amx_int8", "amx_bf16"})
@@ -27,6 +29,7 @@ _BEYOND = {  # oneDNN's limits below AVX-512 with VNNI and bfloat16: what a proc
 _TIMEOUT_S = 60.0  # 0.6 s on 2 cores; a machine that needs longer is busy, not broken
 # One product through oneDNN's AMX kernels. OpenVINO, for it loads four times as fast as torch.
 _PROBE = """
+import backend  # first: it keeps OpenVINO's report of its import out
 import numpy as np, openvino as ov
 from openvino import opset13 as op
 x = op.parameter([32, 64], np.float32)
@@ -66,7 +69,11 @@ def probe_amx() -> bool:
     """Whether a bfloat16 product runs and is right, in a process of its own. A time-out counts as working."""
     try:
         done = subprocess.run(  # noqa: S603  # our own interpreter and our own text
-            [sys.executable, "-c", _PROBE], capture_output=True, timeout=_TIMEOUT_S, check=False
+            [sys.executable, "-c", _PROBE],
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return True

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,13 @@ def test_the_probe_below_amx(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(LIMIT_VARIABLE, WITHOUT_AMX)
 
     assert probe_amx()
+
+
+def test_the_probe_tells_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """OpenVINO's report of its import to its maker begins with files in the user's folder, but for where CI is set."""
+    monkeypatch.setenv(LIMIT_VARIABLE, WITHOUT_AMX)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CI", raising=False)
+
+    assert probe_amx()
+    assert [] == list(tmp_path.iterdir())
