@@ -1,4 +1,4 @@
-"""Pytest plugin: a real Redis server, and a TCP proxy to it that can delay, reset or replace replies."""
+"""Pytest plugin: a real Redis server, a Sentinel, and a TCP proxy that can delay, reset or replace replies."""
 
 import asyncio
 import os
@@ -16,6 +16,8 @@ from tests.tcp_proxy import TcpProxy
 
 class RedisServer:
     """One redis-server process on a Unix socket in a folder of its own; can be killed and started again."""
+
+    ready = "eady to accept connections"  # "Ready" since 7, "ready" before
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.socket = folder / "redis.sock"
@@ -35,7 +37,7 @@ class RedisServer:
         output = []
         for line in self._process.stdout:
             output.append(line)
-            if "eady to accept connections" in line:  # "Ready" since 7, "ready" before
+            if self.ready in line:
                 return
         raise RuntimeError("redis-server ended at once:\n" + "".join(output))
 
@@ -54,6 +56,18 @@ class RedisServer:
         return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
+class RedisSentinel(RedisServer):
+    """A Sentinel that watches a master on a port of this machine; ``settings`` are lines of its file."""
+
+    ready = "+monitor master"
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        super().__init__(folder)
+        file = folder / "sentinel.conf"  # which Sentinel writes itself
+        file.write_text("\n".join((f"dir {folder}", "bind 127.0.0.1", *settings, "")))
+        self._command = ["redis-server", str(file), "--sentinel"]
+
+
 class RedisProxy(TcpProxy):
     @property
     def url(self) -> str:
@@ -62,7 +76,7 @@ class RedisProxy(TcpProxy):
 
 @pytest.fixture
 def start_redis() -> Iterator[Callable[..., RedisServer]]:
-    """Start a server with further redis-server options; all are killed after the test.
+    """Start a server, or a ``kind`` of one, with further options; all are killed after the test.
 
     Without redis-server on this machine the test is skipped, or fails where CI=true promises one.
     """
@@ -72,10 +86,10 @@ def start_redis() -> Iterator[Callable[..., RedisServer]]:
     servers: list[RedisServer] = []
     with tempfile.TemporaryDirectory(prefix="redis-") as folder:  # a socket's path is short; tmp_path may not be
 
-        def start(*options: str) -> RedisServer:
+        def start(*options: str, kind: type[RedisServer] = RedisServer) -> RedisServer:
             home = Path(folder) / str(len(servers))
             home.mkdir()
-            server = RedisServer(home, *options)
+            server = kind(home, *options)
             servers.append(server)
             server.start()
             return server

@@ -29,6 +29,10 @@ NO_CLUSTER = (
     "Redis of its own (cluster-enabled no), with replicas and Sentinel or a managed failover where it must not fail"
 )
 _NO_SENTINEL = "is a Sentinel, which keeps no data. Give the address of the master: a name or a proxy that follows it"
+_CREDENTIALS = (
+    "Give those of the master as redis://user:password@host:port/database, redis://:password@… where it has no users; "
+    "a Sentinel's address does not lead to the master"
+)
 _logger = logging.getLogger(__name__)
 
 
@@ -226,9 +230,7 @@ class RedisClient:
 
     def describe(self, error: BaseException) -> str:
         """An error for logs and status, without the password should a server repeat it."""
-        password = self._pool.password
-        text = f"{type(error).__name__}: {error}"
-        return text.replace(password, "***") if password else text
+        return f"{type(error).__name__}: {self._pool.without_password(error)}"
 
     async def _execute_one(self, command: Command, read: Callable[[object], T]) -> T:
         return await self.execute((command,), lambda replies: read(_checked(replies[0])))
@@ -310,12 +312,14 @@ def address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def open_pool(options: RedisOptions) -> tuple[RedisPool, str]:
-    """A pool without connections yet, and its address for logs. Raises: BadSettings for a bad URL."""
+def open_pool(options: RedisOptions, *, database: int | None = None) -> tuple[RedisPool, str]:
+    """A pool without connections yet, and its address for logs; ``database`` as for it. Raises: BadSettings."""
     limit_s = options.settle_s
     try:
         where = address(options.url)
-        pool = RedisPool(options.url, connections=options.connections, connect_s=limit_s, answer_s=limit_s)
+        pool = RedisPool(
+            options.url, connections=options.connections, connect_s=limit_s, answer_s=limit_s, database=database
+        )
     except ValueError:
         # from None: the message of the original may quote the password
         raise BadSettings([f"REDIS_URL: {_WANTED}"]) from None
@@ -323,21 +327,36 @@ def open_pool(options: RedisOptions) -> tuple[RedisPool, str]:
 
 
 async def refuse_unfit(url: str) -> None:
-    """Raise BadSettings for a bad URL, a Sentinel, and a node of a Redis Cluster.
+    """Raise BadSettings for a bad URL, one that Redis refuses, a Sentinel, and a node of a Redis Cluster.
 
     A Redis that is away or hides what it is passes: commands will tell.
     """
-    pool, where = open_pool(RedisOptions(url))
+    # Without a database at first: a Sentinel and a cluster refuse to select one, and would not say what they are.
+    pool, where = open_pool(RedisOptions(url), database=0)
     try:
-        information = (await pool.ask(("INFO",))).decode(errors="replace")
+        information = (await _ask_once(pool, ("INFO",))).decode(errors="replace")
+        if "redis_mode:sentinel" in information:
+            raise BadSettings([f"REDIS_URL: {where} {_NO_SENTINEL}"])
+        if "cluster_enabled:1" in information:
+            raise BadSettings([f"REDIS_URL: the Redis on {where} {NO_CLUSTER}"])
+        pool, _ = open_pool(RedisOptions(url))
+        await _ask_once(pool, ("PING",))
+    except exceptions.AuthenticationError as refusal:
+        words = pool.without_password(refusal)
+        raise BadSettings([f"REDIS_URL: {where} refuses its user and password ({words}). {_CREDENTIALS}"]) from None
+    except exceptions.ResponseError as refusal:
+        if "DB index" in str(refusal):
+            raise BadSettings([f"REDIS_URL: the Redis on {where} has no such database ({refusal})"]) from None
     except (exceptions.RedisError, OSError, TimeoutError):
-        return
+        pass
+
+
+async def _ask_once(pool: RedisPool, command: Command) -> bytes:
+    try:
+        reply: bytes = await pool.ask(command)
     finally:
         await pool.close()
-    if "redis_mode:sentinel" in information:
-        raise BadSettings([f"REDIS_URL: {where} {_NO_SENTINEL}"])
-    if "cluster_enabled:1" in information:
-        raise BadSettings([f"REDIS_URL: the Redis on {where} {NO_CLUSTER}"])
+    return reply
 
 
 def _checked(reply: object) -> object:

@@ -37,12 +37,20 @@ class RedisPool:
         connect_s: deadline of getting a connection, be it free or new.
         answer_s: deadline of sending the commands on it and reading all their replies.
         idle_s: for which an unused connection is kept at least, and at most twice as long.
+        database: in place of the URL's.
 
     Raises: ValueError for a bad URL, whose message may quote the password.
     """
 
     def __init__(
-        self, url: str, *, connections: int, connect_s: float, answer_s: float, idle_s: float = IDLE_S
+        self,
+        url: str,
+        *,
+        connections: int,
+        connect_s: float,
+        answer_s: float,
+        idle_s: float = IDLE_S,
+        database: int | None = None,
     ) -> None:
         self._pool = BlockingConnectionPool.from_url(
             url,
@@ -52,17 +60,18 @@ class RedisPool:
             protocol=2,  # one round trip less to connect than 3, and every server supports it
         )
         self._pool.update_connection_kwargs(socket_timeout=None, socket_connect_timeout=None)
+        if database is not None:
+            self._pool.update_connection_kwargs(db=database)
         self._connect_s, self._answer_s, self._idle_s = connect_s, answer_s, idle_s
         self._idle_since_s: dict[AbstractConnection, float] = {}
         self._looking: asyncio.TimerHandle | None = None
         self._deadlines: set[asyncio.Timeout] = set()  # of the commands in progress
         self._closed = False
 
-    @property
-    def password(self) -> str | None:
-        """The password in the URL, to keep it out of logs."""
+    def without_password(self, error: BaseException) -> str:
+        """What an error says, without the password of the URL should a server repeat it."""
         password: str | None = self._pool.connection_kwargs.get("password")
-        return password
+        return str(error).replace(password, "***") if password else str(error)
 
     async def ask(self, command: Command) -> Any:
         """The reply to one command. Raises as `execute`; ResponseError for an error reply."""
