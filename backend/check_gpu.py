@@ -21,8 +21,7 @@ from backend.config import Settings, load_settings, publish
 from backend.device.choice.prompt import choose_card, is_interactive
 from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, SavedChoice
 from backend.device.choice.selection import DeviceRequest, wants_gpu
-from backend.device.diagnostics.checks import diagnose
-from backend.device.diagnostics.report import Diagnosis, Finding, Observations, Status, as_json, render, verdict_of
+from backend.device.diagnosis import Diagnosis, Finding, Observations, Status, as_json, diagnose, render, verdict_of
 from backend.device.facts.amx import disable_faulty_amx
 from backend.device.facts.host import cpu, read_host
 from backend.device.facts.machine import probe

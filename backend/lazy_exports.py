@@ -28,7 +28,7 @@ NAMES = {  # name -> the module that defines it
     "add_lora": "backend.training.lora",
     "attention_report": "backend.device.plan.attention",
     "check_flash_attention": "backend.device.plan.attention",
-    "checkpoint_activations": "backend.training.memory.activation_checkpointing",
+    "checkpoint_activations": "backend.training.memory",
     "classification_loss": "backend.training.losses",
     "cleanup_gpu_memory": "backend.device.memory.device_memory",
     "detect_platform": "backend.gpu_toolkit.gpu_config",

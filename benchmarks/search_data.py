@@ -20,7 +20,7 @@ from backend.bootstrap.services import build
 from backend.config import load_settings
 from backend.lanes.inference import Urgency
 from backend.models.encoder import normalized
-from backend.search.encoder import PASSAGE, QUERY, identity_of
+from backend.search.document_chunks import PASSAGE, QUERY, identity_of
 from backend.text.embeddings import EmbedOptions
 from benchmarks.search_corpus import Chunk, Corpus, Vectors
 from benchmarks.texts import DATA, LANGUAGES, sentences

@@ -22,11 +22,11 @@ from backend.config import load_settings
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
-from backend.lanes.work_item import Priority
-from backend.search.encoder import PASSAGE
+from backend.lanes.work_queue import Priority
+from backend.search.document_chunks import PASSAGE
 from backend.search.file_reading import fact_parts
 from backend.search.records import VectorStore
-from backend.search.search_records import SearchOptions
+from backend.search.retrieval import SearchOptions
 from backend.search.vector_stores import NewFile
 from benchmarks.results import spread
 from benchmarks.search_contestant import searches_timed

@@ -28,7 +28,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig, ResNetC
 from backend.errors import FinanciaError
 from backend.training.lora import add_lora
 from backend.training.losses import classification_loss
-from backend.training.memory.footprint import estimate_footprints, longest_example_inputs
+from backend.training.memory import estimate_footprints, longest_example_inputs
 from backend.training.records import Batch, LossPart, MixedPrecisionConfig, StepEvent, TrainingConfig
 from backend.training.trainer.loop import train
 from benchmarks.machine import facts

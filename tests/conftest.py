@@ -15,7 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingf
 from backend.config import Settings
 from backend.device.facts.amx import disable_faulty_amx
 from backend.device.facts.host import cpu
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 

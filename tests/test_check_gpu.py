@@ -16,8 +16,7 @@ from backend.config import Settings, load_settings
 from backend.device.choice.prompt import choose_card
 from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile
 from backend.device.choice.selection import DeviceRequest
-from backend.device.diagnostics.checks import diagnose
-from backend.device.diagnostics.report import Status
+from backend.device.diagnosis import Status, diagnose
 from backend.device.facts import simulated
 
 ROOT = Path(__file__).resolve().parents[1]

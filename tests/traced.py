@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from backend.tracing.context import Sampler
-from backend.tracing.spans import SamplingTracer, Span
+from backend.tracing.spans import Sampler, SamplingTracer, Span
 
 
 @dataclass

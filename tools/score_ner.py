@@ -22,7 +22,7 @@ from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.tokenizer import tokenizer_of
 from backend.training.data.conll import OUTSIDE, Sentence, keep_types, read_conll, rename_types
 from backend.training.metrics import Report, entity_scores
-from backend.training.tasks.ner_prediction import predict, sentence_rows
+from backend.training.tasks.ner import predict, sentence_rows
 from backend.training.tasks.pretrained import padding_id
 
 

@@ -35,8 +35,17 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 
 from backend.models.bundled_encoders.recipes import FULL
-from backend.models.fields_features import BUCKETS, ENDS, FACTS, SHAPES, TEXT_FACTS, page_arrays, relations
-from backend.models.fields_network import KINDS, LABELS
+from backend.models.fields_network import (
+    BUCKETS,
+    ENDS,
+    FACTS,
+    KINDS,
+    LABELS,
+    SHAPES,
+    TEXT_FACTS,
+    page_arrays,
+    relations,
+)
 from backend.models.unpacked_folder import INSTALLED
 from tools.papers.paper import MadePage, make_paper
 from tools.papers.sheet import MadeWord

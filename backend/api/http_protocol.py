@@ -20,8 +20,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from backend.api.event_socket import EventSocket
 from backend.api.problems import problem_of, problem_response
+from backend.api.sse import EventSocket
 from backend.errors import BadInput, FinanciaError, HeadersTooLarge, HeadersTooLate, TooManyConnections
 
 CONNECTION_KEY = "financia.connection"  # in the ASGI scope: the `GuardedProtocol` that a request came over

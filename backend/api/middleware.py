@@ -30,8 +30,7 @@ from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY
 from backend.errors import drained_too_late
 from backend.telemetry import STAGES, Telemetry
-from backend.tracing.context import SpanContext, read_traceparent
-from backend.tracing.spans import NO_TRACER, Resumed, Span, Tracer, request_id
+from backend.tracing.spans import NO_TRACER, Resumed, Span, SpanContext, Tracer, read_traceparent, request_id
 
 OTHER = "other"  # the route label of paths that no route has
 # Every status a request can end with; their series exist from the first scrape.

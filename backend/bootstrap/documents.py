@@ -37,7 +37,7 @@ from backend.jobs.store import JobStore
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.keys import entry
 from backend.lanes.cache.store import BlobCache
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.models.resting_process import Measurement
 from backend.ocr.rapidocr_autotune import RuntimeSelector
 from backend.ocr.rapidocr_sessions import LaneThreads

@@ -31,8 +31,7 @@ from backend.images.engine import (
     page_cost,
 )
 from backend.images.model_files import ImageModelSpec, resolve_image_model
-from backend.lanes.encoder_engine import Float32Encoder, Float32Fallback
-from backend.lanes.engine import Engine, Replicas
+from backend.lanes.engine import Engine, Float32Encoder, Float32Fallback, Replicas
 from backend.models.autotune import EncoderRequest
 from backend.models.batch_limits import learnt_batch_limits
 from backend.models.encoder_source import UnloadableEncoder

@@ -9,8 +9,7 @@ from typing import Any
 
 from backend.callers.callers import KeyRing, LiveKeys, Quotas, read_key_ring
 from backend.callers.key_file import KeyWatch, read_key_file
-from backend.callers.quota_sync import QuotaSync, RedisQuotas
-from backend.callers.quotas import Meters
+from backend.callers.quotas import Meters, QuotaSync, RedisQuotas
 from backend.callers.usage import RedisUsageStore, UsageDatabase, UsageKeeper, UsageLedger, UsageService, UsageStore
 from backend.config import Settings
 from backend.lanes.cache.redis_client import RedisOptions

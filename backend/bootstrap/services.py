@@ -32,7 +32,7 @@ from backend.config import Settings
 from backend.device.facts.host import container_share_bytes
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, DriverSource
 from backend.device.watch.monitor import DeviceMonitor, memory
@@ -47,12 +47,11 @@ from backend.jobs.service import JobService
 from backend.lanes.batcher import Batcher, show_gauges
 from backend.lanes.cache.redis_client import RedisOptions, refuse_unfit
 from backend.lanes.cache.redis_tier import RedisTier
-from backend.lanes.cache.store import NullCache, VectorCache
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
+from backend.lanes.cache.store import MemoryTier, NullCache, TieredCache, VectorCache
 from backend.lanes.inference import Inference
 from backend.lanes.memory_keeper import IdleTrim, MemoryKeeper
-from backend.lanes.policy import QueueLimits
 from backend.lanes.text_work import TextLimits, TextWork
+from backend.lanes.work_queue import QueueLimits
 from backend.models.model_files import resolve
 from backend.models.resting_process import Measurement, RestingMeasurements
 from backend.replicas.rollout import ModelRollout, NoRollout
@@ -64,19 +63,17 @@ from backend.search.stored_documents import StoredDocuments
 from backend.search.uploads import UploadService
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.analysis import TASK as ANALYSIS
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.generation import TASK as SUMMARIES
-from backend.serving.engines.heads import CLASSIFIER, EMBEDDINGS, NER, RERANKER
+from backend.serving.engines.heads import ANALYSIS, CLASSIFIER, EMBEDDINGS, NER, RERANKER
 from backend.serving.health import HealthService
 from backend.serving.loading import LoadContext, ModelRequest
 from backend.serving.model_swap import IdleUnloader, ModelSwapper, show_model
 from backend.serving.pending_models import ModelRetry
 from backend.speech.model_files import SpeechModelFiles
 from backend.speech.transcription import TranscriptionService
-from backend.summaries.service import SummaryService
-from backend.summaries.support import SupportFinder
+from backend.summaries.service import SummaryService, SupportFinder
 from backend.supervision import Supervisor
 from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
 from backend.text.analysis import AnalysisService

@@ -21,8 +21,8 @@ from backend.errors import HubUnreachable, ModelUnavailable
 from backend.lanes.cache.store import BlobCache
 from backend.models.fingerprint import fingerprint_of
 from backend.models.model_files import sha256_of
-from backend.speech.activity import SileroNetwork, SpeechActivityEngine, silero_file
 from backend.speech.model_files import BUNDLED_SPEECH, SpeechModelFiles, resolve_speech_model
+from backend.speech.pieces import SileroNetwork, SpeechActivityEngine, silero_file
 from backend.speech.records import SPEECH_TASKS, SpeechEngines
 from backend.speech.speakers import SpeakerNetwork, VoiceEngine
 from backend.speech.transcribe import CPU_BUDGET, CUDA_BUDGET, WINDOW_MS, SpeechEngine

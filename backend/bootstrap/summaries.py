@@ -10,13 +10,11 @@ from backend.config import Settings
 from backend.device.records import DeviceType
 from backend.lanes.batcher import Batcher
 from backend.lanes.inference import Inference, UsageCounter
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.serving.engines.generation import TASK
 from backend.serving.loading import LoadContext
-from backend.summaries.chat_api import ChatApi, ChatWriter
-from backend.summaries.model_writer import Writers
-from backend.summaries.service import SummaryService
-from backend.summaries.support import SupportFinder
+from backend.summaries.service import SummaryService, SupportFinder
+from backend.summaries.writers import ChatApi, ChatWriter, Writers
 from backend.text.analysis import AnalysisService
 
 _NICENESS = 10  # of a lane on the CPU: a summary takes seconds, and no text should wait for it

@@ -8,7 +8,7 @@ from backend import __version__
 from backend.config import Settings
 from backend.errors import BadSettings
 from backend.telemetry import SPAN_ENDS, Telemetry
-from backend.tracing.context import read_sampler
+from backend.tracing.spans import read_sampler
 
 
 def open_telemetry(settings: Settings) -> Telemetry:

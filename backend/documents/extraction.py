@@ -36,9 +36,9 @@ from backend.lanes.file_threads import FileThreads
 from backend.lanes.inference import Urgency
 from backend.models.resting_process import Measurement
 from backend.ocr.engine_choice import OcrEngineName, reason_for_doubt
-from backend.ocr.languages import tesseract_code
 from backend.ocr.rapidocr_models import is_latin_print
 from backend.ocr.records import OcrImage, OcrResult
+from backend.ocr.tessdata import tesseract_code
 from backend.reasons import because
 from backend.speech.pages import KIND
 from backend.telemetry import log_event

@@ -11,12 +11,10 @@ from backend.errors import InvalidField, SetupError
 from backend.lanes.engine import Engine
 from backend.models.resting_process import Work
 from backend.ocr.engine_choice import OcrEngineName
-from backend.ocr.languages import TESSERACT_CODES, iso_codes
 from backend.ocr.rapidocr_autotune import RuntimeSelector, TunedModels
-from backend.ocr.rapidocr_detector import DetectionEngine
+from backend.ocr.rapidocr_engines import DetectionEngine, RecognitionEngine
 from backend.ocr.rapidocr_models import LANGUAGES, RapidOcrModels, is_latin_print, rapidocr_version
-from backend.ocr.rapidocr_recognizer import RecognitionEngine
-from backend.ocr.tessdata import Tessdata, find_tessdata
+from backend.ocr.tessdata import TESSERACT_CODES, Tessdata, find_tessdata, iso_codes
 from backend.ocr.tesseract import PreparationEngine, TesseractEngine, start_tesseract, start_tesseract_program
 from backend.speech.languages import language_code
 

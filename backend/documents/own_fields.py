@@ -19,8 +19,17 @@ from rapidfuzz import fuzz
 
 from backend.abandoned import require_wanted
 from backend.documents import own_matches
-from backend.documents.own_examples import Lessons, PageRuns, Run, Seen, lessons_from, page_runs, read_run
-from backend.documents.own_taught import Taught, choose
+from backend.documents.own_examples import (
+    Lessons,
+    PageRuns,
+    Run,
+    Seen,
+    Taught,
+    choose,
+    lessons_from,
+    page_runs,
+    read_run,
+)
 from backend.documents.printed_names import Beside, PrintedName, Segment, content_of, printed_names
 from backend.documents.records import OwnField, OwnValue
 from backend.errors import TooLarge

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from backend.gpu_toolkit.training_system import IntegratedGPUTrainingSystem as IntegratedGPUTrainingSystem
     from backend.training.lora import add_lora as add_lora
     from backend.training.losses import classification_loss as classification_loss
-    from backend.training.memory.activation_checkpointing import checkpoint_activations as checkpoint_activations
+    from backend.training.memory import checkpoint_activations as checkpoint_activations
     from backend.training.records import LossPart as LossPart
     from backend.training.records import MixedPrecisionConfig as MixedPrecisionConfig
     from backend.training.records import Task as Task

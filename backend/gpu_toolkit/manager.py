@@ -141,7 +141,7 @@ class GPUManager:
     def prepare_model(self, model: _Model) -> _Model:
         """``optimize_model_for_gpu`` without parallelism: the model itself, on its device."""
         from backend.device.transfer import place_model  # lazy: imports torch
-        from backend.training.memory.activation_checkpointing import checkpoint_activations
+        from backend.training.memory import checkpoint_activations
 
         device = self.get_device()
         done = place_model(model, device)

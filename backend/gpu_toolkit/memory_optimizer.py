@@ -23,7 +23,7 @@ from backend.device.memory.probe import PREDICTION_SAFETY, SAFETY, CudaMeter, me
 from backend.errors import DoesNotFit
 from backend.gpu_toolkit.gpu_config import GIB
 from backend.telemetry import log_event
-from backend.training.memory.activation_checkpointing import checkpoint_activations
+from backend.training.memory import checkpoint_activations
 
 _log = logging.getLogger(__name__)
 _Model = TypeVar("_Model", bound=nn.Module)

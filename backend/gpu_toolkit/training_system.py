@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from backend.device.memory.release import release
+from backend.device.memory.device_memory import release
 from backend.device.memory.trial_run import tensors_in
 from backend.device.watch.monitor import GPUPerformanceMonitor
 from backend.errors import DoesNotFit

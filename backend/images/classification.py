@@ -32,7 +32,7 @@ from backend.models.numpy_layers import Activation, activate
 from backend.serving.pending_models import PendingModels
 from backend.telemetry import Telemetry
 from backend.text.classification import ClassifiedText, predictions_of
-from backend.text.label_scores import LabelScores
+from backend.text.scoring import LabelScores
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.device.memory.device_memory import trim_heap
 from backend.device.memory.probe import predict
-from backend.device.memory.release import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.errors import FinanciaError, InferenceFailed, ModelUnavailable

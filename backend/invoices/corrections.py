@@ -12,8 +12,8 @@ from typing import Literal
 from stdnum import iban
 
 from backend.errors import InvalidField, TooLarge
-from backend.invoices import equations
-from backend.invoices.equations import Equation, are_equal, totals_hold
+from backend.invoices.money import balance
+from backend.invoices.money.balance import Equation, are_equal, totals_hold
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.records import TAX_IDS, Validity
 from backend.text.patterns.pattern import compact
@@ -203,7 +203,7 @@ def _sums(values: FieldValues, base: Decimal, tax: Decimal) -> Iterator[tuple[st
         ("+ Tip", tip, 1),
         ("+ EquivalenceSurcharge", surcharge, 1),
     )
-    known = [(text, -sign * equations.taken_off(amount, base)) for text, amount, sign in parts if amount is not None]
+    known = [(text, -sign * balance.taken_off(amount, base)) for text, amount, sign in parts if amount is not None]
     for mask in range(2 ** len(known)):
         taken = [part for index, part in enumerate(known) if mask >> index & 1]
         yield (
@@ -231,7 +231,7 @@ def _of_total_with_tax(values: FieldValues) -> Iterator[Equation]:
 def _of_rows(values: FieldValues) -> Iterator[Equation]:
     for row in values.lists.get("TaxDetails", ()):
         if {"Rate", "Base", "Amount"} <= row.keys():
-            yield equations.of_rate(Decimal(row["Base"]), Decimal(row["Rate"]), Decimal(row["Amount"]))
+            yield balance.of_rate(Decimal(row["Base"]), Decimal(row["Rate"]), Decimal(row["Amount"]))
 
 
 def _of_taxes(values: FieldValues) -> Iterator[Equation]:
@@ -248,7 +248,7 @@ def _of_taxes(values: FieldValues) -> Iterator[Equation]:
 def _of_due(values: FieldValues) -> Iterator[Equation]:
     due, total, withheld = values.number("AmountDue"), values.total, values.number("WithholdingAmount")
     if due is not None and total is not None and withheld is not None and not are_equal(due, total):
-        yield equations.of_due(total, withheld, due)
+        yield balance.of_due(total, withheld, due)
 
 
 def _of_items(values: FieldValues) -> Iterator[Equation]:
@@ -259,7 +259,7 @@ def _of_items(values: FieldValues) -> Iterator[Equation]:
     named = [("SubTotal", base), ("InvoiceTotal", total)]
     known = [(name, amount) for name, amount in named if amount is not None]
     name, amount = next((pair for pair in known if are_equal(pair[1], whole)), known[0])
-    yield equations.of_items(whole, name, amount, settles=base is None or values.number("TotalTax") is None)
+    yield balance.of_items(whole, name, amount, settles=base is None or values.number("TotalTax") is None)
 
 
 def _of_account(values: FieldValues) -> Iterator[Equation]:

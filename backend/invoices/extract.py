@@ -27,13 +27,12 @@ from backend.invoices.learned.arbiter import (
     seated_by_withholding,
     sure_parts,
 )
-from backend.invoices.learned.read import PageReader
-from backend.invoices.learned.rows import learned_taxes, settled_items
+from backend.invoices.learned.read import PageReader, learned_taxes, settled_items
 from backend.invoices.money.find import Money, find_money, printed_money
 from backend.invoices.money.taxes import TaxRow
 from backend.invoices.parties.find import find_parties
 from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, Field, FieldRow, FieldSource, Validity
-from backend.invoices.statement.find import find_statement
+from backend.invoices.statement import find_statement
 from backend.invoices.taught.apply import Taught, applied, taught_by
 from backend.invoices.taught.examples import SupplierExample
 from backend.models.fields_network import bundled_network

@@ -17,8 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from backend.errors import BadSettings, Unavailable
 from backend.jobs.redis_scripts import OPEN_LIST
-from backend.lanes.cache.redis_client import NO_CLUSTER, address
-from backend.lanes.cache.redis_pool import Command, RedisPool, error_code
+from backend.lanes.cache.redis_client import NO_CLUSTER, Command, RedisPool, address, error_code
 from backend.retry import Backoff
 from backend.telemetry import log_event
 

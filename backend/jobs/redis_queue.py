@@ -21,7 +21,7 @@ from backend.jobs.records import Job, JobClaim
 from backend.jobs.redis_connections import RedisConnections, stream_entries, stream_entry
 from backend.jobs.redis_scripts import FORGET_CONSUMERS, RENEW, SETTLE, SWEEP
 from backend.jobs.store import Renewal
-from backend.lanes.cache.redis_pool import error_code
+from backend.lanes.cache.redis_client import error_code
 from backend.telemetry import log_event
 
 GROUP = "workers"

@@ -33,12 +33,11 @@ from backend.jobs.store import JobStore
 from backend.lanes.cache.keys import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.leased_run import Done, Failed, LeasedRun
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.retry import StoreRetry
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
-from backend.tracing.context import read_traceparent
-from backend.tracing.spans import INACTIVE, Active, SpanScope
+from backend.tracing.spans import INACTIVE, Active, SpanScope, read_traceparent
 
 _STOPPED = "the service was stopped before it had read this file; send it again"
 _log = logging.getLogger(__name__)

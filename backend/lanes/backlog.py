@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backend.errors import Overloaded
-from backend.lanes.policy import Throughput, retry_after_s
-from backend.lanes.work_item import Priority, owner_of_work
+from backend.lanes.work_queue import Priority, Throughput, owner_of_work, retry_after_s
 
 # Of the time left. What is admitted takes turns piece by piece, so one that comes later delays those before it, and
 # pieces differ.

@@ -19,18 +19,20 @@ from typing import Any
 from backend.errors import CallerGone, DeviceLost, DoesNotFit, FinanciaError, Overloaded, TooLarge, Unavailable
 from backend.lanes.engine import Engine, unlimited_count
 from backend.lanes.lane import Batch, BatchResult, Clock, Lane
-from backend.lanes.policy import (
+from backend.lanes.work_queue import (
     BULK_DIVISOR,
     Admission,
+    Priority,
     QueueLimits,
     Throughput,
+    WorkItem,
+    WorkQueue,
     admit,
     admit_single,
+    owner_of_work,
     retry_after_s,
     waits_too_long,
 )
-from backend.lanes.work_item import Priority, WorkItem, owner_of_work
-from backend.lanes.work_queue import WorkQueue
 from backend.telemetry import Telemetry, log_event
 from backend.tracing.spans import LINKS_MAX, record, sampled
 

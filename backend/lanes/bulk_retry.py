@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Unavailable
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.retry import Backoff
 
 Result = TypeVar("Result")

@@ -19,9 +19,8 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.engine import Engine
 from backend.lanes.loop_turns import LARGE_INPUTS, loop_turn
-from backend.lanes.policy import portions
 from backend.lanes.text_work import TextWork, TokenBudget
-from backend.lanes.work_item import Priority, WorkItem, owner_of_work
+from backend.lanes.work_queue import Priority, WorkItem, owner_of_work, portions
 from backend.models.encoder import Payload, Vectors
 from backend.models.tokenizer import Tokens, Window
 from backend.telemetry import Telemetry

@@ -24,8 +24,7 @@ from backend.device.batch_split import bisect_on_failure, release_frames
 from backend.device.faults import Fault, FaultKind, classify
 from backend.errors import BadInput, DeviceLost, DoesNotFit, FinanciaError, InferenceFailed
 from backend.lanes.engine import Engine
-from backend.lanes.policy import equivalent_count
-from backend.lanes.work_item import WorkItem
+from backend.lanes.work_queue import WorkItem, equivalent_count
 from backend.telemetry import log_event
 
 logger = logging.getLogger(__name__)

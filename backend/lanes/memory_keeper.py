@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from backend.device.facts.host import resident_bytes
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.errors import Overloaded
 from backend.supervision import Supervisor
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from backend.abandoned import Abandoned
 from backend.errors import Overloaded, TooLarge
 from backend.lanes.memory_keeper import IdleTrim
-from backend.lanes.policy import Admission, Throughput, admit, retry_after_s
+from backend.lanes.work_queue import Admission, Throughput, admit, retry_after_s
 from backend.models.text_slices import SLICE_CHARS
 from backend.models.tokenizer import TextTokenizer, TokenArrays, Windows, joined
 from backend.telemetry import Telemetry

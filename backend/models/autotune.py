@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from backend.device.faults import FaultKind, classify
-from backend.device.memory.release import release
+from backend.device.memory.device_memory import release
 from backend.device.plan.placement import Placement
 from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import DeviceType, MachineFacts

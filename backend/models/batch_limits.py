@@ -12,10 +12,9 @@ from functools import partial
 import numpy as np
 
 from backend.device.facts.torch_source import Torch
-from backend.device.memory.device_memory import headroom_bytes
+from backend.device.memory.device_memory import headroom_bytes, release
 from backend.device.memory.memory_table import COUNT_MAX, AdaptiveCountLimit, MemoryTable, lengths_to
 from backend.device.memory.probe import CudaMeter, load_caps, load_table, measure, save_table
-from backend.device.memory.release import release
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, Platform
 from backend.device.tuning_cache import TuningCache, fingerprint

@@ -16,7 +16,7 @@ import openvino
 
 from backend.device.facts.amx import flags_beyond_limit
 from backend.device.facts.host import cpu
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.models.encoder import GRAPH_PADDING_COST, Ids, TokenBatch, Vectors, pack, pool
 from backend.models.onnx_graph import Arithmetic, build, extra_inputs, graph_inputs
 from backend.models.spec import EncoderShape, ModelSpec, Pooling

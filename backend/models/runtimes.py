@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from backend.device.memory.device_memory import MemoryUsage, headroom_bytes, read_memory_usage
+from backend.device.memory.device_memory import MemoryUsage, headroom_bytes, read_memory_usage, trim_heap
 from backend.device.memory.probe import Prediction, predict, why_not_fit
-from backend.device.memory.release import trim_heap
 from backend.device.plan.attention import prefer_flash
 from backend.device.plan.placement import Placement
 from backend.device.plan.precision import CPU_BF16_FLAGS

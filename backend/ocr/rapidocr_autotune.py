@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.device.plan.precision import dtypes_for
 from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.models.encoder_benchmark import ALWAYS_QUIET, Quiet, probe_texts
 from backend.models.resting_process import Work
 from backend.models.runtimes import Candidate, installed, versions
-from backend.ocr.rapidocr_detector import DetectedPage, DetectionEngine
+from backend.ocr.rapidocr_engines import DetectedPage, DetectionEngine, RecognitionEngine, RecognizedLine
 from backend.ocr.rapidocr_models import RapidOcrModels, rapidocr_version
-from backend.ocr.rapidocr_recognizer import RecognitionEngine, RecognizedLine
 from backend.ocr.rapidocr_sessions import ONNX_FP32, LaneThreads
 from backend.ocr.text_boxes import Pixels
 from backend.telemetry import log_event

@@ -12,8 +12,7 @@ from typing import Any
 
 from backend.errors import FinanciaError, Overloaded, Unavailable
 from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
-from backend.lanes.policy import BULK_DIVISOR
-from backend.lanes.work_item import Priority, WorkItem, owner_of_work
+from backend.lanes.work_queue import BULK_DIVISOR, Priority, WorkItem, owner_of_work
 from backend.processes.channel import Channel, Kind, Message
 from backend.processes.work_messages import (
     Result,

@@ -19,13 +19,13 @@ from backend.callers.callers import KeyRing
 from backend.callers.usage import Slice
 from backend.config import Settings
 from backend.errors import FinanciaError
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.work_queue import Priority, WorkItem
 from backend.models.encoder import Ids
 from backend.processes.channel import Kind, Message
 from backend.serving.catalog import LoadedModel
 from backend.serving.pending_models import PendingModel
 from backend.telemetry import Snapshot
-from backend.tracing.context import PACKED_BYTES, SpanContext
+from backend.tracing.spans import PACKED_BYTES, SpanContext
 
 _SUBMIT = struct.Struct("<QdIIBB")  # number of the first item, deadline, engine, items, priority, bytes of its owner
 _INT32: Final = "i"  # of a submission's table: costs, then rows (0 for ids alone), then tokens, of all items

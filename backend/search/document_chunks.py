@@ -1,7 +1,11 @@
-"""Cuts the text of a file into chunks for the embedding model, each with the words of the pages it stands on."""
+"""Cuts the text of a file into chunks for the embedding model, each with the words of the pages it stands on.
+
+The words are kept as bytes: columns of differences, compressed.
+"""
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
@@ -9,10 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.documents.chunks import SPECIAL_TOKENS, Span, text_chunks
-from backend.files.pages import Document, Page
-from backend.search.records import Chunking, NewChunk, PageSize, PlacedWord
+from backend.files.pages import Box, Document, Page
+from backend.search.records import Chunking, EncoderIdentity, NewChunk, PageSize, PlacedWord
+from backend.serving.catalog import LoadedModel
+from backend.text.embeddings import EmbedOptions
 
 MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 100, 4096  # that a client may ask for, as OpenAI's
+# Names that models give these prompts, by preference; a model without any embeds texts as they stand.
+PASSAGE = EmbedOptions(prompts=("passage", "document", "search_document", "retrieval.passage"), normalize=True)
+QUERY = EmbedOptions(prompts=("query", "search_query", "retrieval.query"), normalize=True)
+
+
+def identity_of(model: LoadedModel) -> EncoderIdentity:
+    """Whose vectors these are, whatever runtime computes them: replicas on other machines share a store."""
+    return EncoderIdentity(model.spec.fingerprint, model.name, model.spec.width)
 
 
 def chunk_tokens(chunking: Chunking, model_tokens: int, prompt_tokens: int) -> tuple[int, int]:
@@ -68,3 +82,33 @@ def _words(pages: Sequence[Page], page_starts: Sequence[int], start: int, end: i
         for word in page.words[low:high]:
             word_start, word_end = max(0, word.start + offset - start), min(end, word.end + offset) - start
             yield PlacedWord(word_start, word_end, page.number, word.line, word.box)
+
+
+_UNITS = 100  # a page unit: a hundredth of a point is a quarter of a hair
+_COLUMNS = 8
+
+
+def pack_words(words: Sequence[PlacedWord]) -> bytes:
+    """Some 9 bytes a word. Boxes are rounded to 0.01 page units."""
+    if not words:
+        return b""
+    table = np.empty((_COLUMNS, len(words)), np.int64)
+    table[:4] = np.array([word[:4] for word in words], np.int64).T
+    table[4:] = np.rint(np.array([word.box for word in words], np.float64).T * _UNITS)
+    table[1] -= table[0]  # lengths
+    table[6:] -= table[4:6]  # widths and heights
+    return zlib.compress(np.diff(table, axis=1, prepend=0).astype("<i4").tobytes(), 1)
+
+
+def unpack_words(packed: bytes) -> tuple[PlacedWord, ...]:
+    """Raises: ValueError, zlib.error for bytes that `pack_words` did not write."""
+    if not packed:
+        return ()
+    table = np.frombuffer(zlib.decompress(packed), "<i4").reshape(_COLUMNS, -1).cumsum(axis=1, dtype=np.int64)
+    table[6:] += table[4:6]
+    table[1] += table[0]
+    places, boxes = table[:4].T.tolist(), (table[4:].T / _UNITS).tolist()
+    return tuple(
+        PlacedWord(start, end, page, line, Box(*box))
+        for (start, end, page, line), box in zip(places, boxes, strict=True)
+    )

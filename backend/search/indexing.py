@@ -29,10 +29,9 @@ from backend.errors import (
 from backend.lanes.cache.keys import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.leased_run import Done, Failed, LeasedRun
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.retry import Backoff, StoreRetry
-from backend.search.document_chunks import chunk_tokens, cut_chunks, page_sizes
-from backend.search.encoder import PASSAGE, identity_of
+from backend.search.document_chunks import PASSAGE, chunk_tokens, cut_chunks, identity_of, page_sizes
 from backend.search.file_reading import ChunkVectors, FactFinder, FileText, FileTextReader, kept_text
 from backend.search.limits import SearchLimits
 from backend.search.records import IndexClaim, IndexedFile, IndexFailure, NewChunk, Progress

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from backend.lanes.inference import Urgency, offload
 from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
 from backend.search.attributes import with_id_forms
-from backend.search.encoder import PASSAGE, QUERY, identity_of
+from backend.search.document_chunks import PASSAGE, QUERY, identity_of
 from backend.search.filters import Comparison, Filter, keys_of
 from backend.search.keywords import Identifiers, matched_spans, query_identifiers, query_terms, word_coverage
 from backend.search.records import (
@@ -34,7 +34,6 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.search.search_records import Highlight, Hit, HitScores, PageBox, SearchAnswer, SearchOptions
 from backend.search.storage import SearchStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
@@ -44,6 +43,64 @@ from backend.text.embeddings import EmbeddingService
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.reranking import RerankService
 from backend.tracing.spans import record_last
+
+Ranker = Literal["auto", "none"]  # auto: a cross-encoder reranks where one is configured
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    limit: int = 10  # 1 to 50
+    filters: Filter | None = None
+    ranker: Ranker = "auto"
+    score_threshold: float = 0.0
+    vector_weight: float = 1.0  # of the fusion; 0 leaves vectors out, so that no encoder is needed
+    keyword_weight: float = 1.0
+
+
+class PageBox(NamedTuple):
+    """A box on a page, in page units."""
+
+    page: int
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """Words of the query in a chunk."""
+
+    start: int  # in the chunk's text
+    end: int
+    places: tuple[PageBox, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HitScores:
+    """None where the chunk was not in that ranking."""
+
+    vector: float | None = None  # cosine
+    keyword: float | None = None  # BM25
+    rerank: float | None = None  # 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    file: StoreFile
+    chunk: StoredChunk
+    score: float  # 0 to 1: the reranker's, or that of the fusion
+    scores: HitScores
+    pages: tuple[int, ...]  # on which the chunk stands; empty for plain text
+    places: tuple[PageBox, ...]  # of its lines
+    highlights: tuple[Highlight, ...]
+    duplicates: tuple[str, ...] = ()  # ids of other files with the same bytes, whose equal chunk would be a hit too
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    queries: tuple[str, ...]
+    hits: Sequence[Hit]
+    has_more: bool
+    tokens: int  # of the queries, and of what was reranked
+    warnings: tuple[str, ...] = field(default=())  # attributes that no file has, a query longer than the model reads
 
 
 class Ranking(NamedTuple):

@@ -15,8 +15,8 @@ from backend.callers.quotas import NO_METER, Meter
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
 from backend.lanes.cache.keys import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
-from backend.lanes.work_item import Priority
-from backend.search.encoder import PASSAGE, QUERY, identity_of
+from backend.lanes.work_queue import Priority
+from backend.search.document_chunks import PASSAGE, QUERY, identity_of
 from backend.search.records import StoredUsage, VectorStore
 from backend.search.storage import SearchStorage
 from backend.search.waker import Waker

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from backend.errors import InvalidField, NotFound, WrongEncoder
 from backend.search.attributes import DESCRIPTION_CHARS, NAME_CHARS, checked_attributes, checked_metadata, checked_text
-from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
-from backend.search.encoder import identity_of
+from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, identity_of
 from backend.search.limits import SearchLimits
 from backend.search.records import Attributes, Chunking, FileStatus, ListPage, StoredChunk, StoreFile, VectorStore
 from backend.search.storage import SearchStorage, list_range

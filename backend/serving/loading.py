@@ -14,8 +14,7 @@ from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import ModelUnavailable
-from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback, NoFallback, TaskHead
-from backend.lanes.engine import Engine, Replicas
+from backend.lanes.engine import EncoderEngine, Engine, Float32Encoder, Float32Fallback, NoFallback, Replicas, TaskHead
 from backend.models.autotune import Choice, EncoderRequest, Selector, torch_dtype_of
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits, measure_batch_limits
 from backend.models.encoder import GRAPH_PADDING_COST, Encoder
@@ -38,23 +37,23 @@ from backend.models.spec import ModelSpec
 from backend.models.token_head import TokenHead, read_token_head
 from backend.models.tokenizer import tokenizer_of
 from backend.serving.catalog import AfterStart, LoadedModel, served_names
-from backend.serving.engines.analysis import TASK as ANALYSIS
-from backend.serving.engines.analysis import SpanSumsHead
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.engines.answers import LABELS as ANSWER_LABELS
 from backend.serving.engines.answers import TASK as ANSWERS
 from backend.serving.engines.generation import TASK as SUMMARIES
 from backend.serving.engines.generation import GenerationEngine
 from backend.serving.engines.heads import (
+    ANALYSIS,
     CLASSIFIER,
     EMBEDDINGS,
     NER,
     RERANKER,
     LogitsHead,
     PoolingHead,
+    SpanSumsHead,
     TokenLabelsHead,
 )
-from backend.serving.engines.nli import read_nli
+from backend.serving.engines.zero_shot import read_nli
 from backend.telemetry import Telemetry
 
 _CPU_BUDGET, _GPU_BUDGET = 2048, 32_768  # padded tokens; a step of a CPU's lane costs as much for each row

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from backend.device.memory.release import release
+from backend.device.memory.device_memory import release
 from backend.errors import FinanciaError, InvalidField, ModelUnavailable, SetupError, Unavailable
 from backend.models.encoder_source import UnloadableEncoder
 from backend.serving.catalog import Catalog, LoadedModel

@@ -16,7 +16,7 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import BlobCache
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Urgency, run_one
-from backend.lanes.work_item import WorkItem
+from backend.lanes.work_queue import WorkItem
 from backend.reasons import because
 from backend.speech.hallucination_filter import Attempt, judge, undecoded
 from backend.speech.pieces import Stretch, quietest

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
 from backend.files.speech_records import SAMPLE_RATE
-from backend.speech.activity import SamplesEngine
+from backend.speech.pieces import SamplesEngine
 from backend.speech.records import activity_cost
 
 TASK = "speaker_voices"  # the engine's name, and a label of its metrics

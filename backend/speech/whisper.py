@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable, SetupError, Unavailable

@@ -14,13 +14,11 @@ from backend.abandoned import require_wanted
 from backend.files.pages import Box, Document, Grid, Page, Word, bounding_box, printed_rows
 from backend.files.visual_rows import Cell, page_rows
 from backend.tables.aligned import Stretch, lines_of, stretches
-from backend.tables.aligned_layout import aligned_layout, header_rows
-from backend.tables.cell_layout import CellSpan, Layout, by_lines
+from backend.tables.aligned_layout import aligned_layout, header_rows, parts_of
 from backend.tables.level_page import LevelPage, level_page
 from backend.tables.numbers import decimal_mark_of, numbers_in
-from backend.tables.records import Table, TableCell, TableSource
+from backend.tables.records import CellSpan, Layout, Table, TableCell, TableSource, by_lines
 from backend.tables.ruled import PageWords, ruled_areas, ruled_layout
-from backend.tables.side_by_side import parts_of
 from backend.tables.text_rows import is_figure
 from backend.text.patterns import find_patterns
 from backend.text.patterns.numbers import format_decimal

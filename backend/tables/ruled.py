@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backend.tables.cell_layout import CellSpan, Layout, by_lines, without_empty_lines
 from backend.tables.level_page import LevelPage, PlacedWord, Segment, TextLine
+from backend.tables.records import CellSpan, Layout, by_lines, without_empty_lines
 from backend.tables.text_rows import row_cuts, rows_between
 
 _TOUCH = 0.35  # of the line height: rulings this close meet; printed borders leave small gaps, scans larger ones

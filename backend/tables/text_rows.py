@@ -15,8 +15,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Protocol, TypeVar
 
-from backend.tables.cell_layout import by_lines
 from backend.tables.level_page import PlacedWord
+from backend.tables.records import by_lines
 
 _DIGIT, _LETTER, _DASH = re.compile(r"\d"), re.compile(r"[^\W\d_]"), re.compile(r"[-\u2013\u2014]+")
 _MAX_LETTERS, _MAX_UNIT_LETTERS = 3, 6  # of a currency or a code; of a unit behind digits: "18 días"

@@ -17,12 +17,12 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import Tokens, Window, Windows
 from backend.models.words import Offsets
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.analysis import TASK, SpannedWindow, SpanSums, spanned
+from backend.serving.engines.heads import ANALYSIS, SpannedWindow, SpanSums, spanned
 from backend.telemetry import Telemetry
 from backend.text.classification import ClassificationService, ClassifiedText
 from backend.text.embeddings import TextVectors
@@ -143,7 +143,7 @@ class AnalysisService:
     ) -> None:
         self._catalog, self._inference = catalog, inference
         self._classification, self._entities = classification, entities
-        self._usage = UsageCounter(telemetry, TASK)
+        self._usage = UsageCounter(telemetry, ANALYSIS)
 
     def can_classify(self, classifier: str | None = None) -> bool:
         """Whether classification works without labels in the request. Raises: UnknownModel."""
@@ -226,7 +226,7 @@ class AnalysisService:
         model, windows = structure.model, structure.windows
         spans = structure.spans
         sums, timing = SpanSums(len(spans), model.spec), Timing()
-        pipeline = _SpanPipeline(model.token_engine, model.namespace(TASK))
+        pipeline = _SpanPipeline(model.token_engine, model.namespace(ANALYSIS))
         for first in range(0, len(windows), _WINDOWS_AT_ONCE):
             chunk = windows[first : first + _WINDOWS_AT_ONCE]
             parts = await offload(partial(_spanned, chunk, spans), len(chunk) * spans.size)

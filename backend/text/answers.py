@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from backend.errors import NotFound, TooLarge, UnknownModel
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
 from backend.lanes.text_work import TokenBudget
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.pairs import PairTokenizer

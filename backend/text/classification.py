@@ -14,7 +14,7 @@ import numpy as np
 from backend.callers.callers import ANYBODY, Caller
 from backend.errors import InvalidField, UnknownModel
 from backend.lanes.inference import Timing, Urgency, UsageCounter, offload
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
 from backend.models.tokenizer import Truncate
@@ -26,9 +26,8 @@ from backend.text.classifier_store import ClassifierStore
 from backend.text.classifier_training import ClassifierTrainer
 from backend.text.classifiers import Classifier, is_name
 from backend.text.embeddings import EmbeddingService, TextVectors
-from backend.text.label_scores import LabelScores, classifier_scores, head_cost, head_scores
 from backend.text.neutral_vectors import NeutralVectors
-from backend.text.scoring import ScoringService, TextOrPair
+from backend.text.scoring import LabelScores, ScoringService, TextOrPair, classifier_scores, head_cost, head_scores
 from backend.text.zero_shot import ZeroShotClassifier, ZeroShotRequest
 
 DEFAULT = "document-type"  # the bundled head that answers where neither labels nor a classifier are named

@@ -18,7 +18,7 @@ import numpy as np
 from backend.abandoned import run_to_end
 from backend.callers.callers import ANYBODY, Caller
 from backend.errors import FinanciaError, Overloaded, Unavailable
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.classifier_head import NONE, ClassifierHead, wide_weights
 from backend.models.encoder import Vectors
 from backend.models.logistic_process import fit_head_beside

@@ -18,12 +18,11 @@ from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, InferenceResult, Timing, Urgency, UsageCounter
 from backend.lanes.text_work import TokenBudget, slices_of
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors, normalized
 from backend.models.tokenizer import InputName, TokenArrays, TokenizedText, Tokens, Truncate, numbered_input
 from backend.serving.catalog import Catalog, LoadedModel
-from backend.serving.engines.analysis import TASK as ANALYSIS
-from backend.serving.engines.heads import EMBEDDINGS, finished
+from backend.serving.engines.heads import ANALYSIS, EMBEDDINGS, finished
 from backend.telemetry import Telemetry
 
 _PIPELINES_KEPT = 512  # distinct options seen lately

@@ -13,7 +13,7 @@ import numpy as np
 from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
 from backend.lanes.text_work import slices_of
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
 from backend.models.tokenizer import Windows

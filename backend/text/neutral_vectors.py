@@ -12,7 +12,7 @@ import numpy as np
 
 from backend.lanes.cache.keys import cached_for_all
 from backend.lanes.inference import Urgency, count_started
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
 from backend.serving.catalog import LoadedModel
 from backend.serving.engines.heads import finished

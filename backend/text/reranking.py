@@ -15,7 +15,7 @@ import numpy as np
 
 from backend.abandoned import together
 from backend.lanes.inference import Timing, Urgency, UsageCounter, offload
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid

@@ -16,22 +16,25 @@ from backend.lanes.inference import Timing, Urgency, offload
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.heads import CLASSIFIER
-from backend.serving.engines.nli import TEMPLATE, NliLabels, hypotheses, read_nli, zero_shot
 from backend.serving.engines.zero_shot import (
+    TEMPLATE,
     LabelVectors,
+    NliLabels,
     Reference,
     common_label_texts,
+    hypotheses,
     label_texts,
     label_vectors,
+    read_nli,
     reference_of,
     scores,
     template_language,
+    zero_shot,
 )
 from backend.text.embeddings import EmbeddingService, EmbedOptions
-from backend.text.label_scores import LabelScores
 from backend.text.language import detect
 from backend.text.neutral_vectors import QUERY_PROMPTS, NeutralVectors
-from backend.text.scoring import ScoringService
+from backend.text.scoring import LabelScores, ScoringService
 
 PAIRS_MAX = 20_000  # texts times labels of a request to an NLI model: a minute's work and more
 # E5 wants "query: " before both sides where neither is a passage that answers the other; other models get their own.

@@ -16,8 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backend.tracing.context import Sampler, SpanContext
-from backend.tracing.spans import SamplingTracer, Span
+from backend.tracing.spans import Sampler, SamplingTracer, Span, SpanContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,7 +33,7 @@ from backend.models.model_files import BUNDLED, resolve
 from backend.telemetry import configure_logging, log_event
 from backend.training.data.augmentation import AugmentConfig
 from backend.training.lora import add_lora
-from backend.training.memory.footprint import Footprint, estimate_footprints, longest_example_inputs
+from backend.training.memory import Footprint, estimate_footprints, longest_example_inputs
 from backend.training.planner import Plan, Workload, format_plan, half_precision_for, make_plan
 from backend.training.records import MixedPrecisionConfig, Schedule, Task, TrainingConfig, TrainingResult
 from backend.training.tasks import classifier_head, document_images, embeddings, ner, text_classifier

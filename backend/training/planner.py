@@ -17,7 +17,7 @@ from backend.device.plan.placement import Placement, card_of
 from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import GPUInfo, MachineFacts
 from backend.errors import BadSettings, DoesNotFit
-from backend.training.memory.footprint import Footprint
+from backend.training.memory import Footprint
 from backend.training.records import TrainingConfig
 from backend.training.trainer.precision import precisions_for
 

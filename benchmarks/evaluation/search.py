@@ -15,12 +15,11 @@ from backend.bootstrap.services import Services
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
-from backend.search.encoder import PASSAGE, QUERY, identity_of
+from backend.search.document_chunks import PASSAGE, QUERY, identity_of
 from backend.search.keywords import query_terms
 from backend.search.limits import SearchLimits
 from backend.search.records import FileRecord, IndexedFile, NewChunk, Ranked, StoreFile, VectorStore
-from backend.search.retrieval import SearchService
-from backend.search.search_records import SearchOptions
+from backend.search.retrieval import SearchOptions, SearchService
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.text.neutral_vectors import NeutralVectors

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from backend.models.encoder import Encoder, Ids
 from backend.models.encoder_benchmark import cut_batches
 from backend.models.model_files import resolve

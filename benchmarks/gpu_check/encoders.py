@@ -14,7 +14,7 @@ from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import Placement, place
 from backend.errors import ModelUnavailable
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from backend.models.encoder import Encoder, Ids, Vectors, ids_of
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.model_files import BUNDLED, MINILM, resolve

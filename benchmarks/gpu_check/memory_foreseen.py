@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from backend.device.facts.host import read_host
-from backend.device.memory.release import release
+from backend.device.memory.device_memory import release
 from backend.device.plan.placement import Placement
 from backend.device.tuning_cache import TuningCache
 from backend.models.autotune import Choice

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.device_timing import wait
 from benchmarks.gpu_check.encoders import alone, candidates_on, encode, engine_of, load, one_of_each_runtime

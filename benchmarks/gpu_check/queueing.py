@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from backend.models.encoder import Ids, normalized
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder, warm_up

@@ -29,7 +29,13 @@ from backend.search.uploads import UploadService
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
-from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions, TextVectors, TokenVectorsResult
+from backend.text.embeddings import (
+    EmbeddingResult,
+    EmbeddingService,
+    EmbedOptions,
+    TextVectors,
+    TokenVectorsResult,
+)
 from backend.text.similarity import SimilarityResult
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments, FakeExtractors
 from tests.api.image_fakes import FakeImages

@@ -14,7 +14,7 @@ from backend.errors import InvalidField
 from backend.files.pages import Box
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
-from backend.search.encoder import identity_of
+from backend.search.document_chunks import identity_of
 from backend.search.files import FileService
 from backend.search.limits import SearchLimits
 from backend.search.records import (
@@ -28,7 +28,7 @@ from backend.search.records import (
     StoredChunk,
     StoreFile,
 )
-from backend.search.search_records import Highlight, Hit, HitScores, PageBox, SearchAnswer, SearchOptions
+from backend.search.retrieval import Highlight, Hit, HitScores, PageBox, SearchAnswer, SearchOptions
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.stored_documents import StoredDocuments
 from backend.search.vector_stores import VectorStoreService

@@ -13,7 +13,7 @@ from backend.api.dependencies import ApiOptions
 from backend.callers.callers import Caller, KeyRing, LiveKeys, Quotas, key_digest, owner_digest
 from backend.errors import Forbidden
 from backend.lanes.cache.keys import owner_scope
-from backend.lanes.work_item import owner_of_work
+from backend.lanes.work_queue import owner_of_work
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.conftest import connect

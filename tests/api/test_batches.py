@@ -21,7 +21,7 @@ from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.jobs.store import JobStore
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.search.files import FileService
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, batch_service, fake_services

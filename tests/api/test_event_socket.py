@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from backend.api.event_socket import EVENTS
+from backend.api.sse import EVENTS
 from tests.api.test_connections import SLOW, WAIT_S, EchoApp, Running, get
 
 HANDSHAKE = (

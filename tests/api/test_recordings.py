@@ -12,7 +12,7 @@ from backend.api.routes.store_files import page_size_answers
 from backend.documents.records import PlacedEntity, SkippedFeature
 from backend.files.pages import Box, Document, locate
 from backend.search.records import PageSize, PlacedWord, StoredChunk, StoreFile
-from backend.search.search_records import Highlight, Hit, HitScores, PageBox, SearchAnswer
+from backend.search.retrieval import Highlight, Hit, HitScores, PageBox, SearchAnswer
 from backend.speech.pages import KIND, pages_of
 from backend.text.analysis import KeySentence
 from backend.text.entity_merge import PATTERN, Entity

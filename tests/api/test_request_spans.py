@@ -6,8 +6,7 @@ import pytest
 
 from backend.api.dependencies import ApiOptions
 from backend.telemetry import Telemetry
-from backend.tracing.context import Sampler
-from backend.tracing.spans import fields_of
+from backend.tracing.spans import Sampler, fields_of
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
 from tests.traced import KeptSpans

@@ -12,7 +12,7 @@ from backend.errors import StorageCorrupt, WrongEncoder
 from backend.files.pages import Box
 from backend.search.filters import Comparison, Compound
 from backend.search.records import StoreFile, VectorStore
-from backend.search.search_records import Highlight, PageBox, SearchAnswer, SearchOptions
+from backend.search.retrieval import Highlight, PageBox, SearchAnswer, SearchOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices
 from tests.api.search_services import hit

@@ -16,7 +16,7 @@ from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
 from backend.models.device_matrix import DeviceMatrix, bytes_for
 from backend.search.filters import Comparison
-from backend.search.search_records import SearchOptions
+from backend.search.retrieval import SearchOptions
 from backend.search.vector_stores import NewFile
 from tests.bootstrap.conftest import QUICK
 from tests.fakes import TEST_TIMEOUT_S

@@ -19,9 +19,8 @@ from backend.lanes.backlog import Backlog
 from backend.lanes.cache.store import BlobCache
 from backend.lanes.inference import Urgency, UsageCounter
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
-from backend.summaries.model_writer import Writers
-from backend.summaries.service import SummaryService
-from backend.summaries.support import SupportFinder
+from backend.summaries.service import SummaryService, SupportFinder
+from backend.summaries.writers import Writers
 from backend.text.analysis import AnalysisService
 from backend.text.answers import AnswerService
 from backend.text.entities import EntityService

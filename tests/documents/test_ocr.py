@@ -12,8 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from backend.documents.engine_pages import PageRun
-from backend.documents.ocr import OcrService, page_of
+from backend.documents.ocr import OcrService, PageRun, page_of
 from backend.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
 from backend.files.pages import Box
@@ -22,13 +21,11 @@ from backend.files.text_files import ChosenSource
 from backend.lanes.batcher import Batcher
 from backend.lanes.inference import Urgency
 from backend.lanes.memory_keeper import IdleTrim
-from backend.lanes.policy import QueueLimits
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.work_queue import Priority, QueueLimits, WorkItem
 from backend.ocr.orientation import UprightPage
 from backend.ocr.page_strips import Strip
 from backend.ocr.page_time import PageBudget
-from backend.ocr.rapidocr_detector import DetectedPage
-from backend.ocr.rapidocr_recognizer import CropWord, RecognizedLine
+from backend.ocr.rapidocr_engines import CropWord, DetectedPage, RecognizedLine
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.ocr.tesseract import TesseractPage, TesseractPart, rows_of
 from backend.ocr.tesseract_words import TesseractResult

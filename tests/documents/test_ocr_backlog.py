@@ -8,8 +8,7 @@ from backend.documents.ocr import page_backlog
 from backend.errors import Overloaded
 from backend.lanes.backlog import Backlog
 from backend.lanes.inference import count_started
-from backend.lanes.policy import SETTLED_BATCHES
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import SETTLED_BATCHES, Priority
 from tests.fakes import ManualClock
 
 

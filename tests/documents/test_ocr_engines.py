@@ -13,7 +13,7 @@ from backend.documents.ocr_engines import (
     print_languages,
 )
 from backend.errors import InvalidField, SetupError
-from backend.ocr import shipped_tessdata, tessdata
+from backend.ocr import tessdata
 from backend.ocr.records import OcrImage
 from tests.fakes import EchoEngine
 from tests.ocr.drawn_pages import TEXT, drawn_page, pixels_of
@@ -80,7 +80,7 @@ async def test_a_machine_without_tesseract_reads_with_both_engines(tmp_path: Pat
     """Neither the program nor data of the machine, and nothing unpacked at the installation: a fresh clone."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(tessdata, "USUAL_FOLDERS", ())
-    monkeypatch.setattr(shipped_tessdata, "INSTALLED", tmp_path / "installed")
+    monkeypatch.setattr(tessdata, "INSTALLED", tmp_path / "installed")
 
     engines = load_ocr_engines("auto", keep_in=tmp_path / "state")
 

@@ -19,7 +19,7 @@ from backend.files.stored_file import StoredFile
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import BlobCache, NullCache
 from backend.lanes.inference import Urgency
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.ocr.records import OcrImage, OcrResult
 from backend.telemetry import Telemetry
 from tests.ocr.drawn_pages import LINES, drawn_page, pixels_of

@@ -31,8 +31,7 @@ from backend.files.records import TextLayer
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
 from backend.lanes.inference import Timing, Urgency
-from backend.lanes.policy import SETTLED_BATCHES, QueueLimits
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import SETTLED_BATCHES, Priority, QueueLimits
 from backend.text.entities import EntityResult, EntityService, TextEntities
 from backend.text.entity_merge import Entity
 from tests.documents.conftest import LIMITS, DocumentsFixture, result_of

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pypdfium2 as pdfium
 import pytest
 
-from backend.files.pdf_page import read_characters
+from backend.files.pdf_file import read_characters
 from backend.files.text_layout import lay_out
 from tests.files.pdfs import pdf
 

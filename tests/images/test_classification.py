@@ -29,8 +29,8 @@ from backend.images.classification import ImageClassificationService, PageChoice
 from backend.images.engine import TASK, ImageEngines, LoadedImageModel
 from backend.images.model_files import ImageModelSpec
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
-from backend.lanes.policy import QueueLimits
+from backend.lanes.cache.store import MemoryTier, TieredCache
+from backend.lanes.work_queue import QueueLimits
 from backend.models.autotune import Choice
 from backend.serving.pending_models import PendingModel, PendingModels
 from backend.telemetry import Telemetry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.invoices.records import Field
-from backend.invoices.statement.find import find_statement
+from backend.invoices.statement import find_statement
 from tests.invoices.rows import rows_of_text
 
 SPANISH = """

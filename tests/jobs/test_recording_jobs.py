@@ -8,7 +8,7 @@ import pytest
 
 from backend.documents.recordings import RecordingExtractor
 from backend.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions, Understood
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
+from backend.lanes.cache.store import MemoryTier, TieredCache
 from backend.lanes.inference import Urgency
 from backend.telemetry import Telemetry
 from tests.jobs.replica import FakeProcess

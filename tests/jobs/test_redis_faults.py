@@ -18,8 +18,7 @@ from backend.jobs.records import Job, PageRecord, Progress
 from backend.jobs.redis_connections import RedisConnections
 from backend.jobs.redis_scripts import ADD, SWAP
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
-from backend.lanes.cache.redis_client import refuse_unfit
-from backend.lanes.cache.redis_pool import error_code
+from backend.lanes.cache.redis_client import error_code, refuse_unfit
 from tests.jobs.samples import CONTENT, LIMITS, TTL_S, job, moved, upload
 
 pytestmark = pytest.mark.redis

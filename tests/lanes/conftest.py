@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.lanes.batcher import Batcher, show_gauges
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 from tests.text.conftest import build, copy_of, scorers, taggers, tiny

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from backend.lanes.batcher import Batcher, record_items
-from backend.lanes.policy import QueueLimits
-from backend.lanes.work_item import WorkItem
+from backend.lanes.work_queue import QueueLimits, WorkItem
 from backend.telemetry import Telemetry
-from backend.tracing.context import Sampler
-from backend.tracing.spans import Active, Span
+from backend.tracing.spans import Active, Sampler, Span
 from tests.fakes import EchoEngine, FailingEngine, GatedEngine
 from tests.traced import KeptSpans
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, TooLarge, Unavailable
 from backend.lanes.batcher import Batcher
 from backend.lanes.inference import count_started
-from backend.lanes.policy import SETTLED_BATCHES, QueueLimits
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import SETTLED_BATCHES, Priority, QueueLimits
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine, TimedEngine
 

@@ -15,7 +15,7 @@ from backend.errors import (
     Unavailable,
 )
 from backend.lanes.bulk_retry import retry_bulk
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from tests.fakes import ManualClock
 
 

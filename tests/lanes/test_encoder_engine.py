@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback, TaskHead
+from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback, TaskHead
 from backend.models.encoder import TokenBatch, Vectors, pack
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.readout import Readout, SequenceLogits
 from backend.models.sequence_head import read_sequence_head
 from backend.models.spec import Pooling
 from backend.models.token_head import read_token_head
-from backend.serving.engines.analysis import SpanSumsHead
-from backend.serving.engines.heads import LogitsHead, PoolingHead, TokenLabelsHead
+from backend.serving.engines.heads import LogitsHead, PoolingHead, SpanSumsHead, TokenLabelsHead
 from backend.telemetry import Telemetry
 from tests.tiny_models import TinyModels, encoder_of, spec_of
 from tests.tiny_scorers import TinyScorers

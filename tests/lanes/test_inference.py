@@ -12,7 +12,7 @@ import pytest
 from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, Unavailable
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.inference import InferenceResult, Timing, Urgency, offload
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.tokenizer import Tokens
 from tests.fakes import turns
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, ServiceStack, VectorEngine, vector_of

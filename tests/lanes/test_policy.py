@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.lanes import policy
-from backend.lanes.policy import (
+from backend.lanes import work_queue
+from backend.lanes.work_queue import (
     Admission,
+    Priority,
     QueueHead,
     Throughput,
     admit,
@@ -21,7 +22,6 @@ from backend.lanes.policy import (
     portions,
     retry_after_s,
 )
-from backend.lanes.work_item import Priority
 
 bulk, interactive = partial(QueueHead, Priority.BULK), partial(QueueHead, Priority.INTERACTIVE)
 
@@ -146,9 +146,9 @@ def test_portions(costs, expected):
     ("queued", "rate", "expected"),
     [
         pytest.param(5000, 1000.0, 5.0, id="queued-over-rate"),
-        pytest.param(5000, 0.0, policy.RETRY_UNKNOWN_S, id="nothing-measured-yet"),
-        pytest.param(1, 1000.0, policy.RETRY_MIN_S, id="never-at-once"),
-        pytest.param(10**9, 1.0, policy.RETRY_MAX_S, id="never-for-ever"),
+        pytest.param(5000, 0.0, work_queue.RETRY_UNKNOWN_S, id="nothing-measured-yet"),
+        pytest.param(1, 1000.0, work_queue.RETRY_MIN_S, id="never-at-once"),
+        pytest.param(10**9, 1.0, work_queue.RETRY_MAX_S, id="never-for-ever"),
     ],
 )
 def test_retry_after_s(queued, rate, expected):
@@ -276,8 +276,8 @@ def test_first_come_is_bounded():
     """A batch never has more items than a launch repays, and the queue behind it is not read."""
     costs = iter([1] * 10_000)
 
-    assert policy.BATCH_ITEMS_MAX == first_come(costs, 1 << 30)
-    assert 10_000 - policy.BATCH_ITEMS_MAX - 1 == len(list(costs))
+    assert work_queue.BATCH_ITEMS_MAX == first_come(costs, 1 << 30)
+    assert 10_000 - work_queue.BATCH_ITEMS_MAX - 1 == len(list(costs))
 
 
 @pytest.mark.parametrize(

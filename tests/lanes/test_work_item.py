@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.work_queue import Priority, WorkItem
 from tests.fakes import EchoEngine
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.lanes.engine import UnlimitedBatches, unlimited_count
-from backend.lanes.work_item import Priority, WorkItem
-from backend.lanes.work_queue import WorkQueue
+from backend.lanes.work_queue import Priority, WorkItem, WorkQueue
 from tests.fakes import EchoEngine
 
 INTERACTIVE, BULK = Priority.INTERACTIVE, Priority.BULK

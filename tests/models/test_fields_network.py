@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from backend.models import fields_network
-from backend.models.fields_features import page_arrays, relations
-from backend.models.fields_network import FILE, LABELS, bundled_network
+from backend.models.fields_network import FILE, LABELS, bundled_network, page_arrays, relations
 
 TEXTS = ["Factura", "N.º", "2019", "P", "8371", "Base", "1.000,00", "IVA", "21", "%", "210,00", "Total", "1.210,00"]
 BOXES = np.array(

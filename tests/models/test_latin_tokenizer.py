@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from backend.models.latin_tokenizer import OTHER_SCRIPTS, LatinTokenizer, read_tokenizer
 from backend.models.model_files import resolve
+from backend.models.tokenizer import OTHER_SCRIPTS, LatinTokenizer, read_tokenizer
 
 NO_PIECE = {"id": 250_002, "content": "<new>"} | dict.fromkeys(
     ("single_word", "lstrip", "rstrip", "normalized", "special"), False

@@ -20,7 +20,7 @@ import torch
 
 from backend.device.facts.host import cpu
 from backend.device.plan.precision import CPU_BF16_FLAGS
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from backend.models.encoder import Encoder, Vectors, normalized
 from backend.models.encoder_benchmark import (
     AUTO,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from backend.models.torch_graphs import CudaGraph, GraphCache, GraphKey, Outputs, keys_of, lengths_for
+from backend.models.torch_packed import CudaGraph, GraphCache, GraphKey, Outputs, keys_of, lengths_for
 
 INPUTS = torch.zeros(4, dtype=torch.int32)
 

@@ -21,9 +21,16 @@ from backend.models.runtimes import warm_up
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.torch_attention import PaddedAttention, relative_bias
 from backend.models.torch_encoder import TorchEncoder
-from backend.models.torch_graphs import SMALL_BUCKETS, GraphCache, GraphKey, Outputs, keys_of
 from backend.models.torch_models import DTYPES
-from backend.models.torch_packed import PackedEncoder, PackedModel
+from backend.models.torch_packed import (
+    SMALL_BUCKETS,
+    GraphCache,
+    GraphKey,
+    Outputs,
+    PackedEncoder,
+    PackedModel,
+    keys_of,
+)
 from backend.models.torch_packed_layers import FusedKernels, TorchKernels, choose_kernels, fault_of, rest_of_layer
 from backend.models.weights import load_weights
 from tests.models.test_parity import assert_same, cosines, random_ids

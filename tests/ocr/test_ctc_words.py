@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from backend.ocr.rapidocr_recognizer import COLUMN_PX, CropWord, RecognizedLine, decode_line, page_confidence
+from backend.ocr.rapidocr_engines import COLUMN_PX, CropWord, RecognizedLine, decode_line, page_confidence
 
 CHARACTERS = ("", "a", "b", "c", " ")
 

@@ -1,6 +1,6 @@
 """Languages have one code in requests and another in the names of Tesseract's files."""
 
-from backend.ocr.languages import TESSERACT_CODES, iso_codes, tesseract_code
+from backend.ocr.tessdata import TESSERACT_CODES, iso_codes, tesseract_code
 
 
 def test_every_code_has_its_counterpart():

@@ -20,9 +20,8 @@ from backend.ocr.rapidocr_autotune import (
     probe_page,
     read_page,
 )
-from backend.ocr.rapidocr_detector import DetectedPage
+from backend.ocr.rapidocr_engines import CropWord, DetectedPage, RecognizedLine
 from backend.ocr.rapidocr_models import RapidOcrModels
-from backend.ocr.rapidocr_recognizer import CropWord, RecognizedLine
 from backend.ocr.rapidocr_sessions import ONNX_FP32, LaneThreads
 from backend.ocr.text_boxes import Crop, LineShape
 

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from backend.ocr.rapidocr_detector import DetectedPage, DetectionEngine
+from backend.ocr.rapidocr_engines import (
+    DetectedPage,
+    DetectionEngine,
+    RecognitionEngine,
+    RecognizedLine,
+    bucket_px,
+    words_on_page,
+)
 from backend.ocr.rapidocr_models import RapidOcrModels
-from backend.ocr.rapidocr_recognizer import RecognitionEngine, RecognizedLine, bucket_px, words_on_page
 from tests.ocr.drawn_pages import LINES, drawn_page, pixels_of, skewed
 
 PRINT = LINES[:3]

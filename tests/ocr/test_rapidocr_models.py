@@ -4,7 +4,7 @@ import numpy as np
 import psutil
 import pytest
 
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.ocr.rapidocr_models import LANGUAGES, RapidOcrModels, is_latin, is_latin_print
 
 

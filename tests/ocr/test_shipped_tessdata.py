@@ -8,13 +8,13 @@ import pytest
 
 from backend.errors import SetupError
 from backend.models.fingerprint import file_digest
-from backend.ocr import shipped_tessdata
-from backend.ocr.shipped_tessdata import PACKED, SHA256, main, shipped_folder
+from backend.ocr import tessdata
+from backend.ocr.tessdata import PACKED, SHIPPED, main, shipped_folder
 
 
 @pytest.fixture(autouse=True)
 def _nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped_tessdata, "INSTALLED", tmp_path / "installed")
+    monkeypatch.setattr(tessdata, "INSTALLED", tmp_path / "installed")
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "packed"
     folder.mkdir()
     shutil.copy(PACKED / "fra.traineddata.xz", folder)
-    monkeypatch.setattr(shipped_tessdata, "PACKED", folder)
-    monkeypatch.setattr(shipped_tessdata, "SHA256", {"fra": SHA256["fra"]})
+    monkeypatch.setattr(tessdata, "PACKED", folder)
+    monkeypatch.setattr(tessdata, "SHIPPED", {"fra": SHIPPED["fra"]})
     return folder / "fra.traineddata.xz"
 
 
@@ -32,10 +32,10 @@ def test_every_packed_file_is_unpacked(tmp_path: Path):
     """Into the folder that is given, and found there by the next start."""
     folder = shipped_folder(tmp_path / "state")
 
-    assert {f"{code}.traineddata": sha256 for code, sha256 in SHA256.items()} == {
+    assert {f"{code}.traineddata": sha256 for code, sha256 in SHIPPED.items()} == {
         file.name: file_digest(file) for file in folder.iterdir()
     }
-    assert {f"{code}.traineddata.xz" for code in SHA256} == {file.name for file in PACKED.glob("*.xz")}
+    assert {f"{code}.traineddata.xz" for code in SHIPPED} == {file.name for file in PACKED.glob("*.xz")}
     assert folder == shipped_folder(tmp_path / "state")
     assert folder.parent == tmp_path / "state"
 
@@ -43,7 +43,7 @@ def test_every_packed_file_is_unpacked(tmp_path: Path):
 def test_the_card_lists_every_file():
     card = (PACKED / "README.md").read_text(encoding="utf-8")
 
-    assert [] == [code for code, sha256 in SHA256.items() if f"| `{code}` |" not in card or sha256 not in card]
+    assert [] == [code for code, sha256 in SHIPPED.items() if f"| `{code}` |" not in card or sha256 not in card]
 
 
 def test_data_in_the_installation_serve_every_service(packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -96,6 +96,6 @@ def test_a_state_folder_that_cannot_be_written(packed: Path, tmp_path: Path):
 
     folder = shipped_folder(tmp_path / "state" / "models")
 
-    assert SHA256["fra"] == file_digest(folder / "fra.traineddata")
+    assert SHIPPED["fra"] == file_digest(folder / "fra.traineddata")
     assert tmp_path not in folder.parents
     shutil.rmtree(folder)

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from backend.errors import InferenceFailed, InvalidField, SetupError
-from backend.ocr import tesseract_library
+from backend.ocr import tesseract
 from backend.ocr.page_time import LaneShares, PageBudget
 from backend.ocr.records import Gray, OcrBlocks, OcrImage, OcrWord, PixelBox
 from backend.ocr.tessdata import Tessdata, find_tessdata
 from backend.ocr.tesseract import (
     PreparationEngine,
     TesseractEngine,
+    TesseractLibrary,
     TesseractPart,
     TesseractProgram,
     start_tesseract,
     start_tesseract_program,
 )
-from backend.ocr.tesseract_library import TesseractLibrary
 from backend.ocr.tesseract_words import TesseractResult
 from tests.fakes import ManualClock
 from tests.ocr.drawn_pages import LINES, TEXT, drawn_page, pixels_of, skewed
@@ -236,14 +236,14 @@ def test_threads_in_parallel(library: TesseractEngine):
 @pytest.mark.tesseract
 def test_a_library_api_is_replaced(library: TesseractEngine, monkeypatch: pytest.MonkeyPatch):
     """After its pages, and when a thread has too many; results do not change."""
-    monkeypatch.setattr(tesseract_library, "PAGES_AN_API", 2)
-    monkeypatch.setattr(tesseract_library, "APIS_A_THREAD", 1)
+    monkeypatch.setattr(tesseract, "PAGES_AN_API", 2)
+    monkeypatch.setattr(tesseract, "APIS_A_THREAD", 1)
     page = pixels_of(drawn_page(LINES[:1]))
 
     started: list[tuple[str, ...]] = []
-    start = tesseract_library.TesseractLibrary._start
+    start = tesseract.TesseractLibrary._start
     monkeypatch.setattr(
-        tesseract_library.TesseractLibrary, "_start", lambda self, codes: started.append(codes) or start(self, codes)
+        tesseract.TesseractLibrary, "_start", lambda self, codes: started.append(codes) or start(self, codes)
     )
 
     texts = [

@@ -8,10 +8,8 @@ import pytest
 
 from backend.errors import DoesNotFit, InferenceFailed
 from backend.lanes.batcher import Batcher
-from backend.lanes.policy import QueueLimits
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority, QueueLimits
 from backend.processes.channel import Kind, Message
-from backend.processes.engine_host import CANCELLED, Reply, WorkerItems
 from backend.processes.work_messages import (
     Submission,
     read_errors,
@@ -20,6 +18,7 @@ from backend.processes.work_messages import (
     write_cancel,
     write_submission,
 )
+from backend.processes.worker_process import CANCELLED, Reply, WorkerItems
 from backend.telemetry import Telemetry
 from tests.fakes import EchoEngine, GatedEngine
 

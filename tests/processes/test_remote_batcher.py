@@ -13,17 +13,15 @@ import pytest
 from backend.errors import DeadlineExceeded, Overloaded, TooLarge, Unavailable
 from backend.lanes.batcher import Batcher
 from backend.lanes.inference import count_started
-from backend.lanes.policy import QueueLimits
-from backend.lanes.work_item import Priority, WorkItem
+from backend.lanes.work_queue import Priority, QueueLimits, WorkItem
 from backend.processes.channel import Channel, Message, RingReader, RingWriter, create_memory, map_memory
-from backend.processes.engine_host import WorkerItems
 from backend.processes.http_workers import EngineTable
 from backend.processes.remote_batcher import RemoteBatcher, RemoteEngine
 from backend.processes.work_messages import Finished, read_results, write_results
+from backend.processes.worker_process import WorkerItems
 from backend.serving.catalog import Catalog
 from backend.telemetry import Telemetry
-from backend.tracing.context import PACKED_BYTES, SpanContext
-from backend.tracing.spans import Active
+from backend.tracing.spans import PACKED_BYTES, Active, SpanContext
 from tests.fakes import EchoEngine, GatedEngine, turns_until
 from tests.text.service_stack import loaded_model
 from tests.traced import KeptSpans

@@ -3,8 +3,7 @@
 from backend.files.pages import Box
 from backend.search.keywords import query_terms
 from backend.search.records import PlacedWord, StoredChunk
-from backend.search.retrieval import highlights_of, line_places, pages_of
-from backend.search.search_records import PageBox
+from backend.search.retrieval import PageBox, highlights_of, line_places, pages_of
 
 _TEXT = "Total de la fac-\ntura 1.284,50 €"
 _WORDS = (

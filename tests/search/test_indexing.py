@@ -20,7 +20,7 @@ from backend.errors import (
     WrongMediaType,
 )
 from backend.lanes.cache.keys import Enter, cached_for, share_with_all
-from backend.search.encoder import PASSAGE, identity_of
+from backend.search.document_chunks import PASSAGE, identity_of
 from backend.search.filters import Comparison, Compound
 from backend.search.limits import SearchLimits
 from backend.search.records import Chunking

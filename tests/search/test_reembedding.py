@@ -8,7 +8,7 @@ import pytest
 from backend.errors import NotFound, Unavailable
 from backend.lanes.cache.keys import Enter, cached_for, share_with_all
 from backend.search import upkeep
-from backend.search.encoder import PASSAGE, identity_of
+from backend.search.document_chunks import PASSAGE, identity_of
 from backend.search.records import VectorStore
 from tests.fakes import TEST_TIMEOUT_S
 from tests.search.search_stack import OTHER, OWNER, SearchStack

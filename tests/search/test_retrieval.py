@@ -10,12 +10,11 @@ import pytest
 
 from backend.errors import InferenceFailed, InvalidField, NotFound, Unavailable, WrongEncoder
 from backend.lanes.inference import Urgency
-from backend.search.encoder import PASSAGE, identity_of
+from backend.search.document_chunks import PASSAGE, identity_of
 from backend.search.filters import Comparison
 from backend.search.limits import SearchLimits
 from backend.search.records import EncoderIdentity, VectorStore
-from backend.search.retrieval import SearchService
-from backend.search.search_records import SearchAnswer, SearchOptions
+from backend.search.retrieval import SearchAnswer, SearchOptions, SearchService
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.engines.heads import RERANKER

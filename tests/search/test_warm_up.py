@@ -3,7 +3,7 @@
 from typing import Any
 
 from backend.errors import Overloaded, Unavailable
-from backend.search.encoder import PASSAGE, QUERY
+from backend.search.document_chunks import PASSAGE, QUERY
 from backend.search.records import StoredUsage
 from backend.search.upkeep import WarmUp
 from backend.text.neutral_vectors import NeutralVectors

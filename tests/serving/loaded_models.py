@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from backend.lanes.encoder_engine import EncoderEngine, TaskHead
+from backend.lanes.engine import EncoderEngine, TaskHead
 from backend.models.autotune import Choice
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.sequence_head import read_sequence_head
 from backend.models.token_head import read_token_head
 from backend.serving.catalog import LoadedModel, served_names
-from backend.serving.engines.analysis import TASK as ANALYSIS
-from backend.serving.engines.analysis import SpanSumsHead
-from backend.serving.engines.heads import EMBEDDINGS, NER, LogitsHead, PoolingHead, TokenLabelsHead
+from backend.serving.engines.heads import (
+    ANALYSIS,
+    EMBEDDINGS,
+    NER,
+    LogitsHead,
+    PoolingHead,
+    SpanSumsHead,
+    TokenLabelsHead,
+)
 from tests.tiny_models import encoder_of, placement, spec_of, tokenizer_of
 
 

@@ -21,11 +21,10 @@ from backend.files.records import FileInfo
 from backend.files.speech_records import SAMPLE_RATE, AudioInfo, AudioSlice, SpokenLanguage
 from backend.files.stored_file import StoredFile
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.store import BlobCache
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
+from backend.lanes.cache.store import BlobCache, MemoryTier, TieredCache
 from backend.lanes.inference import Urgency
 from backend.lanes.memory_keeper import IdleTrim
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.speech.records import (
     DecodedPiece,
     LanguageRun,

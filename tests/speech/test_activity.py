@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from backend.speech.activity import (
-    WINDOW,
-    ActivityRules,
-    SileroNetwork,
-    SpeechActivityEngine,
-    silero_file,
-    speech_spans,
-)
+from backend.speech.pieces import WINDOW, ActivityRules, SileroNetwork, SpeechActivityEngine, silero_file, speech_spans
 from backend.speech.records import DecodingOptions, SpeechPiece, activity_cost
 from tests.tiny_whispers import DATA, sound
 

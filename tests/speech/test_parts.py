@@ -4,8 +4,7 @@ import pytest
 
 from backend.errors import Overloaded
 from backend.files.speech_records import DroppedSpeech, Segment, SpokenLanguage, SpokenWord, Transcript
-from backend.lanes.policy import SETTLED_BATCHES
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import SETTLED_BATCHES, Priority
 from backend.speech.piece_runs import LanguageTally, is_doubtful, segments_of
 from backend.speech.records import DecodedPiece, TimedText, TimedWord
 from backend.speech.transcription import audio_backlog, expected_s, pack_transcript, unpack_transcript

@@ -12,7 +12,7 @@ from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Ove
 from backend.files.speech_records import Segment, SpokenLanguage, Transcript
 from backend.lanes.inference import Urgency
 from backend.lanes.shared_calls import SharedCalls
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.speech.records import Transcription, TranscriptionCallback, TranscriptionEvent
 from backend.speech.transcription import Listener
 from backend.telemetry import Telemetry

@@ -11,7 +11,7 @@ from backend.files.file_types import FileType
 from backend.files.speech_records import SAMPLE_RATE, SpokenLanguage
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.speech.records import TranscriptionOptions
 from backend.speech.transcription import TranscriptionService
 from tests.fakes import TEST_TIMEOUT_S

@@ -11,14 +11,13 @@ import pytest
 
 from backend.lanes.batcher import Batcher
 from backend.lanes.inference import UsageCounter
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.models.autotune import Choice
 from backend.models.encoder_source import PinnedEncoder
 from backend.serving.catalog import LoadedModel, served_names
 from backend.serving.engines.generation import TASK, GenerationEngine
-from backend.summaries.model_writer import Writers
-from backend.summaries.service import SummaryService
-from backend.summaries.support import SupportFinder
+from backend.summaries.service import SummaryService, SupportFinder
+from backend.summaries.writers import Writers
 from backend.text.analysis import AnalysisService
 from backend.text.entities import EntityService
 from backend.text.neutral_vectors import NeutralVectors

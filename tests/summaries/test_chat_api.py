@@ -13,9 +13,8 @@ import pytest
 from backend.errors import DeadlineExceeded, UpstreamFailed
 from backend.lanes.inference import Urgency, UsageCounter
 from backend.serving.engines.generation import TASK
-from backend.summaries.chat_api import ChatApi, ChatWriter
 from backend.summaries.records import SummaryOptions
-from backend.summaries.writing import Reading
+from backend.summaries.writers import ChatApi, ChatWriter, Reading
 from backend.telemetry import Telemetry
 from backend.text.language import Language
 from tests.serving.loaded_models import embedding_model

@@ -11,7 +11,7 @@ import pytest
 from backend.errors import CallerGone, DeadlineExceeded, FinanciaError, InvalidField, ModelPending
 from backend.serving.pending_models import PendingModel, PendingModels
 from backend.summaries.records import SummaryOptions
-from backend.summaries.writing import Written, reading_of
+from backend.summaries.writers import Written, reading_of
 from tests.summaries.conftest import Summaries
 from tests.tiny_generators import TinyGenerators
 

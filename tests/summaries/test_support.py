@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from backend.summaries.support import NEAR, supported
-from backend.summaries.writing import Reading
+from backend.summaries.service import NEAR, supported
+from backend.summaries.writers import Reading
 
 SENTENCES = ("La venta subió 12 puntos.", "El gasto bajó 34 puntos.", "Llueve 56 días.")
 READING = Reading(" ".join(SENTENCES), ((0, 25), (26, 50), (51, 66)), SENTENCES, 1.0)

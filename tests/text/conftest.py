@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.store import VectorCache
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
+from backend.lanes.cache.store import MemoryTier, TieredCache, VectorCache
 from backend.lanes.inference import Inference
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbeddingService

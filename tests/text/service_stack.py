@@ -10,7 +10,7 @@ import numpy as np
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import VectorCache
 from backend.lanes.inference import Inference
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.autotune import Choice
 from backend.serving.catalog import Catalog, LoadedModel, served_names
 from backend.telemetry import Telemetry

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from backend.errors import FinanciaError, InvalidField, Overloaded
-from backend.lanes.work_item import Priority
-from backend.serving.engines.analysis import TASK
+from backend.lanes.work_queue import Priority
+from backend.serving.engines.heads import ANALYSIS
 from backend.text import analysis
 from backend.text.analysis import FEATURES, Analysis, AnalysisService
 from backend.text.entities import EntityService
@@ -304,9 +304,11 @@ async def test_it_is_counted_once(make_bench: Make):
 
     result = await bench.analyze(LONG)
 
-    counts = {task: bench.stack.metric("inputs_total", task=task) for task in (TASK, "ner", "embeddings", "classifier")}
-    assert {TASK: 1.0, "ner": 1.0, "embeddings": 0.0, "classifier": 0.0} == counts
-    assert float(result.tokens) == bench.stack.metric("tokens_total", task=TASK)
+    counts = {
+        task: bench.stack.metric("inputs_total", task=task) for task in (ANALYSIS, "ner", "embeddings", "classifier")
+    }
+    assert {ANALYSIS: 1.0, "ner": 1.0, "embeddings": 0.0, "classifier": 0.0} == counts
+    assert float(result.tokens) == bench.stack.metric("tokens_total", task=ANALYSIS)
 
 
 async def test_urgency_reaches_every_part(make_bench: Make, clock):

@@ -16,9 +16,9 @@ from backend.errors import TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import NullCache
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from backend.lanes.inference import Inference
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.model_files import BUNDLED, resolve
 from backend.models.runtimes import Candidate, load_encoder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backend.errors import InvalidField, UnknownModel
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models.numpy_layers import sigmoid, softmax
 from backend.serving.engines.heads import CLASSIFIER
 from backend.text import classification

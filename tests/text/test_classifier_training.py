@@ -11,7 +11,7 @@ import pytest
 
 from backend.callers.callers import ANYBODY, read_key_ring
 from backend.errors import Forbidden, InvalidField, NotFound, Overloaded, Unavailable, UnknownModel
-from backend.lanes.work_item import Priority
+from backend.lanes.work_queue import Priority
 from backend.models import logistic
 from backend.models.classifier_head import NONE
 from backend.replicas.folder_records import FolderRecords

@@ -17,8 +17,8 @@ from backend.errors import (
     TooLarge,
     UnknownModel,
 )
-from backend.lanes.encoder_engine import EncoderEngine
-from backend.lanes.work_item import Priority
+from backend.lanes.engine import EncoderEngine
+from backend.lanes.work_queue import Priority
 from backend.models.encoder import normalized
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling

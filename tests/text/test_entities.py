@@ -15,11 +15,10 @@ from tokenizers import Tokenizer
 from backend.errors import InvalidField, NotFound, TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import NullCache, VectorCache
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.cache.store import MemoryTier, NullCache, TieredCache, VectorCache
+from backend.lanes.engine import EncoderEngine
 from backend.lanes.inference import Inference
-from backend.lanes.policy import QueueLimits
+from backend.lanes.work_queue import QueueLimits
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import TokenTypes
 from backend.models.token_head import read_token_head

@@ -36,8 +36,8 @@ from backend.files.office.text_kinds import delimiter_of, is_markdown
 from backend.files.pages import Document
 from backend.files.text_files import decode_text, document_of_text
 from backend.files.visual_rows import page_rows
+from backend.invoices.items.find import list_lines
 from backend.invoices.items.lines import ItemLine
-from backend.invoices.items.lists import list_lines
 from backend.invoices.items.pieces import piece_rows
 from backend.invoices.parties.tax_ids import tax_ids_in
 from backend.invoices.structure import fields_of, tables_of
@@ -92,8 +92,8 @@ ANCHORED = frozenset(
         "tables.aligned_layout._PERIOD",
         "text.id_formats._IBAN_PART",  # of python-stdnum's own table
         "text.key_phrases._NO_NOUN",
-        "text.patterns.bank_accounts._STRUCTURE",  # the same
-        "text.patterns.invoice_numbers._AMOUNT",
+        "text.patterns.ids._STRUCTURE",  # the same
+        "text.patterns.ids._AMOUNT",
         "text.sentences._FIGURES",
         "text.sentences._ITEM",
         "text.sentences._WEB_ADDRESS",
@@ -111,10 +111,10 @@ BOUNDED_CACHES = frozenset(
         "models.runtimes._predicted",  # of ours, as the next five
         "text.id_formats.all_formats",
         "text.id_formats.formats_of_length",
-        "text.patterns.bank_accounts._account_format",
-        "text.patterns.bank_accounts._national_check",
+        "text.patterns.ids._account_format",
+        "text.patterns.ids._national_check",
         "text.patterns.amounts._code_of",  # the name of a currency
-        "text.patterns.phones._look_up",  # sixteen digits
+        "text.patterns.contacts._look_up",  # sixteen digits
         "search.keywords._cached_text_token",  # words of an index's length
         "search.keywords._folded_cached",
     }
@@ -134,12 +134,12 @@ NO_READERS = frozenset(
         "files.text_layout.letters_apart",  # of the gaps between a PDF's characters, in a worker process
         "models.features.gram_scores",  # "grams" of each text, as the next three
         "models.features.wide_features",
-        "text.label_scores.head_cost",
-        "text.label_scores.head_scores",
+        "text.scoring.head_cost",
+        "text.scoring.head_scores",
         "search.attributes.checked_text",  # of a bounded length
-        "search.sqlite.rows.chunk_checksum",  # a sum over bytes
-        "summaries.support.supported",  # a sentence that a model wrote
-        "summaries.writing.reading_of",  # "sentences" on a thread
+        "search.sqlite.schema.chunk_checksum",  # a sum over bytes
+        "summaries.service.supported",  # a sentence that a model wrote
+        "summaries.writers.reading_of",  # "sentences" on a thread
         "text.late_interaction.read_tokens",  # embeds: texts are tokenised in slices, as everywhere
     }
 )

@@ -6,7 +6,7 @@ import threading
 import psutil
 import pytest
 
-from backend.device.memory.release import trim_heap
+from backend.device.memory.device_memory import trim_heap
 from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.text_work import TextWork
 from backend.telemetry import Telemetry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backend.tracing.context import PACKED_BYTES, Sampler, SpanContext, new_trace_id, read_sampler, read_traceparent
+from backend.tracing.spans import PACKED_BYTES, Sampler, SpanContext, new_trace_id, read_sampler, read_traceparent
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CALLER = SpanContext(int(TRACE, 16), int(SPAN, 16), is_sampled=True)

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from backend.tracing.context import Sampler, SpanContext
 from backend.tracing.otlp import OtlpTracer
-from backend.tracing.spans import Active, record, span
+from backend.tracing.spans import Active, Sampler, SpanContext, record, span
 from tests.otlp_receiver import Collector, collector
 
 QUEUE = 100

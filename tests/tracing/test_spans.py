@@ -4,8 +4,19 @@ import asyncio
 
 import pytest
 
-from backend.tracing.context import Sampler, SpanContext
-from backend.tracing.spans import INACTIVE, NO_TRACER, Active, Resumed, client_span, current, record, span, traceparent
+from backend.tracing.spans import (
+    INACTIVE,
+    NO_TRACER,
+    Active,
+    Resumed,
+    Sampler,
+    SpanContext,
+    client_span,
+    current,
+    record,
+    span,
+    traceparent,
+)
 from tests.traced import KeptSpans
 
 

@@ -10,7 +10,7 @@ from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
 from backend.errors import BadSettings, DoesNotFit
 from backend.training.cli import make_parser
-from backend.training.memory.footprint import Footprint
+from backend.training.memory import Footprint
 from backend.training.planner import Plan, Workload, half_precision_for, make_plan
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 

@@ -42,8 +42,7 @@ from backend.lanes.inference import Urgency
 from backend.search.filters import COMPARISONS, Comparison, Compound, Filter
 from backend.search.limits import SearchLimits
 from backend.search.records import Scalar, VectorStore
-from backend.search.retrieval import SearchService
-from backend.search.search_records import Highlight, Hit, PageBox, Ranker, SearchAnswer, SearchOptions
+from backend.search.retrieval import Highlight, Hit, PageBox, Ranker, SearchAnswer, SearchOptions, SearchService
 from backend.search.vector_stores import VectorStoreService
 from backend.speech.pages import seconds_of
 

@@ -1,8 +1,14 @@
-"""Memory of a device: the limit for this process, current use, a guard for blocks that allocate, and advice."""
+"""Memory of a device: the limit for this process, current use, a guard for blocks that allocate, and advice.
+
+And what Python, the C library and torch's caching allocator still hold after a model was dropped, given back.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +19,6 @@ from backend.device.facts.host import free_memory_bytes
 from backend.device.facts.torch_source import Torch
 from backend.device.faults import FaultKind, classify
 from backend.device.memory.memory_table import MemoryTable
-from backend.device.memory.release import release
 from backend.device.records import AllocatorStats, Platform, Process
 from backend.errors import DoesNotFit
 
@@ -224,3 +229,29 @@ def _parse_options(text: str) -> dict[str, str]:
 
 def _format_options(options: dict[str, str]) -> str:
     return ",".join(f"{key}:{value}" for key, value in options.items())
+
+
+def release(device: str) -> None:
+    """Free unreferenced memory to the system and to other processes on the device. Thread-safe.
+
+    For rare events such as an unload or an out-of-memory error. Not after each batch: garbage collection then costs
+    more than it gains (FastVideo#606).
+    """
+    gc.collect()
+    torch = sys.modules.get("torch")  # never imported: nothing to release
+    kind = device.partition(":")[0]
+    if torch is not None and kind == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.empty_cache()
+    elif torch is not None and kind == "mps":
+        torch.mps.empty_cache()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Have glibc return freed pages; otherwise 200 MiB of weights stay resident after an unload. Thread-safe."""
+    if sys.platform != "linux":
+        return
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # absent in musl
+    if trim is not None:
+        trim(0)

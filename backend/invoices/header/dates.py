@@ -12,8 +12,7 @@ from rapidfuzz.distance import Levenshtein
 
 from backend.files.pages import Word
 from backend.invoices.label_match import tokens_of
-from backend.text.patterns.date_order import DateOrder
-from backend.text.patterns.dates import LONG_MONTHS, MONTHS, find_dates
+from backend.text.patterns.dates import LONG_MONTHS, MONTHS, DateOrder, find_dates
 from backend.text.patterns.folding import fold
 from backend.word_cache import word_cache
 

@@ -16,12 +16,10 @@ from backend.invoices.header.labels import LABELS
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import LabelMatch, Vocabulary
 from backend.invoices.ocr_confusions import suggest_repairs
-from backend.invoices.printed_field import printed_field, words_at
-from backend.invoices.records import Field
+from backend.invoices.records import Field, printed_field, words_at
 from backend.reasons import because
 from backend.text.patterns import find_patterns
-from backend.text.patterns.date_order import DateOrder
-from backend.text.patterns.dates import order_of
+from backend.text.patterns.dates import DateOrder, order_of
 from backend.text.patterns.folding import fold
 
 _HEAD = re.compile(r"(?<![^\W_])[A-Za-z]{2}[ -]?[\dOoQIlSBZ]{2}[ .-]?[A-Z0-9]{2}")

@@ -11,7 +11,7 @@ from itertools import combinations, product
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
 from backend.invoices.items.pieces import PieceRow, RowPiece
-from backend.invoices.printed_field import words_at
+from backend.invoices.records import words_at
 from backend.tables.numbers import Number
 
 _CENTS = Decimal("0.02")  # between a product and its printed amount

@@ -20,8 +20,7 @@ from backend.invoices.learned.read import AMOUNTS, Guess, PageReader, guesses
 from backend.invoices.money.candidates import Candidate
 from backend.invoices.money.labels import Kind
 from backend.invoices.parties.names import has_legal_form
-from backend.invoices.printed_field import printed_field
-from backend.invoices.records import Field
+from backend.invoices.records import Field, printed_field
 from backend.reasons import because
 from backend.text.patterns.dates import order_of
 from backend.text.patterns.folding import fold, letters_of

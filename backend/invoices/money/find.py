@@ -11,10 +11,22 @@ from typing import NamedTuple
 
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows, ends_of
-from backend.invoices.equations import Equation, are_equal, of_due, of_items, of_rate, taken_off, totals_hold
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import Vocabulary
-from backend.invoices.money.balance import CENTS, Balance, Extra, settle, with_due
+from backend.invoices.money.balance import (
+    CENTS,
+    Balance,
+    Equation,
+    Extra,
+    are_equal,
+    of_due,
+    of_items,
+    of_rate,
+    settle,
+    taken_off,
+    totals_hold,
+    with_due,
+)
 from backend.invoices.money.candidates import Candidate, Candidates, candidates
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.lines import MoneyLines, money_lines
@@ -28,8 +40,7 @@ from backend.invoices.money.taxes import (
     with_bases,
     withholding_of,
 )
-from backend.invoices.printed_field import printed_field
-from backend.invoices.records import Field, FieldRow, Validity
+from backend.invoices.records import Field, FieldRow, Validity, printed_field
 from backend.reasons import because
 from backend.tables.numbers import Number
 from backend.text.patterns.folding import fold

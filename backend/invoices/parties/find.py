@@ -15,8 +15,7 @@ from backend.invoices.parties.labels import CUSTOMER, DELIVERY, GREETING, PAYEE,
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.pieces import LinePart
 from backend.invoices.parties.read import Party, read_parties
-from backend.invoices.printed_field import printed_field
-from backend.invoices.records import Field
+from backend.invoices.records import Field, printed_field
 from backend.reasons import because
 from backend.text.patterns.folding import fold, letters_of
 

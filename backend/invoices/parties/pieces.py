@@ -14,7 +14,7 @@ from backend.invoices.parties.address import CERTAIN, LIKELY, NONE, address_stre
 from backend.invoices.parties.labels import NAME
 from backend.invoices.parties.names import LEGAL_FORM, has_legal_form, is_form_alone, is_name, legal_form_end
 from backend.invoices.parties.tax_ids import TaxId, is_tax_label, tax_ids_in
-from backend.invoices.printed_field import words_at
+from backend.invoices.records import words_at
 from backend.text.patterns.folding import fold
 
 

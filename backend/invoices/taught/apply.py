@@ -19,8 +19,7 @@ from backend.invoices.money.candidates import Candidate
 from backend.invoices.money.labels import Kind
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
-from backend.invoices.printed_field import printed_field
-from backend.invoices.records import TAX_IDS, Field, FieldRow
+from backend.invoices.records import TAX_IDS, Field, FieldRow, printed_field
 from backend.invoices.taught.examples import KEYS, SAME_FOR_ALL, SIGNED_AS_TOTAL, Spot, SupplierExample, key_of
 from backend.invoices.taught.printed import (
     AMOUNTS,

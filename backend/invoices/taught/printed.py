@@ -15,8 +15,7 @@ from backend.invoices.header.dates import dates_in
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.records import Field
 from backend.tables.numbers import Number, numbers_in
-from backend.text.patterns.date_order import DateOrder
-from backend.text.patterns.dates import order_of
+from backend.text.patterns.dates import DateOrder, order_of
 from backend.text.patterns.folding import fold, letters_of
 from backend.text.patterns.numbers import decimal_mark, format_decimal
 

@@ -13,9 +13,9 @@ import asyncpg
 
 from backend.errors import WrongEncoder
 from backend.models.encoder import Vectors
+from backend.search.document_chunks import pack_words
 from backend.search.keywords import TERMS_VERSION, text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
-from backend.search.packed_words import pack_words
 from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.ranking import pack_lengths, write_postings
 from backend.search.postgres.schema import SCHEMA

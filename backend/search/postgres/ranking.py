@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from backend.errors import NotFound, StorageCorrupt, TooLarge, WrongEncoder
 from backend.models.encoder import Vectors
+from backend.search.document_chunks import unpack_words
 from backend.search.filters import Dialect, Filter, compile_filter
 from backend.search.keywords import K1, TERMS_VERSION, B, idf, text_terms
-from backend.search.packed_words import unpack_words
 from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.schema import SCHEMA
 from backend.search.records import ChunkContent, KeywordQuery, Ranked, StoredChunk, VectorStore

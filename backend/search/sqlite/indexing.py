@@ -12,13 +12,13 @@ import numpy as np
 
 from backend.errors import WrongEncoder
 from backend.models.encoder import Vectors
+from backend.search.document_chunks import pack_words
 from backend.search.keywords import text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
-from backend.search.packed_words import pack_words
 from backend.search.records import EncoderIdentity, IndexClaim, IndexedFile, IndexFailure, Progress, Scalar, StoreFile
 from backend.search.sqlite import store_files
 from backend.search.sqlite.pending_deletes import keep_encoder
-from backend.search.sqlite.rows import (
+from backend.search.sqlite.schema import (
     STORE_FILE,
     STORE_FILE_TABLES,
     chunk_checksum,

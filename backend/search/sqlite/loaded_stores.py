@@ -24,7 +24,7 @@ from backend.errors import TooLarge
 from backend.search.filters import Dialect, Filter, compile_filter
 from backend.search.sqlite import postings
 from backend.search.sqlite.pending_deletes import pending_chunks
-from backend.search.sqlite.rows import unpack_vectors
+from backend.search.sqlite.schema import unpack_vectors
 from backend.search.sqlite.vector_matrix import DeviceVectors, Matrix, VectorMatrix, vector_bytes
 from backend.telemetry import log_event
 

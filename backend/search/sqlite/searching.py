@@ -29,7 +29,7 @@ from backend.search.sqlite.loaded_stores import (
     generation_of,
 )
 from backend.search.sqlite.postings import Postings, check_version, fresh_chunks
-from backend.search.sqlite.rows import unpack_vectors
+from backend.search.sqlite.schema import unpack_vectors
 from backend.search.sqlite.vector_stores import known_encoder
 
 Scores = NDArray[np.floating[Any]]

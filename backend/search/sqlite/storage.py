@@ -40,7 +40,7 @@ from backend.search.sqlite import indexing, pending_deletes, postings, store_fil
 from backend.search.sqlite.contents import LOST_DAYS, Contents
 from backend.search.sqlite.database import Database, Transaction
 from backend.search.sqlite.loaded_stores import Behind, LoadedStores
-from backend.search.sqlite.rows import SQL
+from backend.search.sqlite.schema import SQL
 from backend.search.sqlite.searching import Query, Searcher
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import SearchStorage

@@ -15,7 +15,7 @@ from backend.search.filters import effective
 from backend.search.limits import attributes_bytes
 from backend.search.records import Attributes, ChunkContent, Scalar, StoredChunk, StoreFile
 from backend.search.sqlite.pending_deletes import mark_chunks
-from backend.search.sqlite.rows import CHUNK, CHUNK_TABLES, STORE_FILE_TABLES, stored_chunk
+from backend.search.sqlite.schema import CHUNK, CHUNK_TABLES, STORE_FILE_TABLES, stored_chunk
 from backend.search.sqlite.vector_stores import number_of
 
 _NUMBER = f"SELECT sf.number, sf.store FROM {STORE_FILE_TABLES} WHERE s.id = ? AND f.id = ?"

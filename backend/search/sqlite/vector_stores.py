@@ -10,7 +10,7 @@ from backend.models.encoder import Vectors
 from backend.search.document_sql import PAST_S
 from backend.search.records import EncoderIdentity
 from backend.search.sqlite.pending_deletes import hide_store, keep_encoder, mark_encoder, mark_vectors
-from backend.search.sqlite.rows import pack_vector
+from backend.search.sqlite.schema import pack_vector
 
 _ENCODERS = "SELECT number FROM encoders WHERE fingerprint = ?"
 

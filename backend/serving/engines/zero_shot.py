@@ -1,4 +1,4 @@
-"""Zero-shot labels by embeddings: the cosine between a text and the names of its labels. numpy only, runs no model.
+"""Zero-shot labels by the cosine between a text and their names, or by natural language inference. numpy only.
 
 A label's names are put into short sentences in the language of the text, and their vectors averaged. A label of several
 names, such as "science/technology", scores by its nearest one. Two thirds of the mean vector of neutral texts in that
@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.errors import InvalidField
+from backend.models import numpy_layers
 from backend.models.calibration import sigmoid, softmax
-from backend.models.encoder import normalized
+from backend.models.encoder import Vectors, normalized
 from backend.serving.engines.neutral_texts import SUBJECTS
 
 Array = NDArray[Any]
@@ -161,3 +163,71 @@ def _in_templates(names: Sequence[str]) -> list[str]:
     """A name in every template, language after language. ``names``: it in each language."""
     languages = zip(names, TEMPLATES.values(), strict=True)
     return [template.format(name) for name, templates in languages for template in templates]
+
+
+TEMPLATE = "This example is {}."  # transformers' default
+_PLACE = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class NliLabels:
+    """The indices of an NLI model's logits."""
+
+    entailment: int
+    contradiction: int  # models of two labels: "not entailment"
+    neutral: int | None
+
+
+def read_nli(labels: Sequence[str]) -> NliLabels | None:
+    """Which label of a model has which meaning, in any order and case; None when it is no NLI model."""
+    by_meaning: dict[str, list[int]] = {}
+    for number, label in enumerate(labels):
+        by_meaning.setdefault(_meaning(label), []).append(number)
+    against = by_meaning.get("contradiction") or by_meaning.get("otherwise") or []
+    if any(len(numbers) > 1 for numbers in by_meaning.values()) or "" in by_meaning:
+        return None
+    if len(by_meaning.get("entailment", [])) != 1 or len(against) != 1:
+        return None
+    return NliLabels(by_meaning["entailment"][0], against[0], by_meaning.get("neutral", [None])[0])
+
+
+def hypotheses(labels: Sequence[str], template: str = TEMPLATE) -> list[str]:
+    """The sentence of each label. Raises: InvalidField for a template without ``{}``.
+
+    Only ``{}`` is replaced: str.format would let a template read attributes.
+    """
+    if _PLACE not in template:
+        raise InvalidField(
+            f"hypothesis_template: {template!r} has no {_PLACE} where the label goes, as {TEMPLATE!r} has",
+            param="hypothesis_template",
+        )
+    return [template.replace(_PLACE, label) for label in labels]
+
+
+def zero_shot(logits: Vectors, nli: NliLabels, *, multi_label: bool) -> Vectors:
+    """Score of each label for a text.
+
+    Labels that exclude each other: softmax of their entailments. Labels that do not, or a single one: entailment
+    against contradiction, each label by itself; neutral is ignored.
+
+    Shapes: (labels, classes) -> (labels), or (texts, labels, classes) -> (texts, labels), float32.
+    Source: transformers, pipelines/zero_shot_classification.py, ZeroShotClassificationPipeline.postprocess.
+    """
+    entailed = logits[..., nli.entailment]
+    if multi_label or logits.shape[-2] == 1:
+        with np.errstate(invalid="ignore"):
+            margin: Vectors = entailed - logits[..., nli.contradiction]
+        return numpy_layers.sigmoid(margin)
+    return numpy_layers.softmax(entailed)
+
+
+def _meaning(label: str) -> str:
+    """One of "entailment", "contradiction", "neutral" and "otherwise" (not entailed); "" for any other label."""
+    name = label.strip().lower().replace("-", "_").replace(" ", "_")
+    if name.startswith("entail"):
+        return "entailment"
+    if name.startswith("contradict"):
+        return "contradiction"
+    if name.startswith(("not_entail", "non_entail", "no_entail")):
+        return "otherwise"
+    return "neutral" if name == "neutral" else ""

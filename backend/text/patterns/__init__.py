@@ -9,20 +9,16 @@ from backend.abandoned import require_wanted
 from backend.text.entity_merge import PATTERN, Entity
 from backend.text.patterns import (
     amounts,
-    bank_accounts,
     companies,
+    contacts,
     dates,
-    invoice_numbers,
-    phones,
-    postcodes,
-    tax_ids,
-    web_addresses,
+    ids,
 )
 from backend.text.patterns.folding import fold, visible
 
 _PATTERNS = (
-    *bank_accounts.PATTERNS, *tax_ids.PATTERNS, *dates.PATTERNS, *amounts.PATTERNS, *web_addresses.PATTERNS,
-    *phones.PATTERNS, *invoice_numbers.PATTERNS, *postcodes.PATTERNS, *companies.PATTERNS,
+    *ids.BANK_ACCOUNTS, *ids.TAX_IDS, *dates.PATTERNS, *amounts.PATTERNS, *contacts.WEB_ADDRESSES,
+    *contacts.PHONES, *ids.INVOICE_NUMBERS, *contacts.POSTCODES, *companies.PATTERNS,
 )  # fmt: skip
 _CHECK_MATCHES = 256
 _DIGIT = re.compile("[0-9]")  # folding turns all digits into these

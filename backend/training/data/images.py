@@ -20,7 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from backend.errors import BadData
 from backend.telemetry import log_event
 from backend.training.data.texts import SPLIT_SEED, hold_out, read_rows
-from backend.training.tasks.image_models import Preprocessing
+from backend.training.tasks.pretrained import Preprocessing
 
 Pixels = NDArray[np.uint8]  # (height, width_px, 3), RGB
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "JPEG2000", "PPM", "AVIF")

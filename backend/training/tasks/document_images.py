@@ -36,8 +36,7 @@ from backend.training.losses import IGNORED, balanced_class_weights, classificat
 from backend.training.metrics import Report, classification_scores
 from backend.training.model_card import Card, split_sources, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.image_models import ImageBase, load_image_model, read_base
-from backend.training.tasks.pretrained import divide_last_layer, plain_copy
+from backend.training.tasks.pretrained import ImageBase, divide_last_layer, load_image_model, plain_copy, read_base
 
 _log = logging.getLogger(__name__)
 _EVALUATION_IMAGES = 64  # in a batch without gradients; halved when out of memory
@@ -66,7 +65,7 @@ def prepare(
 
     Args:
         data, evaluation: as in ``images.read_examples``; ``held_out`` as in ``images.read_pages``.
-        base: as in ``image_models.read_base``.
+        base: as in ``pretrained.read_base``.
         image_size: height and width in px; None takes the base's own.
         cache_bytes: limit of the cache of decoded pages; None takes a quarter of the memory, 0 turns it off.
         freeze_batch_norm: keep the running statistics. None freezes them in pretrained models only, where the

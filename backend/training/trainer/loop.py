@@ -12,7 +12,7 @@ import torch
 
 from backend.device.facts.torch_source import Torch
 from backend.device.faults import Fault
-from backend.device.memory.release import release
+from backend.device.memory.device_memory import release
 from backend.errors import DoesNotFit, FinanciaError, TrainingFailed
 from backend.training.data.batches import MicroBatchLoader
 from backend.training.records import Observer, Task, TrainingConfig, TrainingResult

@@ -20,7 +20,7 @@ from backend.device.records import DeviceType
 from backend.errors import BadSettings, DoesNotFit
 from backend.telemetry import log_event
 from backend.training.lora import heads_of
-from backend.training.memory.activation_checkpointing import checkpoint_activations
+from backend.training.memory import checkpoint_activations
 from backend.training.records import Batch, Schedule, TrainingConfig
 
 _log = logging.getLogger(__name__)

@@ -3,8 +3,7 @@
 import pytest
 
 from backend.lanes.cache.redis_tier import decode, encode
-from backend.lanes.cache.store import BlobCache, CachedVector, NullCache
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
+from backend.lanes.cache.store import BlobCache, CachedVector, MemoryTier, NullCache, TieredCache
 from backend.telemetry import Telemetry
 
 KEY = bytes(range(16))

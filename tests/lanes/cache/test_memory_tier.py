@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.lanes.cache.redis_tier import decode, encode
-from backend.lanes.cache.store import CachedVector
-from backend.lanes.cache.tiered import ENTRY_BYTES, FRAGMENT_BYTES, MAX_FRAGMENTS, MemoryTier
+from backend.lanes.cache.store import ENTRY_BYTES, FRAGMENT_BYTES, MAX_FRAGMENTS, CachedVector, MemoryTier
 from tests.lanes.cache.samples import content, contents, key, value
 
 SIZE_BYTES = ENTRY_BYTES + 8 * 4  # of one `value`

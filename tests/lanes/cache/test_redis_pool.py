@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
-from backend.lanes.cache.redis_pool import RedisPool
+from backend.lanes.cache.redis_client import RedisPool
 from tests.fakes import TEST_TIMEOUT_S, turns
 from tests.redis_server import RedisProxy, RedisServer
 

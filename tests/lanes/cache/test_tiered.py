@@ -1,6 +1,6 @@
 """The tiered cache: memory in front of a shared tier, and the counts of hits and misses."""
 
-from backend.lanes.cache.tiered import MemoryTier, TieredCache
+from backend.lanes.cache.store import MemoryTier, TieredCache
 from tests.lanes.cache.samples import content, contents, key, value
 
 

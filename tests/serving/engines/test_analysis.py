@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.lanes.encoder_engine import EncoderEngine, Float32Encoder, Float32Fallback
+from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback
 from backend.models.encoder import SpannedText, pack, payload_at, pool, pooled_and_sums, with_spans
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.models.tokenizer import Window, cut
-from backend.serving.engines.analysis import TASK, SpannedWindow, SpanSums, SpanSumsHead, spanned
+from backend.serving.engines.heads import ANALYSIS, SpannedWindow, SpanSums, SpanSumsHead, spanned
 from backend.telemetry import Telemetry
 from tests.models.test_parity import random_ids
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, spec_of
@@ -126,7 +126,7 @@ def payloads_of(folder: Any) -> list[SpannedText]:
 
 
 def run(encoder: Any, pooling: Pooling, payloads: Sequence[SpannedText], **options: Any) -> Sequence[Any]:
-    engine = EncoderEngine(TASK, PinnedEncoder(encoder), SpanSumsHead(pooling), budget=512, **options)
+    engine = EncoderEngine(ANALYSIS, PinnedEncoder(encoder), SpanSumsHead(pooling), budget=512, **options)
     return engine.finish(engine.forward(engine.prepare(payloads)))
 
 
@@ -221,7 +221,7 @@ class Overflowing:
 
 def test_a_text_that_is_computed_again_keeps_its_spans():
     """The spans travel with the text, and its neighbours are untouched."""
-    fallback = Float32Fallback(Float32Encoder(lambda: Overflowing(7.0)), TASK, Telemetry())
+    fallback = Float32Fallback(Float32Encoder(lambda: Overflowing(7.0)), ANALYSIS, Telemetry())
     texts = [([1, 2], [(0, 2)]), ([4, 13, 6], [(1, 3), (0, 1)]), ([8], [(0, 1)])]
     payloads = [SpannedText(np.array(ids), np.array(spans)) for ids, spans in texts]
 

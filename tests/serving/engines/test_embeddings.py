@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.serving.engines.heads import EMBEDDINGS, PoolingHead, finished

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from backend.errors import InvalidField
-from backend.serving.engines.nli import NliLabels, hypotheses, read_nli, zero_shot
+from backend.serving.engines.zero_shot import NliLabels, hypotheses, read_nli, zero_shot
 
 LOGITS = arrays(
     np.float32, st.tuples(st.integers(1, 4), st.integers(1, 5), st.just(3)), elements=st.floats(-30, 30, width=32)

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.pairs import PairTokenizer
 from backend.models.sequence_head import read_sequence_head
 from backend.serving.engines.heads import RERANKER, LogitsHead
-from backend.serving.engines.nli import hypotheses, read_nli, zero_shot
+from backend.serving.engines.zero_shot import hypotheses, read_nli, zero_shot
 from tests.tiny_models import encoder_of, rewrite, spec_of, tokenizer_of
 from tests.tiny_scorers import EVERY, NLI, TinyScorers, cross_encoder_of, pipeline_of, reference_logits
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from backend.errors import BadData
 from backend.training.data.images import ImageCache, PageData, PageStore, read_pages
-from backend.training.tasks.image_models import Preprocessing
+from backend.training.tasks.pretrained import Preprocessing
 
 
 def noise(file: Path, seed: int) -> Path:

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
 from backend.device.memory import trial_run
-from backend.training.memory.activation_checkpointing import checkpoint_activations
+from backend.training.memory import checkpoint_activations
 
 
 class Residual(nn.Module):

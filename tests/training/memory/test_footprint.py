@@ -10,7 +10,7 @@ from torch import nn
 
 from backend.device.memory import trial_run
 from backend.training.lora import add_lora
-from backend.training.memory.footprint import Footprint, estimate_footprints, longest_example_inputs
+from backend.training.memory import Footprint, estimate_footprints, longest_example_inputs
 
 
 class Blocks(nn.Module):

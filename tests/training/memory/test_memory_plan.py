@@ -2,7 +2,7 @@
 
 import pytest
 
-from backend.training.memory.footprint import Footprint
+from backend.training.memory import Footprint
 from backend.training.planner import does_not_fit_message, format_table, memory_plans
 
 MB = 2**20

@@ -21,8 +21,7 @@ from transformers import (
 
 from backend.errors import BadSettings, ModelUnavailable
 from backend.training.data.images import resize
-from backend.training.tasks.image_models import BUILT_IN, Preprocessing, load_image_model, read_base
-from backend.training.tasks.pretrained import divide_last_layer
+from backend.training.tasks.pretrained import BUILT_IN, Preprocessing, divide_last_layer, load_image_model, read_base
 
 LABELS = ("form", "invoice", "letter")
 CONFIGS: dict[str, Callable[[], Any]] = {

@@ -13,8 +13,7 @@ from backend.models.tokenizer import tokenizer_of
 from backend.training.data.conll import detokenize, read_conll
 from backend.training.losses import IGNORED
 from backend.training.records import TrainingConfig
-from backend.training.tasks.ner import NerOptions, prepare
-from backend.training.tasks.ner_prediction import first_pieces, sentence_rows
+from backend.training.tasks.ner import NerOptions, first_pieces, prepare, sentence_rows
 from backend.training.trainer.loop import train
 from tests.tiny_models import FAMILIES, MAX_TOKENS
 from tests.training.tasks.tagged_sentences import CONFIG, LABELS, SENTENCES, conll, sentence

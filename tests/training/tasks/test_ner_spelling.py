@@ -12,8 +12,7 @@ from backend.models.tokenizer import tokenizer_of
 from backend.models.words import KINDS
 from backend.training.data.batches import MicroBatchLoader
 from backend.training.records import TrainingConfig
-from backend.training.tasks.ner import NerOptions, NerTask, prepare
-from backend.training.tasks.ner_prediction import sentence_rows
+from backend.training.tasks.ner import NerOptions, NerTask, prepare, sentence_rows
 from backend.training.trainer.loop import train
 from tests.toy_training import StopAt
 from tests.training.tasks.tagged_sentences import CASED, CONFIG, LABELS, SENTENCES, conll, sentence

@@ -13,13 +13,11 @@ from backend.files.pages import Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows, VisualRow
 from backend.invoices.header.dates import PrintedDate, dates_in
 from backend.invoices.label_match import LabelMatch, Vocabulary
-from backend.invoices.printed_field import printed_field
-from backend.invoices.records import Field, FieldRow
+from backend.invoices.records import Field, FieldRow, printed_field
 from backend.reasons import because
 from backend.tables.numbers import Number, numbers_in
 from backend.text.patterns import find_patterns
-from backend.text.patterns.date_order import DateOrder
-from backend.text.patterns.dates import find_dates, order_of
+from backend.text.patterns.dates import DateOrder, find_dates, order_of
 from backend.text.patterns.folding import fold
 
 # Columns of an account's movements.

@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 
 from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest
-from backend.device.diagnostics.checks import diagnose
-from backend.device.diagnostics.report import Anchor, Diagnosis, Finding, Observations, Status, Verdict, as_json, render
+from backend.device.diagnosis import (
+    Anchor,
+    Diagnosis,
+    Finding,
+    Observations,
+    Status,
+    Verdict,
+    as_json,
+    diagnose,
+    render,
+)
 from backend.device.facts import nvml, simulated
 from backend.device.facts.torch_builds import install_line
 from backend.device.plan.attention import AttentionReport, KernelUse, Package, expected_report
@@ -22,7 +31,7 @@ from backend.device.records import CardSample, DeviceType, Driver, GPUInfo, Mach
 from backend.errors import DeviceUnavailable
 
 GIB = 2**30
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "gpu.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
 DRIVER, BUILD = (
     Driver("580.95.05", (13, 0)),
     TorchBuild("2.13.0+cu130", "13.0", archs=("sm_75", "sm_90", "compute_120")),

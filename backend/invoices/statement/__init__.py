@@ -1,1 +1,0 @@
-"""Bank statements: account, holder, period, balances and movements."""
