@@ -16,7 +16,6 @@ from benchmarks.peers import model_folder
 Vectors = npt.NDArray[np.float64]  # (texts, width), rows of length 1
 
 _TEXTS_PER_REQUEST = 32
-_SINGLE_TEXTS = 32  # texts also sent in requests of one
 
 
 def fetch(port: int, texts: Sequence[str]) -> Vectors:
@@ -58,17 +57,9 @@ def _reference(texts: list[str], folder: Path) -> Vectors:
 
 
 def accuracy(port: int, texts: Sequence[str], reference: Vectors) -> dict[str, float]:
-    """Agreement of the server on ``port`` with ``reference``, and of single texts with the same texts in batches."""
+    """Cosine to ``reference`` per text, and Spearman's rank correlation of all pairwise similarities."""
     vectors = fetch(port, texts)
-    single_vectors = np.concatenate([fetch(port, [text]) for text in texts[:_SINGLE_TEXTS]])
-    return agreement(vectors, reference) | {
-        "alone_cosine_min": float(_cosines(single_vectors, vectors[:_SINGLE_TEXTS]).min())
-    }
-
-
-def agreement(vectors: Vectors, reference: Vectors) -> dict[str, float]:
-    """Cosine per text, and Spearman's rank correlation of all pairwise similarities."""
-    cosines = _cosines(vectors, reference)
+    cosines = cast("Vectors", np.sum(vectors * reference, axis=1))
     pairs = np.triu_indices(len(vectors), k=1)
     return {
         "texts": float(len(vectors)),
@@ -86,7 +77,3 @@ def spearman(first: Vectors, second: Vectors) -> float:
 
 def normalized(vectors: Vectors) -> Vectors:
     return cast("Vectors", vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-
-
-def _cosines(first: Vectors, second: Vectors) -> Vectors:
-    return cast("Vectors", np.sum(first * second, axis=1))

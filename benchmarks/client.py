@@ -16,7 +16,6 @@ class RequestRefused(RuntimeError):
 
     def __init__(self, path: str, status: int, body: bytes) -> None:
         super().__init__(f"{path} answered {status}: {body[:500].decode('utf-8', 'replace')}")
-        self.status = status
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def score(truth: Mapping[str, Any], answer: Answer) -> Scores:
     """Everything that the truth of a document asks."""
     scores = score_fields(truth, answer)
     if "tables" in truth["labelled"]:
-        scores.relations, scores.cells = score_tables(truth["tables"], answer.tables)
+        scores.relations = score_tables(truth["tables"], answer.tables)
     return scores
 
 

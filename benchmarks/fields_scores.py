@@ -81,7 +81,6 @@ class Scores:
     taxes: Count = field(default_factory=Count)
     flags: Counter[tuple[str, bool, bool | None]] = field(default_factory=Counter)  # name, truth, answer
     relations: Count = field(default_factory=Count)  # neighbours in tables
-    cells: Count = field(default_factory=Count)
     bookable: Count = field(default_factory=Count)  # documents whose key fields are all right
 
     def add(self, other: Scores) -> None:
@@ -89,7 +88,7 @@ class Scores:
         self.documents += other.documents
         for name, count in other.fields.items():
             self.fields.setdefault(name, Count()).add(count)
-        for name in ("items", "whole_items", "taxes", "relations", "cells", "bookable"):
+        for name in ("items", "whole_items", "taxes", "relations", "bookable"):
             getattr(self, name).add(getattr(other, name))
         self.flags.update(other.flags)
 
@@ -249,7 +248,7 @@ def summary(many: Iterable[Scores]) -> dict[str, Any]:
         total.add(scores)
     figures: dict[str, Any] = {"documents": total.documents}
     counts = {"fields": total.all_fields, "items": total.items, "whole_items": total.whole_items, "taxes": total.taxes}
-    counts |= {"relations": total.relations, "cells": total.cells}
+    counts["relations"] = total.relations
     figures |= {name: _figures(count) for name, count in counts.items() if _asked(count)}
     figures["by_field"] = {name: _figures(count) for name, count in total.fields.items() if _asked(count)}
     figures["flags"] = {name: flag for name in FLAGS if (flag := _flag_figures(total.flags, name))}

@@ -1,11 +1,11 @@
-"""Scores of tables: neighbouring filled cells, as in ICDAR 2013's competition, and cells alone."""
+"""Scores of tables: neighbouring filled cells, as in ICDAR 2013's competition."""
 
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from rapidfuzz import fuzz
 
@@ -19,39 +19,26 @@ TableJson = Mapping[str, Any]
 Relation = tuple[str, str, str]  # text, neighbour's text, "right" or "down"
 
 
-class Contents(NamedTuple):
-    """What is compared of a table."""
-
-    relations: list[Relation]
-    cells: list[str]
+def score_tables(truth: Sequence[TableJson], given: Sequence[TableJson]) -> Count:
+    """Counts of relations. A table over several pages may be answered in pieces or joined."""
+    return max((_score(variant, given) for variant in _variants(truth)), key=lambda count: count.f1)
 
 
-def score_tables(truth: Sequence[TableJson], given: Sequence[TableJson]) -> tuple[Count, Count]:
-    """Counts of relations and of cells. A table over several pages may be answered in pieces or joined."""
-    return max((_score(variant, given) for variant in _variants(truth)), key=lambda counts: counts[0].f1)
-
-
-def _score(truth: Sequence[TableJson], given: Sequence[TableJson]) -> tuple[Count, Count]:
+def _score(truth: Sequence[TableJson], given: Sequence[TableJson]) -> Count:
     """Tables are paired by what they share, most first; those left over count as missed or wrong."""
-    expected, answered = [_contents(table) for table in truth], [_contents(table) for table in given if table]
+    expected, answered = [_relations(table) for table in truth], [_relations(table) for table in given if table]
     shared = sorted(
-        ((_common(first.relations, second.relations, _are_near), row, column)
+        ((_common(first, second), row, column)
          for row, first in enumerate(expected) for column, second in enumerate(answered)),
         reverse=True,
     )  # fmt: skip
     pairs: dict[int, int] = {}
-    relations = cells = 0
+    right = 0
     for number, row, column in shared:
         if number and row not in pairs and column not in pairs.values():
             pairs[row] = column
-            relations += number
-            cells += _common(expected[row].cells, answered[column].cells, is_near)
-
-    def count(right: int, part: Callable[[Contents], Sequence[object]]) -> Count:
-        wrong = sum(len(part(contents)) for contents in answered) - right
-        return Count(right, wrong, sum(len(part(contents)) for contents in expected) - right)
-
-    return count(relations, lambda contents: contents.relations), count(cells, lambda contents: contents.cells)
+            right += number
+    return Count(right, sum(map(len, answered)) - right, sum(map(len, expected)) - right)
 
 
 def _variants(tables: Sequence[TableJson]) -> Iterator[Sequence[TableJson]]:
@@ -68,7 +55,7 @@ def _variants(tables: Sequence[TableJson]) -> Iterator[Sequence[TableJson]]:
         yield joined
 
 
-def _contents(table: TableJson) -> Contents:
+def _relations(table: TableJson) -> list[Relation]:
     """Empty cells are skipped: what stands on either side of them are neighbours."""
     places, texts = _grid(table)
     relations = set()
@@ -79,7 +66,7 @@ def _contents(table: TableJson) -> Contents:
         for line in lines.values():
             filled = [index for _, index in sorted(line) if texts[index]]
             relations |= {(left, right, way) for left, right in pairwise(filled) if left != right}
-    return Contents([(texts[a], texts[b], way) for a, b, way in relations], [text for text in texts if text])
+    return [(texts[a], texts[b], way) for a, b, way in relations]
 
 
 def _grid(table: TableJson) -> tuple[dict[tuple[int, int], int], list[str]]:
@@ -124,13 +111,13 @@ def _are_near(first: Relation, second: Relation) -> bool:
     return first[2] == second[2] and is_near(first[0], second[0]) and is_near(first[1], second[1])
 
 
-def _common(expected: Sequence[Any], given: Sequence[Any], are_alike: Callable[[Any, Any], bool]) -> int:
-    """How many elements of two bags agree, equal ones first."""
+def _common(expected: Sequence[Relation], given: Sequence[Relation]) -> int:
+    """How many relations of two tables agree, equal ones first."""
     first, second = Counter(expected), Counter(given)
     equal = first & second
     rest, number = list((second - equal).elements()), equal.total()
     for element in (first - equal).elements():
-        match = next((other for other in rest if are_alike(element, other)), None)
+        match = next((other for other in rest if _are_near(element, other)), None)
         if match is not None:
             rest.remove(match)
             number += 1

@@ -79,7 +79,6 @@ def _tables(result: Result) -> list[str]:
     tables = []
     for name, write in (
         ("encoders", _encoder_table),
-        ("layers", _layer_table),
         ("shapes", _shape_table),
         ("queueing", _queueing_table),
         ("process", _process_table),
@@ -91,8 +90,6 @@ def _tables(result: Result) -> list[str]:
         measured = (result["parts"].get(name) or {}).get("result")
         if measured and measured.get("table" if name == "memory" else "rows"):
             tables.append(write(measured))
-        if measured and measured.get("pictures", {}).get("rows"):
-            tables += ["The same of a ResNet on pictures:", training_table(measured["pictures"])]
         if measured and measured.get("faults") and name not in ("training", "devices"):
             faults = "; ".join(f"{each}: {why}" for each, why in measured["faults"].items())
             tables.append(f"Failed in `{name}`: {faults}")
@@ -108,15 +105,6 @@ def _encoder_table(measured: Result) -> str:
     for row in measured["lone"]:
         lone = f"one of {row['tokens']} tokens"
         rows.append([row["model"], row["runtime"], lone, f"p50 {row['p50_ms']:.2f} ms", _EMPTY, "alone"])
-    return table(rows)
-
-
-def _layer_table(measured: Result) -> str:
-    rows = [["what follows attention in a layer", "rows", "by", "time", "least cosine to float32"]]
-    for row in measured["rows"]:
-        fault = row.get("fault")
-        told = [f"does not run: {fault}", ""] if fault else [f"{row['us']:,.0f} us", f"{row['cosine']:.6f}"]
-        rows.append([row["model"], f"{row['layer_rows']:,}", row["way"], *told])
     return table(rows)
 
 

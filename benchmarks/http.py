@@ -120,9 +120,8 @@ class HttpBenchmark:
 
     def run(self) -> Results:
         """Measure accuracy once, which also writes our tuning file, then run the rounds."""
-        accuracy_peers = [*self._peers, ours(self._state, name="ours-exact", PRECISION="exact")]
         served = reference_vectors(self._texts)
-        for peer in accuracy_peers if self._has_ours else self._peers:
+        for peer in self._peers:
             source = OTHER_ENCODERS.get(peer.name)
             reference = _reference_of(self._texts, model_folder(source)) if source else served
             self._with_server(peer, partial(self._measure_accuracy, reference=reference))

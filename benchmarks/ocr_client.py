@@ -24,7 +24,7 @@ def read_all(port: int, files: Sequence[bytes], clients: int, **fields: str) -> 
 def first_page_s(port: int, file: bytes, **fields: str) -> float:
     """Seconds from sending a job to the event of its first page; the job is then cancelled.
 
-    Raises: RequestRefused, with status 404 where the service has no jobs; RuntimeError for a job without a page.
+    Raises: RequestRefused; RuntimeError for a job without a page.
     """
     started_s = time.perf_counter()
     job = f"/v1/jobs/{ask(port, f'/v1/jobs?{urlencode(fields)}', file)['id']}"

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.client import RequestRefused
 from benchmarks.ocr_client import first_page_s, read, read_all
 from benchmarks.ocr_comparisons import (
     CLIENTS_A_CORE,
@@ -116,7 +115,8 @@ class _SpeedRun:
         with running(ours(self.work / "state"), self.work) as server:
             for name in (DIGITAL, DIGITAL_AGAIN):
                 self.results.took(name, _digital_s(server.port, f"{name} {index}"))
-            _first_page(server.port, self.pages, self.results)
+            file = scanned_pdf([page.png for page in self.pages])
+            self.results.took(FIRST_PAGE, first_page_s(server.port, file, language=LANGUAGE, features="text,words"))
             warm_up(server.port, list(ENGINES.values()))
             for _ in range(_PASSES):
                 for name in _CLEAN_ENGINES:
@@ -144,16 +144,6 @@ def _digital_s(port: int, seed: str) -> float:
     if sources != {"text_layer"} or len(answer["pages"]) != DIGITAL_PAGES:
         raise RuntimeError(f"{len(answer['pages'])} pages came back of {DIGITAL_PAGES}, read by {sources}")
     return seconds
-
-
-def _first_page(port: int, pages: Sequence[DrawnPage], results: SpeedResults) -> None:
-    try:
-        file = scanned_pdf([page.png for page in pages])
-        results.took(FIRST_PAGE, first_page_s(port, file, language=LANGUAGE, features="text,words"))
-    except RequestRefused as error:
-        if error.status != 404:
-            raise
-        results.unmeasured[FIRST_PAGE] = "the service has no jobs"
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -25,7 +25,6 @@ OURS = "ours"
 OTHER_ENCODERS = {
     "ours-fast": "bundled-fast",
     "ours-static": "bundled-static",
-    "ours-full": "bundled-full",
     "ours-minilm": "minilm",
 }
 

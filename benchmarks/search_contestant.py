@@ -122,22 +122,17 @@ def searches(
     return modes
 
 
-def timed(search: Callable[[int], object], queries: int, *, clock: Callable[[], float] = time.perf_counter) -> Any:
-    """Seconds of one query after the other."""
+def timed(search: Callable[[int], object], queries: int) -> dict[str, dict[str, float]]:
+    """Seconds of one query after the other: percentiles of each round, their medians and extremes."""
     for index in range(min(_FIRST, queries)):
         search(index)
     rounds: list[list[float]] = []
     for _ in range(_ROUNDS):
         rounds.append([])
         for index in range(queries):
-            started_s = clock()
+            started_s = time.perf_counter()
             search(index)
-            rounds[-1].append(clock() - started_s)
-    return searches_timed(rounds)
-
-
-def searches_timed(rounds: Sequence[Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Percentiles of the seconds of each round: their medians and extremes."""
+            rounds[-1].append(time.perf_counter() - started_s)
     percentiles = {
         name: [float(np.percentile(seconds, percent)) for seconds in rounds]
         for name, percent in (("p50_s", 50), ("p95_s", 95))

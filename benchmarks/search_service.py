@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from backend.search.records import VectorStore
 from backend.search.retrieval import SearchOptions
 from backend.search.vector_stores import NewFile
 from benchmarks.results import spread
-from benchmarks.search_contestant import searches_timed
+from benchmarks.search_contestant import timed
 from benchmarks.search_corpus import DEPTH, FILTERS, Corpus
 from benchmarks.search_store import OWNER, STORE, comparison
 from benchmarks.texts import DATA
@@ -127,45 +127,29 @@ async def _until_learnt(services: Services) -> None:
         await asyncio.sleep(1)
 
 
-async def search(services: Services, corpus: Corpus) -> dict[str, Any]:
+def search(runner: asyncio.Runner, services: Services, corpus: Corpus) -> dict[str, Any]:
     """Times of a search by a text, its embedding included."""
-    await _until_learnt(services)
+    runner.run(_until_learnt(services))
     queries = corpus.queries
 
-    async def ask(index: int, options: SearchOptions) -> None:
-        await services.search.search(OWNER, STORE, [queries[index]], options, Urgency())
+    def times(options: SearchOptions) -> dict[str, dict[str, float]]:
+        def ask(index: int) -> None:
+            runner.run(services.search.search(OWNER, STORE, [queries[index]], options, Urgency()))
+
+        return timed(ask, len(queries))
 
     kept = comparison(FILTERS["hundredth"])
-    result = {}
-    for name, options in (
-        ("search", SearchOptions(limit=DEPTH)),
-        ("search, 1 % kept", SearchOptions(limit=DEPTH, filters=kept)),
-    ):
-        result[name] = await _timed(lambda index, options=options: ask(index, options), len(queries))  # type: ignore[misc]
-    return result
+    return {"search": times(SearchOptions(limit=DEPTH)), "search, 1 % kept": times(SearchOptions(DEPTH, filters=kept))}
 
 
-async def _timed(ask: Callable[[int], Awaitable[None]], queries: int) -> Any:
-    rounds: list[list[float]] = []
-    for index in range(queries):
-        await ask(index)
-    for _ in range(_ROUNDS):
-        rounds.append([])
-        for index in range(queries):
-            started_s = time.perf_counter()
-            await ask(index)
-            rounds[-1].append(time.perf_counter() - started_s)
-    return searches_timed(rounds)
-
-
-async def _run(flags: argparse.Namespace) -> dict[str, Any]:
-    services = await build(load_settings(state_dir=flags.folder, cache_enabled=False))
+def _run(runner: asyncio.Runner, flags: argparse.Namespace) -> dict[str, Any]:
+    services = runner.run(build(load_settings(state_dir=flags.folder, cache_enabled=False)))
     try:
         if flags.step == "add":
-            return await add(services, paragraphs(count=flags.texts), flags.rounds)
-        return await search(services, Corpus(flags.corpus, flags.chunks))
+            return runner.run(add(services, paragraphs(count=flags.texts), flags.rounds))
+        return search(runner, services, Corpus(flags.corpus, flags.chunks))
     finally:
-        await services.close()
+        runner.run(services.close())
 
 
 def main() -> None:
@@ -179,7 +163,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
     flags = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(_run(flags))))
+        print(json.dumps(_run(runner, flags)))
 
 
 if __name__ == "__main__":

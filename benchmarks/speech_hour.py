@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.peers import OURS, ours, running
 from benchmarks.speech_clips import LONGEST_PART_S, SPOKEN, Clip, assemble, clips, order
-from benchmarks.speech_peers import PEERS, Heard, cached
+from benchmarks.speech_peers import Heard
 from benchmarks.speech_quality import FOLDER, LIMITS, heard_by_us
 from benchmarks.speech_scores import found_by_clip, lost, misplaced, score
 
@@ -16,24 +16,17 @@ _SENTENCE_S = 3.0  # clips from this length on, of which something must come bac
 
 
 def measure(data: Path, work: Path, seconds: float) -> dict[str, Any]:
-    """Every reader on the same file of this length, and on each of its clips alone."""
+    """The service on a file of this length, and on each of its clips alone."""
     spoken = [clip for clip in clips(data / FOLDER) if clip.kind in SPOKEN and clip.language == LANGUAGE]
     parts = [clip for clip in spoken if _SENTENCE_S <= clip.seconds <= LONGEST_PART_S]
     file = work / "long.flac"
     placed = assemble(order(parts, seconds), file)
-    readings = {name: (cached(name, [(file, LANGUAGE)])[0], _alone(name, parts)) for name in PEERS}
     with running(ours(work / "state", **LIMITS), work) as server:
         alone = heard_by_us(server.port, server.pid, [(clip.file, LANGUAGE) for clip in parts])
         [heard] = heard_by_us(server.port, server.pid, [(file, LANGUAGE)])
-    readings[OURS] = (heard, dict(zip((clip.file for clip in parts), alone, strict=True)))
-    told = [one.clip for one in placed]
-    rows = {name: _row(heard, alone, told, placed) for name, (heard, alone) in readings.items()}
-    return {"hour": {"seconds": placed[-1].end_s, "clips": len(placed), "readers": rows}}
-
-
-def _alone(name: str, parts: Sequence[Clip]) -> dict[Path, Heard]:
-    heard = cached(name, [(clip.file, LANGUAGE) for clip in parts])
-    return dict(zip((clip.file for clip in parts), heard, strict=True))
+    readings = dict(zip((clip.file for clip in parts), alone, strict=True))
+    row = _row(heard, readings, [one.clip for one in placed], placed)
+    return {"hour": {"seconds": placed[-1].end_s, "clips": len(placed), "readers": {OURS: row}}}
 
 
 def _row(heard: Heard, alone: dict[Path, Heard], told: Sequence[Clip], placed: Sequence[Any]) -> dict[str, Any]:

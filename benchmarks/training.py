@@ -5,8 +5,7 @@
 On a CPU a BERT of MiniLM's size (random weights, fixed seed) is trained to classify texts of made-up words, in batches
 of 32 texts of up to 128 tokens; on a GPU a base one in batches of 64 of up to 256, which keeps it busy. Every option
 runs the same batches; rounds are interleaved and the median step counts. Memory is the allocator's peak on a GPU, and
-the estimate of a dry run on a CPU. ``benchmarks/gpu_check`` measures a ResNet on pictures, too, for the layout that
-convolutions on a card want.
+the estimate of a dry run on a CPU.
 """
 
 import argparse
@@ -23,7 +22,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
-from transformers import AutoModelForSequenceClassification, BertConfig, ResNetConfig, ResNetForImageClassification
+from transformers import AutoModelForSequenceClassification, BertConfig
 
 from backend.errors import FinanciaError
 from backend.training.lora import add_lora
@@ -31,9 +30,9 @@ from backend.training.losses import classification_loss
 from backend.training.memory import estimate_footprints, longest_example_inputs
 from backend.training.records import Batch, LossPart, MixedPrecisionConfig, StepEvent, TrainingConfig
 from backend.training.trainer.loop import train
+from benchmarks.gpu_check.targets import NONE, TOGETHER
 from benchmarks.machine import facts
 
-NONE, TOGETHER = "none", "all for speed together"
 COMPILED = ("torch.compile", TOGETHER)  # options that compile, which takes a minute on a CPU
 _CLASSES, _WORDS = 4, 2000
 _FUSED = "backend.training.trainer.model_setup._FUSED"  # kinds of device whose AdamW is fused: always on but here
@@ -60,9 +59,6 @@ class Workload:
 ON_CPU = Workload(384, 6, 1536, batch_size=32, longest=128, steps=9, warm_up=3, rounds=2)
 ON_CARD = Workload(768, 12, 3072, batch_size=64, longest=256, steps=24, warm_up=8, rounds=2)
 SMALL = Workload(64, 2, 128, batch_size=8, longest=24, steps=3, warm_up=1, rounds=1)  # proves that options run
-# Of a ResNet: ``longest`` is a picture's side, ``layers`` are of each of four stages. A card's is of ResNet-50's size.
-PICTURES_ON_CARD = Workload(64, 4, 256, batch_size=64, longest=224, steps=24, warm_up=8, rounds=2)
-SMALL_PICTURES = Workload(8, 1, 16, batch_size=4, longest=32, steps=3, warm_up=1, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +101,6 @@ OPTIONS: Mapping[str, Option] = {
     "focal loss, smoothing": Option({"focal_gamma": 2.0, "label_smoothing": 0.1}),
     TOGETHER: Option({**_BF16, "group_by_length": True, "num_workers": 2, "compile": True}, fused=True),
     "all for memory together": Option({**_BF16, "gradient_checkpointing": True, "micro_batch": 4}, fused=True),
-}
-
-
-PICTURE_OPTIONS: Mapping[str, Option] = {
-    NONE: Option(),
-    "channels last": Option({"channels_last": True}),
-    "mixed precision, bf16": Option(_BF16),
-    "bf16 and channels last": Option({**_BF16, "channels_last": True}),
 }
 
 
@@ -166,16 +154,11 @@ class Classes:
         """Cross entropy with the configured focal term and smoothing."""
         config = self.config
         return classification_loss(
-            self.logits(model, batch),
+            model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits,
             batch["labels"],
             focal_gamma=config.focal_gamma,
             label_smoothing=config.label_smoothing,
         )
-
-    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """(batch, classes)."""
-        logits: torch.Tensor = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        return logits
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """No evaluation: only steps are measured."""
@@ -184,37 +167,6 @@ class Classes:
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
         """Nothing is written."""
-
-
-@dataclass
-class Pictures(Classes):
-    """The same with pictures of noise."""
-
-    name: str = "document-images"
-
-    def __post_init__(self) -> None:
-        """Generate pictures and model from a fixed seed."""
-        torch.manual_seed(7)
-        sizes = self.workload
-        self.pictures = torch.randn(sizes.batch_size, 3, sizes.longest, sizes.longest)
-        widths = [sizes.hidden_width * 2**stage for stage in range(4)]
-        shape: Any = ResNetConfig(embedding_size=sizes.width, hidden_sizes=widths, depths=[sizes.layers] * 4)
-        shape.num_labels = _CLASSES
-        self.model = ResNetForImageClassification(shape)
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        return [1] * self.workload.texts
-
-    def collate(self, indices: Sequence[int]) -> Batch:
-        """Pixels and class of each picture; the few there are come again and again."""
-        rows = [index % len(self.pictures) for index in indices]
-        labels = torch.tensor([index % _CLASSES for index in indices])
-        return {"pixel_values": self.pictures[rows], "labels": labels}
-
-    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        logits: torch.Tensor = model(pixel_values=batch["pixel_values"]).logits
-        return logits
 
 
 @dataclass
@@ -238,8 +190,6 @@ def measure(
     device: str,
     workload: Workload,
     *,
-    task: type[Classes] = Classes,
-    options: Mapping[str, Option] = OPTIONS,
     without: Collection[str] = (),
     keep: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
@@ -248,8 +198,8 @@ def measure(
     Args:
         without: names of options that are left out.
     """
-    left_out = {*without, *(name for name in options if device == "cpu" and "fp16" in name)}
-    options = {name: option for name, option in options.items() if name not in left_out}
+    left_out = {*without, *(name for name in OPTIONS if device == "cpu" and "fp16" in name)}
+    options = {name: option for name, option in OPTIONS.items() if name not in left_out}
     steps_s: dict[str, list[float]] = {name: [] for name in options}
     losses: dict[str, float] = {}
     faults: dict[str, str] = {}
@@ -261,8 +211,8 @@ def measure(
                 continue
             try:
                 if index == 0:
-                    memory[name] = _memory_bytes(option, workload, device, task)
-                seconds, losses[name] = _run(option, workload, device, task)
+                    memory[name] = _memory_bytes(option, workload, device)
+                seconds, losses[name] = _run(option, workload, device)
             except (FinanciaError, RuntimeError) as error:  # of this option; the others are measured
                 faults[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
                 continue
@@ -298,26 +248,24 @@ def main() -> None:
     flags.out.write_text(json.dumps({**environment, **result}, indent=1) + "\n", encoding="utf-8")
 
 
-def _run(
-    option: Option, workload: Workload, device: str, task: type[Classes], *, steps: int | None = None
-) -> tuple[float, float]:
+def _run(option: Option, workload: Workload, device: str, *, steps: int | None = None) -> tuple[float, float]:
     """Median seconds of the steps after warm-up, and the loss of the last."""
     config, timer = option.config(workload, device), StepTimer()
     config = config if steps is None else replace(config, max_steps=steps)
     with nullcontext() if option.fused else patch(_FUSED, ()):
-        train(task(config, workload), config, output=None, observers=(timer,))
+        train(Classes(config, workload), config, output=None, observers=(timer,))
     ends = timer.ends[workload.warm_up if steps is None else 0 :]
     times = [after - before for before, after in pairwise(ends)]
     return statistics.median(times), timer.losses[-1]
 
 
-def _memory_bytes(option: Option, workload: Workload, device: str, kind: type[Classes]) -> int | None:
+def _memory_bytes(option: Option, workload: Workload, device: str) -> int | None:
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
-        _run(option, workload, device, kind, steps=2)
+        _run(option, workload, device, steps=2)
         return int(torch.cuda.max_memory_allocated(device))
     config = option.config(workload, device)
-    task = kind(config, workload)
+    task = Classes(config, workload)
     longest = max(range(workload.texts), key=lambda index: task.lengths[index])
     half, count = "bf16" if config.use_amp else None, config.items_at_once or config.batch_size
     candidates = estimate_footprints(

@@ -10,9 +10,7 @@ from typing import Any
 
 import uvloop
 
-from backend.lanes.text_work import TextWork
 from backend.models.model_files import resolve
-from backend.telemetry import Telemetry
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.encoders import token_ids
 from benchmarks.gpu_check.made_models import BASE, E5_SMALL, TINY, make_model
@@ -21,7 +19,6 @@ from benchmarks.texts import distinct_texts
 
 _TEXTS, _ROUNDS, _CHUNK = 8192, 3, 512
 _JOINED = 7  # texts that make a long one
-_TWO_THREADS, _TWO_LANES = f"{SERVICE}, 2 threads tokenise", f"{SERVICE}, 2 lanes"
 
 Encode = Callable[[Sequence[str]], object]
 
@@ -34,9 +31,8 @@ def measure(context: Context) -> dict[str, Any]:
         short = list(distinct_texts(64 if context.is_small else _TEXTS))
         long = [" ".join(short[first : first + _JOINED]) for first in range(0, len(short), _JOINED)]
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        services, ours = _service(runner, folder, context, lanes=1)
-        others, theirs = _service(runner, folder, context, lanes=2)
-        encoders = {**ours, _TWO_LANES: theirs[SERVICE], **_sentence_transformers(folder, context)}
+        services, ours = _service(runner, folder, context)
+        encoders = {SERVICE: ours, **_sentence_transformers(folder, context)}
         for name, texts in ((MIXED, short), ("long texts", long)):
             tokens = sum(len(text) for text in token_ids(resolve(str(folder)), texts))
             rates = _rates(encoders, texts, 1 if context.is_small else _ROUNDS)
@@ -46,26 +42,25 @@ def measure(context: Context) -> dict[str, Any]:
                 row |= {"least": min(values), "most": max(values), "tokens_per_s": rate * tokens / len(texts)}
                 result["rows"].append(row)
             context.keep(result)
-        for each in (services, others):
-            runner.run(each.close())
+        runner.run(services.close())
         runner.close()
     return result
 
 
-def _service(runner: asyncio.Runner, folder: Path, context: Context, *, lanes: int) -> tuple[Any, dict[str, Encode]]:
+def _service(runner: asyncio.Runner, folder: Path, context: Context) -> tuple[Any, Encode]:
     from backend.bootstrap.services import build  # after _prepare of the part's process
     from backend.config import load_settings
 
     settings = load_settings(
         embedding_model=str(folder),
         device=context.device,
-        lanes=lanes,
+        lanes=1,
         precision="bf16" if context.is_cuda else "fp32",
         ner_model="none",
         speech_model="none",
         cache_enabled=False,
         limit_queue_tokens=1 << 26,
-        state_dir=context.folder / f"state-{folder.name}-{lanes}",
+        state_dir=context.folder / f"state-{folder.name}",
     )
     services = runner.run(build(settings))
 
@@ -73,16 +68,7 @@ def _service(runner: asyncio.Runner, folder: Path, context: Context, *, lanes: i
         chunks = [list(texts[first : first + _CHUNK]) for first in range(0, len(texts), _CHUNK)]
         await asyncio.gather(*(services.embeddings.embed(chunk) for chunk in chunks))
 
-    threads = {SERVICE: services.text_work, _TWO_THREADS: TextWork(Telemetry(), threads=2)}
-
-    def encoder(text_work: TextWork) -> Encode:
-        def encode(texts: Sequence[str]) -> None:
-            services.inference.text_work = text_work
-            runner.run(embed(texts))
-
-        return encode
-
-    return services, {name: encoder(text_work) for name, text_work in threads.items()}
+    return services, lambda texts: runner.run(embed(texts))
 
 
 def _sentence_transformers(folder: Path, context: Context) -> dict[str, Encode]:

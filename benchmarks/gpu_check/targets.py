@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-NONE, TOGETHER = "none", "all for speed together"  # names of rows in benchmarks/training.py
+NONE, TOGETHER = "none", "all for speed together"  # names of rows of benchmarks/training.py
 MET, MISSED, NOT_MEASURED = "met", "missed", "not measured"
 E5_SMALL, MIXED, TOKENS_128 = "e5-small", "mixed lengths", "128 tokens"
 TEXTS_32, LONE, SERVICE = "32 texts", "one text, one client", "FinancIA Inference"

@@ -3,22 +3,11 @@
 from typing import Any
 
 from benchmarks.gpu_check.context import Context
-from benchmarks.training import (
-    COMPILED,
-    ON_CARD,
-    PICTURE_OPTIONS,
-    PICTURES_ON_CARD,
-    SMALL,
-    SMALL_PICTURES,
-    Pictures,
-)
+from benchmarks.training import COMPILED, ON_CARD, SMALL
 from benchmarks.training import measure as measure_options
 
 
 def measure(context: Context) -> dict[str, Any]:
-    """A row for each option: seconds of a step, memory, loss; ``pictures``: the same of a ResNet."""
-    workload, pictures = (SMALL, SMALL_PICTURES) if context.is_small else (ON_CARD, PICTURES_ON_CARD)
-    without = COMPILED if context.is_small else ()
-    result = measure_options(context.device, workload, without=without, keep=context.keep)
-    result["pictures"] = measure_options(context.device, pictures, task=Pictures, options=PICTURE_OPTIONS)
-    return result
+    """A row for each option: seconds of a step, memory, loss."""
+    workload, without = (SMALL, COMPILED) if context.is_small else (ON_CARD, ())
+    return measure_options(context.device, workload, without=without, keep=context.keep)
