@@ -60,7 +60,7 @@ def dates_in(words: Sequence[Word], order: DateOrder, *, is_ocr: bool) -> list[P
     texts = [word.text for word in words]
     if is_ocr:
         texts = [_without_slips(text, following) for text, following in zip_longest(texts, texts[1:], fillvalue="")]
-        texts = [_month(text) if _is_beside_number(texts, index) else text for index, text in enumerate(texts)]
+        texts = list(map(_month, texts))
     found = {first: PrintedDate(day, tuple(words[first:last]), first, False) for first, last, day in _in_words(texts)}
     if not any(character.isdecimal() for text in texts for character in text):
         return list(found.values())
@@ -174,12 +174,6 @@ def _without_slips(text: str, following: str) -> str:
     if not (_NUMERIC.fullmatch(text) or _YEAR.fullmatch(text)):
         return text
     return text.translate(_SLIPS) if sum(map(str.isdecimal, text)) >= min(_MIN_DIGITS, len(text) - 1) else text
-
-
-def _is_beside_number(texts: Sequence[str], index: int) -> bool:
-    """Whether a day or a year stands close to a word, as beside a month."""
-    near = texts[max(0, index - 2) : index + 3]
-    return len(texts[index]) >= _LONG_MONTH and any(text[:1].isdecimal() for text in near)
 
 
 @word_cache(1024)

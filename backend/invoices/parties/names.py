@@ -66,13 +66,6 @@ _REGISTRATION = re.compile(  # "(519537-X)", "(CO.REG :860671-D)", "862725-U"
     r"|(?<!\s)\s+\d{5,}-?[A-Z](?:\s*\([A-Z]+\))?$",
     re.IGNORECASE,
 )
-# What a name's last line may consist of, with a legal form: "Suministros Ortega" above "e Hijos, S.L.".
-_LAST_WORDS = re.compile(
-    r"(?:restaurants?|stationery|hardware|trading|enterprises?|marketing|holdings?|services?|group|company"
-    r"|international"
-    r"|internacional|iberica|industrial|industriales|servicios|hijos|hermanos|asociados|associates|sons)\b[ ,]*\S",
-    re.IGNORECASE,
-)
 _LEADING = re.compile(
     r"^(?:(?:attn?|atte|a la att|att|atencion|d|dna|dña|dª|don|dona|doña|sr|sra|srs|sres|senor|senora|mr|mrs|ms|messrs"
     r"|herrn?|frau|monsieur|madame|m|mme|fao|spett\.? ?le|exmo|exma)[.:](?!ª)\s*(?:/\s*\w+\.?\s*)?"
@@ -183,11 +176,3 @@ def ends_open(text: str) -> bool:
         text.rstrip().endswith((",", "&", "-", " S.", "Sdn", "SDN"))
         or (text.rsplit(maxsplit=1) or [""])[-1].lower() in _JOINERS
     )
-
-
-def starts_inside(text: str) -> bool:
-    """Whether a folded line goes on with a name that began above: "del Mediterraneo, S.L."."""
-    first = (text.split(maxsplit=1) or [""])[0]
-    if first in _JOINERS or first.startswith("&") or text.count(")") > text.count("("):
-        return True
-    return has_legal_form(text) and _LAST_WORDS.match(text) is not None

@@ -16,7 +16,6 @@ from backend.invoices.parties.names import (
     has_legal_form,
     is_form_alone,
     is_name,
-    starts_inside,
 )
 from backend.invoices.parties.pieces import LinePart, Role
 from backend.text.patterns.folding import letters_of
@@ -172,7 +171,7 @@ def _name(pieces: Sequence[LinePart]) -> tuple[tuple[LinePart, ...], int]:
     first = index
     while first and index - first < _MAX_NAME_LINES and pieces[first - 1].role is Role.NAME:
         above, said = pieces[first - 1], " ".join(piece.folded for piece in pieces[first : index + 1])
-        if not (is_form_alone(said) or ends_open(above.folded) or starts_inside(said)):
+        if not (is_form_alone(said) or ends_open(above.folded)):
             break
         first -= 1
     end = index + 1
