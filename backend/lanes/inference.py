@@ -207,7 +207,7 @@ class WindowPipeline:
     uses_cache: bool = True
 
     def key(self, window: Window) -> bytes:
-        return self.namespace.key("ids", window.payload.ravel().tolist())
+        return self.namespace.key("ids", window.payload)
 
     def characters(self, window: Window) -> int:  # noqa: ARG002 - the protocol's argument
         return 0

@@ -23,7 +23,7 @@ SLICE_CHARS: Final = 65_536  # tens of milliseconds of a thread, of which 10 ms 
 # After blanks, whatever follows; between two ideographs; after an ASCII punctuation mark before another ASCII character
 # that is no blank: each of these ends a word for BERT's pre-tokenizer, whatever stands around.
 _BERT_CUT = re.compile(r"[ \t\n\r]+|(?<=[\u4e00-\u9fff])(?=[\u4e00-\u9fff])|(?<=[!-/:-@\[-`{-~])(?=[!-~])")
-_UNIGRAM_CUT = re.compile(r"(?<=[\w!-~])(?=[ \t\n\r])")
+_UNIGRAM_CUT = re.compile(r"(?=[ \t\n\r])(?<=[\w!-~])")  # blanks first: half the time where there are none
 # As the bundled tokenizer.json has them; tokenizers shows its parts in this form alone.
 _UNIGRAM_NORMALIZER = {
     "type": "Sequence",

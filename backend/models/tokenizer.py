@@ -238,6 +238,7 @@ Truncate = Literal["end", "start", "none"]
 InputName = Callable[[int], str]  # what error messages call the input at an index of its request
 numbered_input: InputName = "input[{}]".format
 _TIKTOKEN_IDS = 100_000  # OpenAI's cl100k_base; o200k_base has twice as many, of which texts use the low ones, too
+_TOKENS_AT_ONCE = 16_384  # that the library hands over in one call, which holds the interpreter lock: 10 ms
 _PREFIX_CHARS_PER_TOKEN = 16  # of a text that is cut at the model's length, read first; most have five a token
 
 
@@ -406,9 +407,9 @@ class TextTokenizer:
         """The tokens of one slice, with their offsets in the whole text."""
         encoded = _encodable(text[start:stop])
         [encoding] = self._tokenizer.encode_batch([encoded], add_special_tokens=False)
-        count = len(encoding)
-        offsets = np.fromiter(chain.from_iterable(encoding.offsets), np.int32, 2 * count).reshape(-1, 2)
-        return TokenArrays(np.array(encoding.ids, np.int32), offsets + np.int32(start))
+        encoding.truncate(_TOKENS_AT_ONCE)  # the rest overflows, in parts as long; a word without an end has millions
+        read = joined([_arrays(part) for part in (encoding, *encoding.overflowing)])
+        return TokenArrays(read.ids, read.offsets + np.int32(start))
 
     def read_each(self, texts: Sequence[str]) -> list[TokenArrays]:
         """The tokens of short texts, each read as a whole."""
@@ -565,6 +566,11 @@ def joined(parts: Sequence[TokenArrays]) -> TokenArrays:
     if not parts:
         return TokenArrays(np.empty(0, np.int32), np.empty((0, 2), np.int32))
     return TokenArrays(np.concatenate([part.ids for part in parts]), np.concatenate([part.offsets for part in parts]))
+
+
+def _arrays(encoding: Encoding) -> TokenArrays:
+    offsets = np.fromiter(chain.from_iterable(encoding.offsets), np.int32, 2 * len(encoding))
+    return TokenArrays(np.array(encoding.ids, np.int32), offsets.reshape(-1, 2))
 
 
 def _encodable(text: str) -> str:

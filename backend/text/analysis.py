@@ -88,8 +88,8 @@ class _SpanPipeline:
 
     def key(self, part: SpannedWindow) -> bytes:
         """Of ids and spans: what equal keys in flight share is computed once."""
-        numbers = [len(part.spans), *part.spans.ravel().tolist(), *part.window.payload.ravel().tolist()]
-        return self.namespace.key("ids", numbers)
+        numbers = ([len(part.spans)], part.spans.ravel(), part.window.payload.ravel())
+        return self.namespace.key("ids", np.concatenate(numbers))
 
     def characters(self, part: SpannedWindow) -> int:  # noqa: ARG002 - the protocol's argument
         return 0

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.models import tokenizer as tokenizer_module
 from backend.models.text_slices import SLICE_CHARS
 from backend.models.tokenizer import TextTokenizer, joined
 from tests.tiny_models import FAMILIES, TinyModels, spec_of, tokenizer_of
@@ -82,6 +83,21 @@ def test_a_word_of_100_000_characters():
 
     assert (512, True) == (len(tokens.ids), tokens.truncated)
     assert tokens.ids[1:-1].tolist() == tokenizer.read_all(word).ids[:510].tolist()
+
+
+@pytest.mark.parametrize("source", ["minilm", "bundled"])
+def test_a_long_word_is_handed_over_in_parts(source, monkeypatch):
+    """The library makes objects of all tokens that it is asked for with the lock held: 0.6 s for a million."""
+    tokenizer, longest, arrays = tokenizer_of(source), [], tokenizer_module._arrays
+    monkeypatch.setattr(tokenizer_module, "_arrays", lambda part: longest.append(len(part)) or arrays(part))
+    word = "!?,1" * 15_000
+    [expected] = tokenizer.encodings([word], add_special_tokens=False)
+
+    tokens = tokenizer.read(f"a {word}", 2, 60_002)
+
+    assert (expected.ids, len(expected)) == (tokens.ids.tolist(), sum(longest))
+    assert max(longest) <= tokenizer_module._TOKENS_AT_ONCE < len(expected)
+    assert (60_002, len(tokens.ids)) == (tokens.offsets[-1, 1], len(tokens.offsets))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -17,6 +17,9 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, Literal, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 KEY_BYTES = 16  # 128 bits: 2^64 texts until a collision is likely
 _LAYOUT = b"financia-key-1"  # blake2b's personalisation; a new number invalidates every older key
 
@@ -51,7 +54,7 @@ class CacheNamespace:
     @overload
     def key(self, kind: Literal["text"], data: str) -> bytes: ...
     @overload
-    def key(self, kind: Literal["ids"], data: Sequence[int]) -> bytes: ...
+    def key(self, kind: Literal["ids"], data: Sequence[int] | NDArray[np.integer[Any]]) -> bytes: ...
     @overload
     def key(self, kind: Literal["file"], data: bytes) -> bytes: ...
 
@@ -82,7 +85,9 @@ def _text_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")  # injective, lone surrogates included
 
 
-def _ids_bytes(ids: Sequence[int]) -> bytes:
+def _ids_bytes(ids: Sequence[int] | NDArray[np.integer[Any]]) -> bytes:
+    if isinstance(ids, np.ndarray):  # of windows: a number at a time would hold up the loop in long texts
+        return ids.astype("<i8").tobytes()
     words = array("q", ids)
     if sys.byteorder == "big":  # replicas share Redis
         words.byteswap()

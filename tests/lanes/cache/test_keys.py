@@ -1,5 +1,6 @@
 """Keys: equal inputs have equal keys, and only those."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +54,8 @@ def test_keys_are_stable():
     assert KEY_BYTES == len(namespace.key("text", "Factura nº 7"))
     assert "266c736d3d4640d309a3d391a14c10b5" == namespace.key("text", "Factura nº 7").hex()
     assert "60efbc35a2f4feb1dea810efedddffb2" == namespace.key("ids", [101, 7592, 102]).hex()
+    for dtype in (np.int32, np.int64):
+        assert "60efbc35a2f4feb1dea810efedddffb2" == namespace.key("ids", np.array([101, 7592, 102], dtype)).hex()
 
 
 @pytest.mark.parametrize(
