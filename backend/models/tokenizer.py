@@ -115,6 +115,10 @@ class _Renumbered:
         numbers: list[int] = self._kept[self._encoding.ids].tolist()
         return numbers
 
+    @property
+    def overflowing(self) -> list[Encoding]:
+        return [_renumbered(part, self._kept) for part in self._encoding.overflowing]
+
     def __len__(self) -> int:
         return len(self._encoding)
 
