@@ -165,14 +165,20 @@ class Tab:
     async def click(self, selector: str) -> None:
         """Click with the mouse in the middle of an element; what covers it is hit instead.
 
-        Two frames are drawn before: a busy browser finds what is under the mouse in the picture it has.
+        It has not moved for three frames by then: a busy browser is still laying out, and finds what is under the mouse
+        in the picture it has.
         """
         x, y = await self.run(
             f"""(async () => {{
                 const node = document.querySelector({json.dumps(selector)});
                 node.scrollIntoView({{block: "center", inline: "center", behavior: "instant"}});
-                for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
-                const box = node.getBoundingClientRect();
+                let box = node.getBoundingClientRect();
+                for (let frame = 0, still = 0; frame < 60 && still < 3; frame++, still++) {{
+                    await new Promise(requestAnimationFrame);
+                    const after = node.getBoundingClientRect();
+                    if (after.x !== box.x || after.y !== box.y) still = -1;
+                    box = after;
+                }}
                 return [box.x + box.width / 2, box.y + box.height / 2];
             }})()"""
         )
