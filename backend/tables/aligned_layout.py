@@ -59,7 +59,7 @@ def _has_body(rows: list[list[str]]) -> bool:
 
 
 def aligned_layout(stretch: Stretch, levels: Sequence[Segment], unit: float) -> Layout:
-    """The cells of a stretch.
+    """The cells of a stretch that have words.
 
     Args:
         levels: level rulings of the page; short ones underline headings that span columns.
@@ -81,7 +81,6 @@ def aligned_layout(stretch: Stretch, levels: Sequence[Segment], unit: float) -> 
             cells += own
             rows += 1
     cells = _taller_headings(cells, header or 0)
-    cells += _empty(cells, rows, len(stretch.columns))
     return without_empty_lines(Layout(rows, len(stretch.columns), tuple(cells), header))
 
 
@@ -301,15 +300,6 @@ def _over_columns(piece: TablePiece, stretch: Stretch) -> list[_Cell]:
         return [(touched[0], touched[-1] + 1, piece.words)]
     column = touched[0] if touched else column_of(piece.words[len(piece.words) // 2], stretch)
     return [(column, column + 1, piece.words)]
-
-
-def _empty(cells: Sequence[CellSpan], rows: int, columns: int) -> list[CellSpan]:
-    """Empty cells for what the others leave."""
-    filled = {(row, column) for cell in cells for row in range(cell.row, cell.row + cell.rowspan)
-              for column in range(cell.column, cell.column + cell.colspan)}  # fmt: skip
-    return [
-        CellSpan(row, column, 1, 1) for row in range(rows) for column in range(columns) if (row, column) not in filled
-    ]
 
 
 def _text(words: Sequence[PlacedWord]) -> str:

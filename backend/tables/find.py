@@ -17,7 +17,7 @@ from backend.tables.aligned import Stretch, lines_of, stretches
 from backend.tables.aligned_layout import aligned_layout, header_rows, parts_of
 from backend.tables.level_page import LevelPage, level_page
 from backend.tables.numbers import decimal_mark_of, numbers_in
-from backend.tables.records import CellSpan, Layout, Table, TableCell, TableSource, by_lines
+from backend.tables.records import CellSpan, Layout, Table, TableCell, TableSource, by_lines, with_empty_cells
 from backend.tables.ruled import PageWords, ruled_areas, ruled_layout
 from backend.tables.text_rows import is_figure
 from backend.text.patterns import find_patterns
@@ -323,6 +323,7 @@ def _score_of_pair(first: Sequence[str], second: Sequence[str], *, ruled: bool) 
 
 _MIN_SCORE = 0.5
 _LOW, _HIGH, _ASIDE = 0.7, 0.2, 0.04  # of the page: where a table breaks off, goes on, and how far aside
+_MAX_REST_PLACES = 10  # for each cell with words; ten columns have no more, and answers write them all out
 
 
 def find_tables(document: Document) -> tuple[Table, ...]:
@@ -387,7 +388,7 @@ def _tables_of(page: LevelPage, values: CellValues, last: Table | None) -> list[
         if score < _MIN_SCORE and not _is_rest(layout, stretch, page, last):
             continue
         source: TableSource = "half_ruled" if len(stretch.rulings) > 1 else "borderless"
-        tables.append(build_table(layout, page, values, source, max(score, _MIN_SCORE)))
+        tables.append(build_table(with_empty_cells(layout), page, values, source, max(score, _MIN_SCORE)))
     return sorted(tables, key=lambda table: (table.boxes[0].top, table.boxes[0].left))
 
 
@@ -396,5 +397,7 @@ def _is_rest(layout: Layout, stretch: Stretch, page: LevelPage, last: Table | No
     if last is None or last.pages[-1] != page.page.number - 1 or layout.columns != last.columns:
         return False
     height, width = page.page.height, page.page.width
+    if layout.rows * layout.columns > _MAX_REST_PLACES * len(layout.cells):
+        return False
     is_broken = last.boxes[-1].bottom > _LOW * height and stretch.lines[0].top < _HIGH * height
     return is_broken and abs(last.boxes[-1].right - stretch.right) < _ASIDE * width

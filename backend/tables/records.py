@@ -84,6 +84,22 @@ def without_empty_lines(layout: Layout) -> Layout:
     return Layout(len(rows), len(columns), tuple(cells), header_rows)
 
 
+def with_empty_cells(layout: Layout) -> Layout:
+    """The layout with an empty cell at each place that no cell fills.
+
+    For layouts that are tables: scattered words make hundreds of rows and columns, and a hundred empty places a word.
+    """
+    filled = {
+        (row, column)
+        for cell in layout.cells
+        for row in range(cell.row, cell.row + cell.rowspan)
+        for column in range(cell.column, cell.column + cell.colspan)
+    }
+    places = ((row, column) for row in range(layout.rows) for column in range(layout.columns))
+    empty = (CellSpan(row, column, 1, 1) for row, column in places if (row, column) not in filled)
+    return replace(layout, cells=(*layout.cells, *empty))
+
+
 def _kept(lines: Iterable[int], filled: Iterable[tuple[int, int]]) -> dict[int, int]:
     """The rows (or columns) that some cell fills alone, or in which it begins; by their old index, the new one."""
     spans = list(filled)

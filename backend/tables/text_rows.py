@@ -172,13 +172,12 @@ def _lines(columns: Sequence[Sequence[PlacedWord]], unit: float) -> list[_Line]:
 
 def _anchors(lines: Sequence[_Line]) -> set[int]:
     """The columns that hold figures only, at least in two lines: of them the ones with most."""
-    columns = {column for line in lines for column in line.columns}
-    counts: dict[int, int] = {}
-    for column in columns:
-        texts = [line.texts[column] for line in lines if column in line.texts]
-        figures = sum(map(is_figure, texts))
-        if figures >= 2 and figures >= 0.8 * len(texts):
-            counts[column] = figures
+    texts: dict[int, list[str]] = defaultdict(list)
+    for line in lines:
+        for column, text in line.texts.items():
+            texts[column].append(text)
+    figures = {column: sum(map(is_figure, own)) for column, own in texts.items()}
+    counts = {column: count for column, count in figures.items() if count >= max(2, 0.8 * len(texts[column]))}
     most = max(counts.values(), default=0)
     return {column for column, count in counts.items() if count >= 0.5 * most}
 

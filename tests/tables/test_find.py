@@ -6,7 +6,8 @@ import time
 import pytest
 
 from backend.files.pages import Page
-from backend.tables import ruled
+from backend.tables import find, ruled
+from backend.tables.records import Layout
 from tests.tables.printed_tables import document_of, grid, page_of, rows_at, tables_of, texts_of
 
 PRICES = [
@@ -243,6 +244,30 @@ def test_squared_paper_is_not_cut_into_cells(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
     assert not tables_of(page_of([("12", 100.0, 100.0)], lines))
+
+
+def test_cells_of_scattered_words_are_no_more_than_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 900 rows and 900 columns all places became cells before a look at them told that they are no table."""
+    made: list[Layout] = []
+    score = find.table_score
+    monkeypatch.setattr(find, "table_score", lambda layout, rulings: made.append(layout) or score(layout, rulings))
+    texts = [("Ab", 40 * (row + beside), 20 * row) for row in range(900) for beside in (0, 1)]
+
+    assert () == tables_of(page_of(texts))
+    assert [900] == [layout.rows for layout in made]
+    assert all(len(layout.cells) <= len(texts) for layout in made)
+
+
+def test_scattered_words_are_no_rest_of_a_table() -> None:
+    """Words of a page below a table with as many columns: all their places would be written out as its cells."""
+    columns = 40
+    wide = [(f"{column},00", 40 * column, 20 * row + 700) for row in range(5) for column in range(columns)]
+    stairs = [("1,00", 40 * ((row + beside) % columns), 20 * row) for row in range(columns) for beside in (0, 1)]
+
+    first, *others = tables_of(page_of(wide), page_of(stairs, number=2))
+
+    assert ((1,), 5 * columns) == (first.pages, len(first.cells))
+    assert [] == others
 
 
 def test_tables_beside_one_another_end() -> None:

@@ -33,7 +33,7 @@ from backend.files.office.content import Content
 from backend.files.office.html_page import read_html
 from backend.files.office.rtf import read_rtf
 from backend.files.office.text_kinds import delimiter_of, is_markdown
-from backend.files.pages import Document
+from backend.files.pages import Box, Document, Word
 from backend.files.text_files import decode_text, document_of_text
 from backend.files.visual_rows import page_rows
 from backend.invoices.items.find import list_lines
@@ -46,6 +46,8 @@ from backend.models.words import word_places, word_spellings
 from backend.search.document_chunks import cut_chunks
 from backend.search.keywords import matched_spans, query_terms, tokens_of, word_coverage
 from backend.tables.aligned_layout import names_columns
+from backend.tables.level_page import PlacedWord
+from backend.tables.text_rows import row_cuts
 from backend.text.entity_merge import MODEL, Entity, merge
 from backend.text.key_phrases import phrase_candidates
 from backend.text.key_sentences import SummaryLength, select_key_sentences, select_summary, summary_candidates
@@ -482,6 +484,21 @@ def test_time_of_tables_grows_with_their_rows(unit: str):
     """Each row looked for its lines among all: 10,000 lines took 7 s. Each total read all cells above it."""
     few, many = (unit * (characters // len(unit)) for characters in (8_000, 32_000))
     read = READERS["tables"]
+    read(few)
+
+    assert times_longer(read, few, many) < GROWTH
+
+
+def test_time_of_rows_grows_with_the_columns_that_few_lines_fill():
+    """Each column looked for its figures among all lines: 25,000 columns of two amounts took 20 s."""
+
+    def read(text: str) -> list[float]:
+        words = [Word(amount, Box(0, 0, 20, 10), 1.0, 0, 4, 0, 0) for amount in text.split()]
+        placed = [[PlacedWord(word, Box(0, 20 * (at + down), 20, 20 * (at + down) + 10)) for down in (0, 1)]
+                  for at, word in enumerate(words)]  # fmt: skip
+        return row_cuts(placed, 10, ruled=False)
+
+    few, many = ("1,00 " * columns for columns in (2_000, 8_000))
     read(few)
 
     assert times_longer(read, few, many) < GROWTH
