@@ -20,7 +20,6 @@ _distance = Levenshtein.distance
 _LONG_WORD = 5  # letters; a shorter word with a slip is another word
 _LONG = 6  # letters; OCR's slips are forgiven in phrases as long as that:
 _LETTERS_A_SLIP = 6  # one for so many of them
-_KEPT = 8192  # readings of words that are no phrase, a vocabulary
 _KEPT_CELLS = 1024  # with their labels, a vocabulary
 _MAX_TOKENS = 14  # of a phrase as printed: letter-spaced words come in pieces
 
@@ -75,13 +74,16 @@ class Vocabulary:
         for label, texts in phrases.items():
             for phrase in texts:
                 self._exact.setdefault("".join(tokens_of(phrase)), (label, phrase))
-        self._longest = max(map(len, self._exact), default=0)
-        self._starts = frozenset(key[0] for key in self._exact)
-        self._long: dict[tuple[str, int], list[str]] = {}  # by first letter and length
+        self._longest: dict[str, int] = {}  # letters, by the first one
         for key in self._exact:
-            if len(key) >= _LONG:
-                self._long.setdefault((key[0], len(key)), []).append(key)
-        self._nearest = word_cache(_KEPT)(self._misread)  # words repeat, most of all in prose
+            self._longest[key[0]] = max(len(key), self._longest.get(key[0], 0))
+        # Long ones by first letter, length as read and, where a letter is missing or too many, by last letter: there a
+        # difference is another word, or the next one's beginning.
+        self._near: dict[tuple[str, int, str], list[str]] = {}
+        for key in sorted((key for key in self._exact if len(key) >= _LONG), key=len):
+            size = len(key)
+            for read, last in ((size, ""), (size - 1, key[-1]), (size + 1, key[-1])):
+                self._near.setdefault((key[0], read, last), []).append(key)
         self._in_words = word_cache(_KEPT_CELLS)(self._read)  # one rule after another asks for a cell's
 
     def find(self, cell: Cell) -> list[LabelMatch]:
@@ -97,7 +99,7 @@ class Vocabulary:
         found: list[tuple[str, str, int, int]] = []
         position = 0
         while position < len(tokens):
-            match = self._at(tokens, position) if tokens[position][0] in self._starts else None
+            match = self._at(tokens, position) if tokens[position][0] in self._longest else None
             if match is None:
                 position += 1
                 continue
@@ -109,28 +111,26 @@ class Vocabulary:
     def _at(self, tokens: Sequence[str], start: int) -> tuple[int, str, str] | None:
         """The longest phrase that begins with a token: how many it takes, its label, itself."""
         best: tuple[int, str, str] | None = None
+        longest = self._longest[tokens[start][0]] + 1
         joined = ""
         for count, token in enumerate(tokens[start : start + _MAX_TOKENS], 1):
             joined += token
-            if len(joined) > self._longest + 1:
+            if len(joined) > longest:
                 break
             key = joined if joined in self._exact else None
             if key is None and len(joined) >= _LONG:
-                key = self._nearest(joined, tuple(tokens[start : start + count]))
+                key = self._misread(joined, tokens[start : start + count])
             if key is not None:
                 best = (count, *self._exact[key])
         return best
 
-    def _misread(self, joined: str, tokens: tuple[str, ...]) -> str | None:
-        """The phrase that some letters must be, with few of them misread; None where none is near."""
-        size, last = len(joined), joined[-1]
+    def _misread(self, joined: str, tokens: Sequence[str]) -> str | None:
+        """The first of the phrases that some letters must be, with few of them misread; None where none is near."""
+        first, size = joined[0], len(joined)
         most = max(1, size // _LETTERS_A_SLIP)
-        for length in (size, size - 1, size + 1):
-            for key in self._long.get((joined[0], length), ()):
-                # a letter more or less at the end is another word, or the next one's beginning
-                close = length == size or key[-1] == last
-                if close and _distance(key, joined, score_cutoff=most) <= most and self._is_slip(key, tokens):
-                    return key
+        for key in self._near.get((first, size, ""), []) + self._near.get((first, size, joined[-1]), []):
+            if _distance(key, joined, score_cutoff=most) <= most and self._is_slip(key, tokens):
+                return key
         return None
 
     def _is_slip(self, key: str, tokens: Sequence[str]) -> bool:
