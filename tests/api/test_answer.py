@@ -44,6 +44,16 @@ async def test_pages(client: httpx.AsyncClient) -> None:
     assert {"text": "Factura", "start": 0, "end": 7, "page": 1, "boxes": [[50, 0, 100, 10]]} == row["answer"]
 
 
+@pytest.mark.parametrize("block", [[], {}, "a", 1.5])
+async def test_what_others_call_a_block(client: httpx.AsyncClient, block: Any) -> None:
+    """Words keep what another program told beside text and box; a list there was an internal error."""
+    sent = [{**word, "line": 0, "block": block} for word in words("Factura 17")]
+
+    answer = await client.post(URL, json={"questions": ["¿Qué?"], "pages": [{"words": sent}]})
+
+    assert 200 == answer.status_code
+
+
 async def test_pages_are_no_way_around_the_limit_of_a_text(client: httpx.AsyncClient) -> None:
     """A word of 15 MB took 0.9 GB and held the interpreter for seconds."""
     body = {"questions": ["¿Qué?"], "pages": [{"words": words("a" * 150_000)}, {"words": words("b" * 150_000)}]}

@@ -129,7 +129,8 @@ def _wire_page(page: Any, index: int, location: str) -> Page:
                 f"{location}.words[{number}]: must be {{text, box}}, a text and its left, top, right, bottom",
                 param=param_of(location),
             )
-        line = (word.get("block"), word["line"]) if isinstance(word.get("line"), int) else (None, box[1])
+        block, number_of_line = (n if isinstance(n := word.get(name), int) else None for name in ("block", "line"))
+        line = (None, box[1]) if number_of_line is None else (block, number_of_line)
         lines.setdefault(line, []).append(RawWord(word["text"], Box(*map(float, box))))
     right = max((word.box.right for line in lines.values() for word in line), default=1.0)
     bottom = max((word.box.bottom for line in lines.values() for word in line), default=1.0)
