@@ -208,13 +208,14 @@ def _header_references(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _state_limits(node: Any, limits: ApiLimits) -> None:
-    """Give every schema that names a setting as its limit the value that the setting has here."""
+    """Give every schema that names a setting as its limit the value that the setting has here, or its own."""
     if isinstance(node, list):
         for child in node:
             _state_limits(child, limits)
     elif isinstance(node, dict):
         if setting := node.get(LIMIT_KEYWORD):
-            node[_LIMIT_KEYWORDS[node["type"]]] = getattr(limits, setting.removeprefix("LIMIT_").lower())
+            keyword, limit = _LIMIT_KEYWORDS[node["type"]], getattr(limits, setting.removeprefix("LIMIT_").lower())
+            node[keyword] = min(limit, node.get(keyword, limit))  # a field's own may be lower
         for child in node.values():
             _state_limits(child, limits)
 

@@ -118,6 +118,18 @@ def test_limits_of_this_service(document: dict[str, Any]):
     assert 5 == schemas["LearnRequest"]["properties"]["labels"]["anyOf"][0]["maxProperties"]
 
 
+def test_a_lower_limit_of_a_field_stays():
+    """A question has at most 1,000 characters, however long a text may be; the document told that."""
+    schemas = create_app(fake_services(), ApiOptions()).openapi()["components"]["schemas"]
+    [sent] = [
+        schema["properties"]
+        for schema in schemas.values()
+        if {"question", "context"} == {*schema.get("properties", ())}
+    ]
+
+    assert (1000, 200_000) == (sent["question"]["maxLength"], sent["context"]["maxLength"])
+
+
 @pytest.mark.parametrize(
     ("field", "value", "fits"),
     [
