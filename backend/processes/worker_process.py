@@ -59,7 +59,7 @@ from backend.processes.work_messages import (
 from backend.telemetry import Snapshot, log_event
 from backend.tracing.spans import INACTIVE, NO_TRACER, Resumed, Tracer
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 # The value of an item that nobody waits for: its worker hears whether it had begun, which its caller pays.
 CANCELLED: Final = CallerGone("nobody waits for this item")
 
@@ -181,7 +181,7 @@ def _error(finished: Finished) -> Finished:
     if isinstance(value, FinanciaError):
         return finished
     name = finished.item.engine.name
-    log_event(logger, logging.ERROR, "an engine's answer cannot be sent", engine=name, answer=_described(value))
+    log_event(_log, logging.ERROR, "an engine's answer cannot be sent", engine=name, answer=_described(value))
     return finished._replace(
         value=InferenceFailed(
             f"{name} answered this input with {_described(value)}; only an array of numbers of one or two dimensions "
@@ -195,7 +195,6 @@ def _described(value: Any) -> str:
     return f"{kind} of {value.dtype} in {value.ndim} dimensions" if isinstance(value, np.ndarray) else kind
 
 
-_log = logging.getLogger(__name__)
 _MODULE = "backend.processes.worker"
 
 

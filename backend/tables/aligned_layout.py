@@ -392,7 +392,7 @@ class _Columns:
         for line in self.stretch.lines[1:]:
             for piece in line.pieces:
                 for column in columns_over(self.stretch.columns, piece.left, piece.right):
-                    figures[column] += is_figure(_piece_text(piece))
+                    figures[column] += is_figure(_text(piece.words))
                     texts[column] += 1
         return [of / max(1, count) for of, count in zip(figures, texts, strict=True)]
 
@@ -414,7 +414,7 @@ class _Columns:
     @cached_property
     def has_names_twice(self) -> bool:
         """Whether most headings of the first line are there more than once."""
-        names = [_piece_text(piece).lower() for piece in self.stretch.lines[0].pieces]
+        names = [_text(piece.words).lower() for piece in self.stretch.lines[0].pieces]
         return 2 * len(set(names)) <= len(names) and not any(map(is_figure, names))
 
 
@@ -442,7 +442,3 @@ def _is_box(columns: _Columns, index: int) -> bool:
 def _filled(line: TableLine, stretch: Stretch) -> set[int]:
     """The columns that a line fills."""
     return {column for piece in line.pieces for column in columns_over(stretch.columns, piece.left, piece.right)}
-
-
-def _piece_text(piece: TablePiece) -> str:
-    return " ".join(word.word.text for word in piece.words)
