@@ -257,13 +257,13 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds * 1000:,.0f} ms"
 
 
-def rendered(page: str, sections: Mapping[str, str]) -> str:
+def rendered(page: str, sections: Mapping[str, str], *, by: str = "benchmarks") -> str:
     """Replace the text between the markers of each section; a page without markers is unchanged.
 
-    Markers that stand in one line hold a sentence of a paragraph.
+    Markers that stand in one line hold a sentence of a paragraph; they begin with who writes it.
     """
     for name, text in sections.items():
-        begin, end = f"<!-- benchmarks:{name}:begin -->", f"<!-- benchmarks:{name}:end -->"
+        begin, end = f"<!-- {by}:{name}:begin -->", f"<!-- {by}:{name}:end -->"
         before, opened, remainder = page.partition(begin)
         between, closed, after = remainder.partition(end)
         if opened and closed and "\n" not in between:

@@ -1,7 +1,7 @@
-"""What is written from the code: .env.example, three pages of docs/, and names for Compose.
+"""Writes from the code: the tables of three pages of docs/, .env.example, and names for Compose.
 
-python tools/docs.py            # write them
-python tools/docs.py --check    # exit status 1 when one of them is not what the code says
+python -m tools.docs            # write them; of a page only what stands between markers
+python -m tools.docs --check    # exit status 1 when one of them is not what the code says
 """
 
 import sys
@@ -14,9 +14,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from backend.config import Settings
-from backend.device.watch.gpu_report import table
+from backend.device.watch.gpu_report import table as readings
 from backend.reasons import SENTENCES
 from backend.telemetry import METRICS, PREFIX, Metric
+from benchmarks.render import rendered
+from benchmarks.tables import table
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = {  # first setting of a group -> its title
@@ -28,71 +30,13 @@ GROUPS = {  # first setting of a group -> its title
     "api_keys": "Access and logs",
 }
 _MADE_BY = "Written from the code by `make docs`; do not edit."
-SETTINGS_INTRO = f"""\
-# Settings
-
-<!-- {_MADE_BY} -->
-
-From the environment or `backend/.env` (start from [`.env.example`](../.env.example)). The environment wins. A wrong
-value stops the start, and every wrong value is listed at once. An empty value counts as unset. Write a value with a
-`$` in single quotes (`API_KEYS='ana:pa$word'`): containers take it from the same file, and Compose replaces `$NAME`
-elsewhere. `${{` is replaced in quotes too."""
-METRICS_INTRO = f"""\
-# Metrics
-
-<!-- {_MADE_BY} -->
-
-`GET /metrics` gives them to Prometheus. Every series whose label values are known beforehand exists from the first
-scrape, so rates and alerts need no special case for a series that has not happened yet. Seconds everywhere; the
-first bucket of every duration is 0.5 ms. Besides these there are Python's own `process_*` and `python_*`.
-Where there are `API_KEYS`, the label `key` is for scrapes with an admin's key; others get the sums over all callers.
-
-| metric | kind | labels | what it says |
-|---|---|---|---|"""
-
 _COMPOSE_INTRO = f"""\
 # Settings that containers take from the environment of `docker compose`, before backend/.env. Names alone: where
 # one has no value there, it changes nothing. {_MADE_BY}"""
 # Fixed in the image and the Compose files, but for the last: a folder of the host, which the container has not.
 _OF_THE_CONTAINER = frozenset({"host", "port", "state_dir", "tessdata_prefix"})
+_METRIC_HEAD = ["metric", "kind", "labels", "what it says"]
 _OF_LIBRARIES = ("PYTORCH_CUDA_ALLOC_CONF", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT")
-
-REASONS_INTRO = f"""\
-# Reasons
-
-<!-- {_MADE_BY} -->
-
-Whatever an answer says in `why` (of a field, a page, the classes, a transcript) it says in `reasons`, too, as codes
-with parameters that any client puts into its own language; `fields_reasons` are those of `fields_why`:
-
-```json
-{{"why": "behind the label “Vencimiento”; as in 3 confirmed invoices",
- "reasons": [{{"code": "label", "params": {{"position": "behind", "label": "Vencimiento"}}}},
-             {{"code": "confirmed_invoices", "params": {{"count": 3}}}}]}}
-```
-
-Codes and names of parameters stay. Parameters are text; with `:d` whole numbers, with other formats numbers (shares
-from 0 to 1); `signs`, `steps` and `languages` are lists. `position` is a word of the sentence (behind, below, beside,
-after, right of, …), `kind` a kind of document. What has no code of its own is `other`, whose one parameter is the
-English `text`; texts of errors are English, too: `error`, `fault` and `reason`.
-
-Equations (`differences`, problem `arithmetic`) are made of field names, numbers, `+`, `-`, `x`, `=` and `sum of`, in
-`Base x Rate (21 %) = Amount`, too: nothing else is to be translated. Errors have a stable `code`; where their
-sentence has numbers or names, `params` has them: `too_large` its `what`, `value`, `limit` and `setting`,
-`quota_exceeded` its `quota`, `model_not_found` its `name` and the `known` ones.
-
-| code | sentence |
-|---|---|"""
-
-GPU_INTRO = """\
-## The accelerator
-
-`GET /metrics/gpu` gives them to a scraper that asks for text, and the same as JSON to everybody else. Identity stands
-in `financia_gpu_info` alone; join the others on `uuid`. A sensor that a card does not have is an absent series, never
-a 0. Ratios are 0 to 1.
-
-| metric | kind | labels | what it says |
-|---|---|---|---|"""
 
 
 def env_example() -> str:
@@ -106,39 +50,41 @@ def env_example() -> str:
     return "\n".join(lines) + "\n"
 
 
-def settings_page() -> str:
-    """The same as tables."""
-    lines = [SETTINGS_INTRO]
-    for title, fields in _groups():
-        lines += ["", f"## {title}", "", "| setting | values | default | how to choose |", "|---|---|---|---|"]
-        lines += [_setting_row(name, field) for name, field in fields.items()]
-    return "\n".join(lines) + "\n"
+def settings_tables() -> str:
+    """The same as a table for each group."""
+    head = ["setting", "values", "default", "how to choose"]
+    groups = [(title, [_setting_row(name, field) for name, field in fields.items()]) for title, fields in _groups()]
+    return "\n\n".join(f"## {title}\n\n{table([head, *rows])}" for title, rows in groups)
 
 
-def metrics_page() -> str:
+def metrics_table() -> str:
     """Every metric with its labels and their values."""
-    lines = [METRICS_INTRO]
-    lines += [
-        f"| `{PREFIX}{metric.name}` | {metric.kind} | {_labels(metric)} | {_cell(metric.help)} |" for metric in METRICS
+    return table(
+        [_METRIC_HEAD, *([f"`{PREFIX}{one.name}`", one.kind, _labels(one), _cell(one.help)] for one in METRICS)]
+    )
+
+
+def gpu_metrics_table() -> str:
+    """Those of `GET /metrics/gpu`."""
+    rows = [
+        [f"`{PREFIX}{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), _cell(one.help)]
+        for one in readings()
     ]
-    lines += ["", *GPU_INTRO.splitlines()]
-    lines += [
-        f"| `{PREFIX}{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {_cell(one.help)} |"
-        for one in table()
-    ]
-    lines += ["", "## Buckets", ""]
-    lines += [
+    return table([_METRIC_HEAD, *rows])
+
+
+def buckets() -> str:
+    """The bounds of every histogram."""
+    return "\n".join(
         f"- `{PREFIX}{metric.name}`: {', '.join(f'{bound:g}' for bound in metric.buckets)}"
         for metric in METRICS
         if metric.kind == "histogram"
-    ]
-    return "\n".join(lines) + "\n"
+    )
 
 
-def reasons_page() -> str:
+def reasons_table() -> str:
     """Every reason with the sentence that says it."""
-    lines = [REASONS_INTRO, *(f"| `{code}` | {_cell(sentence)} |" for code, sentence in SENTENCES.items())]
-    return "\n".join(lines) + "\n"
+    return table([["code", "sentence"], *([f"`{code}`", _cell(sentence)] for code, sentence in SENTENCES.items())])
 
 
 def compose_names() -> str:
@@ -147,22 +93,33 @@ def compose_names() -> str:
     return "\n".join([_COMPOSE_INTRO, *names, *_OF_LIBRARIES, ""])
 
 
-PAGES: Mapping[str, Callable[[], str]] = {
-    ".env.example": env_example, "docs/settings.md": settings_page, "docs/metrics.md": metrics_page,
-    "docs/reasons.md": reasons_page, "deploy/compose/settings.env": compose_names,
-}  # fmt: skip
+PAGES = ("docs/settings.md", "docs/metrics.md", "docs/reasons.md")
+SECTIONS: Mapping[str, Callable[[], str]] = {  # between markers of the pages
+    "settings": settings_tables,
+    "metrics": metrics_table,
+    "gpu-metrics": gpu_metrics_table,
+    "buckets": buckets,
+    "reasons": reasons_table,
+}
+FILES: Mapping[str, Callable[[], str]] = {".env.example": env_example, "deploy/compose/settings.env": compose_names}
 
 
-def stale_pages(root: Path = ROOT) -> list[str]:
-    """The pages that are absent or not what the code says."""
-    return [name for name, page in PAGES.items() if _read(root / name) != page()]
+def texts(root: Path = ROOT) -> dict[str, str]:
+    """Of each file what it should be."""
+    sections = {name: write() for name, write in SECTIONS.items()}
+    pages = {page: rendered((root / page).read_text(encoding="utf-8"), sections, by="code") for page in PAGES}
+    return pages | {name: write() for name, write in FILES.items()}
 
 
-def write_pages(root: Path = ROOT) -> None:
-    """Write every page."""
-    for name, page in PAGES.items():
+def stale_files(root: Path = ROOT) -> list[str]:
+    """The files that are absent or not what the code says."""
+    return [name for name, text in texts(root).items() if _read(root / name) != text]
+
+
+def write_files(root: Path = ROOT) -> None:
+    for name, text in texts(root).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(page(), encoding="utf-8")
+        (root / name).write_text(text, encoding="utf-8")
 
 
 def default_text(field: FieldInfo) -> str:
@@ -210,9 +167,9 @@ def _groups() -> Iterator[tuple[str, dict[str, FieldInfo]]]:
         yield title, {name: Settings.model_fields[name] for name in names[start:end]}
 
 
-def _setting_row(name: str, field: FieldInfo) -> str:
+def _setting_row(name: str, field: FieldInfo) -> list[str]:
     default = _code(default_text(field)) or "unset"
-    return f"| `{name.upper()}` | {values_text(field)} | {default} | {_cell(_choice(field))} |"
+    return [f"`{name.upper()}`", values_text(field), default, _cell(_choice(field))]
 
 
 def _choice(field: FieldInfo) -> str:
@@ -236,11 +193,11 @@ def _read(path: Path) -> str | None:
 
 
 def main() -> int:
-    """Write the pages, or check them."""
+    """Write the files, or check them."""
     if "--check" not in sys.argv[1:]:
-        write_pages()
+        write_files()
         return 0
-    stale = stale_pages()
+    stale = stale_files()
     for name in stale:
         print(f"{name} is not what the code says: run `make docs`", file=sys.stderr)
     return 1 if stale else 0
