@@ -24,8 +24,6 @@ from tokenizers import Encoding, Tokenizer
 from backend.errors import BadData
 from backend.serving.engines.answers import MAX_TOKENS, type_question
 from backend.training.data.conll import detokenize, entity_spans, keep_types, read_conll
-from tools.near_misses import articles as near_misses
-from tools.near_misses import swapped
 
 SIZES = (64, 80, 96, 96, 112, 128, 190)  # tokens of a part
 ELSEWHERE, WITHOUT = 1 / 6, 1 / 12  # shares of questions that are made unanswerable
@@ -69,22 +67,11 @@ class Question:
     last: int = -1
 
 
-def read(
-    files: Sequence[Path], tokenizer: Tokenizer, *, made: int = 0, seed: int = 1
-) -> tuple[list[Paragraph], list[Question]]:
-    """All paragraphs and questions. An answer that does not stand where it is said to, or is too long, is left out.
-
-    Args:
-        made: texts of `tools.near_misses` beside them; where there are some, questions with other names, too.
-    """
+def read(files: Sequence[Path], tokenizer: Tokenizer) -> tuple[list[Paragraph], list[Question]]:
+    """All paragraphs and questions. An answer that does not stand where it is said to, or is too long, is left out."""
     paragraphs: list[Paragraph] = []
     questions: list[Question] = []
     articles = [article for file in files for article in json.loads(file.read_text(encoding="utf-8"))["data"]]
-    if made:
-        rng = random.Random(seed)
-        others = [[rng.choice(articles) for _ in range(3)] for _ in articles]
-        articles = [swapped(article, some, rng) for article, some in zip(articles, others, strict=True)]
-        articles += near_misses(made, seed)
     for number, article in enumerate(articles):
         for paragraph in article["paragraphs"]:
             text = paragraph["context"]

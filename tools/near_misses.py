@@ -1,24 +1,20 @@
-"""Questions that a text nearly answers, for `tools.train_answers`: made contracts, rules and minutes in SQuAD's form.
+"""Questions that a text nearly answers, for `make bench-quality`: made contracts, rules and minutes in SQuAD's form.
 
-`articles`: a text tells some facts of a few things (what the deposit costs, when it is due), and names others without
-telling them. Each fact that it tells is asked for, and so are facts of the same things, and of others, that it does not
-tell. `swapped` puts other names into questions that others wrote. Nothing that is made stands for anybody. The same
-seed makes the same texts.
+A text tells some facts of a few things (what the deposit costs, when it is due), and names others without telling
+them. Each fact that it tells is asked for, and so are facts of the same things, and of others, that it does not tell.
+Nothing that is made stands for anybody. The same seed makes the same texts.
 """
 
 import random
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from tools.papers.values import Speaker
-
-_NAME = re.compile(r"\b(?:[A-ZÁÉÍÓÚÑ]\w+(?: [A-ZÁÉÍÓÚÑ]\w+)*|\d[\d.,]*\d)")
-
 
 _LISTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -27,30 +23,6 @@ def articles(count: int, seed: int) -> list[dict[str, Any]]:
     """Made texts with answered and unanswered questions, an article of SQuAD's form each."""
     rng = random.Random(seed)
     return [{"title": "made", "paragraphs": [_paragraph(rng)]} for _ in range(count)]
-
-
-def swapped(article: dict[str, Any], others: Sequence[dict[str, Any]], rng: random.Random) -> dict[str, Any]:
-    """The article with, of some answered questions, one more that asks for a name or number that its text lacks."""
-    names = [name for other in others for one in other["paragraphs"] for asked in one["qas"] for name in _names(asked)]
-    paragraphs = []
-    for paragraph in article["paragraphs"]:
-        context, made = paragraph["context"], []
-        for asked in paragraph["qas"]:
-            there = [name for name in _names(asked) if name in context] if asked["answers"] else []
-            if not there or rng.random() < 0.5:
-                continue
-            old = rng.choice(there)
-            alike = [name for name in rng.sample(names, min(40, len(names))) if name[0].isdigit() == old[0].isdigit()]
-            new = next((name for name in alike if name not in context), None)
-            if new:
-                made.append({"question": asked["question"].replace(old, new), "answers": [], "is_impossible": True})
-        paragraphs.append(paragraph | {"qas": [*paragraph["qas"], *made]})
-    return article | {"paragraphs": paragraphs}
-
-
-def _names(asked: dict[str, Any]) -> list[str]:
-    """Names and numbers of a question, its first word left out."""
-    return [str(match) for match in _NAME.findall(asked["question"].partition(" ")[2])]
 
 
 def _paragraph(rng: random.Random) -> dict[str, Any]:

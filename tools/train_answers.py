@@ -163,14 +163,14 @@ def calibration(model: Any, task: Task) -> tuple[float, float]:
 
 
 def _questions(options: argparse.Namespace, tokenizer: Tokenizer) -> Task:
-    data = read(options.data, tokenizer, made=options.near_misses, seed=options.seed)
+    data = read(options.data, tokenizer)
     held_out = judged(*read(options.held_out, tokenizer))
     return Task(partial(pairs_of, *data), answer_loss, list(held_out), lambda *pair: [best_span(*pair)])
 
 
 def _types(options: argparse.Namespace, tokenizer: Tokenizer) -> Task:
     files = read_types(options.types, tokenizer)
-    data = read(options.data, tokenizer, made=options.near_misses, seed=options.seed)
+    data = read(options.data, tokenizer)
 
     def pairs(rng: random.Random) -> list[Pair]:
         of_types = type_pairs_of(files, tokenizer, rng)
@@ -190,7 +190,6 @@ def main() -> None:
     parser.add_argument("--held-out", type=Path, nargs="+", required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--start", help="an adapter to go on from, as ANSWER_MODEL names one")
-    parser.add_argument("--near-misses", type=int, default=0, help="texts that nearly answer, made beside the data")
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--minutes", type=float, default=30.0, help="of processor time")
     parser.add_argument("--seed", type=int, default=1)
