@@ -173,9 +173,9 @@ class MixedPrecisionTrainer:
         self.steps_by_precision[self.precision] += 1
         self._fallback.after_clean_step()
         if self._fallback.recovery_is_due:
-            recovery = self._fallback.recover()
-            self._precision.switch_to(recovery.precision)
-            self.events.append(f"step {self.steps}: {recovery.message}")
+            message = self._fallback.recover()
+            self._precision.switch_to(self.precision)
+            self.events.append(f"step {self.steps}: {message}")
             log_event(_log, logging.INFO, "precision", note=self.events[-1])
 
     def _failure(self, *, finite: bool, finite_loss: bool) -> NumericFailure | None:
@@ -188,10 +188,10 @@ class MixedPrecisionTrainer:
 
     def _fall_back(self, failure: NumericFailure) -> None:
         before = self.precision
-        precision = self._fallback.fall_back(failure).precision
-        self._precision.switch_to(precision)
+        self._fallback.fall_back(failure)
+        self._precision.switch_to(self.precision)
         self._fallback.reset_skipped()
-        step = f"from {before} to {precision}" if before != precision else f"once more in {precision}"
+        step = f"from {before} to {self.precision}" if before != self.precision else f"once more in {before}"
         self.events.append(f"step {self.steps}: {failure.reason}; {step}, no weight was changed")
         log_event(_log, logging.WARNING, "precision", note=self.events[-1])
 

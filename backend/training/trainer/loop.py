@@ -216,26 +216,18 @@ class _Trainer:
         """Back to the last good snapshot, in the next precision. Raises: TrainingFailed when there is none."""
         state, before = self._state, self._state.precision.name
         lost_steps = state.progress.steps + 1 - self._checkpoints.snapshot_steps
-        fallback = state.fallback.fall_back(failure, lost_steps=lost_steps)
+        message = state.fallback.fall_back(failure, lost_steps=lost_steps)
         self._restore()
-        state.notify(
-            "precision",
-            {
-                "from": before,
-                "to": fallback.precision,
-                "examples": list(failure.examples),
-                "left_out": list(fallback.excluded),
-            },
-            fallback.message,
-        )
+        changed = {"from": before, "to": state.fallback.precision}
+        left_out = list(state.fallback.excluded)
+        state.notify("precision", {**changed, "examples": list(failure.examples), "left_out": left_out}, message)
 
     def _recover(self) -> None:
         """From the next step on in the precision above; should it break, the snapshot of this step is the way back."""
         state, before = self._state, self._state.precision.name
-        recovery = state.fallback.recover()
+        message = state.fallback.recover()
         self._use_fallback_precision()
-        values = {"from": before, "to": recovery.precision, "recovered": True}
-        state.notify("precision", values, recovery.message)
+        state.notify("precision", {"from": before, "to": state.fallback.precision, "recovered": True}, message)
 
     def _restore(self) -> None:
         state = self._state

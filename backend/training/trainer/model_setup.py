@@ -200,12 +200,13 @@ def _eight_bit(groups: Iterable[dict[str, Any]], config: TrainingConfig, device:
     return optimizer
 
 
-def factor(name: Schedule, step: int, steps: int, *, warmup_steps: float, power: float = 1.0) -> float:
+def factor(name: Schedule, step: int, steps: int, *, warmup_steps: float) -> float:
     """The share of the peak learning rate that optimizer step ``step`` (the first is 0) takes.
 
     Beyond the last step it stays at the end of the curve: a run may turn out longer than planned.
     Except for one_cycle, whose start is torch's, warm-up rises in a line and never takes a step of nothing: a run of
-    one step learns too. After the warm-up the curves are those of transformers.
+    one step learns too. After the warm-up the curves are those of transformers, whose polynomial has the power 1 unless
+    told: it is the linear one.
     """
     if name == "one_cycle":
         return _one_cycle(step, steps, warmup_steps)
@@ -217,7 +218,7 @@ def factor(name: Schedule, step: int, steps: int, *, warmup_steps: float, power:
     left = max(0.0, 1 - (step - warm) / max(1, steps - warm))
     if name == "cosine":
         return (1 - math.cos(math.pi * left)) / 2
-    return left**power if name == "polynomial" else left
+    return left
 
 
 def _one_cycle(step: int, steps: int, warmup_steps: float) -> float:
@@ -238,11 +239,8 @@ class LearningRate:
     Every group keeps its own peak: the rate it had when this was made. Momentum and betas are left alone.
     """
 
-    def __init__(
-        self, name: Schedule, optimizer: Optimizer, *, steps: int, warmup_steps: float, power: float = 1.0
-    ) -> None:
-        self._name, self._optimizer = name, optimizer
-        self._steps, self._warmup_steps, self._power = steps, warmup_steps, power
+    def __init__(self, name: Schedule, optimizer: Optimizer, *, steps: int, warmup_steps: float) -> None:
+        self._name, self._optimizer, self._steps, self._warmup_steps = name, optimizer, steps, warmup_steps
         self._peaks = [float(group["lr"]) for group in optimizer.param_groups]
         self._steps_done = 0
         self._apply()
@@ -269,27 +267,17 @@ class LearningRate:
         self._apply()
 
     def _apply(self) -> None:
-        share = factor(self._name, self._steps_done, self._steps, warmup_steps=self._warmup_steps, power=self._power)
+        share = factor(self._name, self._steps_done, self._steps, warmup_steps=self._warmup_steps)
         for group, peak in zip(self._optimizer.param_groups, self._peaks, strict=True):
             group["lr"] = peak * share
 
 
-def make_schedule(
-    name: Schedule,
-    optimizer: Optimizer,
-    *,
-    steps: int,
-    warmup_ratio: float = 0.1,
-    warmup_steps: float | None = None,
-    power: float = 1.0,
-) -> LearningRate:
+def make_schedule(name: Schedule, optimizer: Optimizer, *, steps: int, warmup_ratio: float = 0.1) -> LearningRate:
     """The schedule ``name`` for an optimizer, its rate for the first step set already.
 
     Args:
         steps: optimizer steps of the whole run.
-        warmup_ratio: of all steps; ``warmup_steps`` wins over it.
-        power: of the polynomial curve.
+        warmup_ratio: of all steps.
     """
     steps = max(1, steps)
-    warm = warmup_ratio * steps if warmup_steps is None else warmup_steps
-    return LearningRate(name, optimizer, steps=steps, warmup_steps=min(float(warm), float(steps)), power=power)
+    return LearningRate(name, optimizer, steps=steps, warmup_steps=min(1.0, warmup_ratio) * steps)

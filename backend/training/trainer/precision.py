@@ -246,23 +246,6 @@ class NumericFailure:
     examples: tuple[int, ...] = ()  # suspects; empty where nobody can tell
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """What to do after a failure: restore the snapshot, then go on so."""
-
-    precision: str
-    excluded: tuple[int, ...]  # all examples excluded so far
-    message: str  # one sentence for people
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """The precision to go on in after a clean stretch in the one below it."""
-
-    precision: str
-    message: str  # one sentence for people
-
-
 class PrecisionFallback:
     """Which precision a run uses, when it falls back to the next, and when it returns. All ranks hold the same.
 
@@ -309,8 +292,8 @@ class PrecisionFallback:
         """After each step that changed the weights."""
         self._clean_steps += 1
 
-    def recover(self) -> Recovery:
-        """Go back up to the precision above; only when it is due.
+    def recover(self) -> str:
+        """Go back up to the precision above, only when it is due; returns a sentence for people.
 
         Examples that failed there once, and not in this one, are no suspects any more.
         """
@@ -319,7 +302,7 @@ class PrecisionFallback:
         self._index -= 1
         self._drops, self._clean_steps, self._recovered = 0, 0, True
         self.reset_skipped()
-        return Recovery(self.precision, f"{stretch} clean steps in {before}: back to {self.precision}")
+        return f"{stretch} clean steps in {before}: back to {self.precision}"
 
     def after_scaled_step(self, *, skipped: bool, at_min_scale: bool) -> NumericFailure | None:
         """After each step with a scaler: whether so many were skipped that the precision is at fault."""
@@ -341,8 +324,10 @@ class PrecisionFallback:
         self._skipped.clear()
         self._at_min_scale = 0
 
-    def fall_back(self, failure: NumericFailure, *, lost_steps: int = 0) -> Fallback:
-        """How to go on.
+    def fall_back(self, failure: NumericFailure, *, lost_steps: int = 0) -> str:
+        """After a failure: restore the snapshot, then go on in ``precision`` without ``excluded``.
+
+        Returns: what was decided, as a sentence for people.
 
         Args:
             lost_steps: that are run again in the lower precision, up to the one that failed; the clean stretch begins
@@ -363,7 +348,7 @@ class PrecisionFallback:
             self._last_failures += 1
             if self._last_failures > (_FAILURES_IN_FULL_PRECISION if newly_excluded else 1):
                 raise TrainingFailed(self._refusal(failure))
-        return Fallback(self.precision, self.excluded, self._message(failure, before, newly_excluded))
+        return self._message(failure, before, newly_excluded)
 
     def state_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
