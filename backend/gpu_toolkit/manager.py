@@ -156,7 +156,28 @@ class GPUManager:
         Raises: DeviceUnavailable where ``enable_distributed`` finds no process group, or ``enable_data_parallel``
         fewer than two cards.
         """
-        return self._parallel(model, self.get_device())
+        import torch  # as in setup_device
+
+        device = self.get_device()
+        if self.config.enable_distributed:
+            if not torch.distributed.is_initialized():
+                raise DeviceUnavailable(
+                    "enable_distributed, but there is no process group: start with torchrun and call "
+                    "torch.distributed.init_process_group() first"
+                )
+            ids = [device.index] if device.type == "cuda" else None
+            return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
+        if not self.config.enable_data_parallel:
+            return model
+        used = self.placements
+        cards = [int(placement.device.partition(":")[2]) for placement in used if placement.type is DeviceType.CUDA]
+        if len(cards) < 2:
+            devices = ", ".join(placement.device for placement in used)
+            raise DeviceUnavailable(
+                f"enable_data_parallel needs two CUDA cards, but the manager has {devices}; name the cards in "
+                "device_ids, or leave it off"
+            )
+        return torch.nn.DataParallel(model, device_ids=cards)
 
     def loader_settings(self) -> LoaderSettings:
         """Settings for a DataLoader: from the config, else from the machine's cores and memory."""
@@ -198,29 +219,6 @@ class GPUManager:
     def clear_memory(self) -> int:
         """Collect garbage and release cached memory; returns the bytes torch released. Slow: not for every step."""
         return cleanup_gpu_memory(self.placement.device)
-
-    def _parallel(self, model: _Model, device: torch.device) -> _Model | nn.Module:
-        import torch  # as in setup_device
-
-        if self.config.enable_distributed:
-            if not torch.distributed.is_initialized():
-                raise DeviceUnavailable(
-                    "enable_distributed, but there is no process group: start with torchrun and call "
-                    "torch.distributed.init_process_group() first"
-                )
-            ids = [device.index] if device.type == "cuda" else None
-            return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
-        if self.config.enable_data_parallel:
-            used = self.placements
-            cards = [int(placement.device.partition(":")[2]) for placement in used if placement.type is DeviceType.CUDA]
-            if len(cards) < 2:
-                devices = ", ".join(placement.device for placement in used)
-                raise DeviceUnavailable(
-                    f"enable_data_parallel needs two CUDA cards, but the manager has {devices}; name the cards in "
-                    "device_ids, or leave it off"
-                )
-            return torch.nn.DataParallel(model, device_ids=cards)
-        return model
 
 
 def get_gpu_manager(config: GPUConfig | None = None) -> GPUManager:

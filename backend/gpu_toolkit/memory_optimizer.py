@@ -24,6 +24,7 @@ from backend.errors import DoesNotFit
 from backend.gpu_toolkit.gpu_config import GIB
 from backend.telemetry import log_event
 from backend.training.memory import checkpoint_activations
+from backend.training.trainer.model_setup import use_efficient_attention
 
 _log = logging.getLogger(__name__)
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -131,7 +132,7 @@ class GPUMemoryOptimizer:
         before and after.
         """
         before = self._predicted(model, input_shape)
-        done = [_efficient_attention(model), checkpoint_activations(model)]
+        done = [*use_efficient_attention(model), checkpoint_activations(model)]
         saved = {"before_bytes": before, "after_bytes": self._predicted(model, input_shape)} if input_shape else {}
         log_event(_log, logging.INFO, "model memory optimized", model=type(model).__name__, done=done, **saved)
         return model
@@ -255,18 +256,6 @@ class _BatchProbe:
             run(self._model, self.make(count))
         finally:  # gradients belong to this batch's peak, not to the baseline of the next
             self._model.zero_grad(set_to_none=True)
-
-
-def _efficient_attention(model: nn.Module) -> str:
-    config = getattr(model, "config", None)
-    switch = getattr(model, "set_attn_implementation", None)
-    if switch is None or getattr(config, "_attn_implementation", None) != "eager":
-        return "attention as it is"
-    try:
-        switch("sdpa")
-    except (ValueError, ImportError):  # transformers implements only eager attention for this model
-        return "attention as it is: the model has no other"
-    return "scaled-dot-product attention"
 
 
 def _sample(input_shape: Sequence[int]) -> tuple[int, ...]:

@@ -34,13 +34,6 @@ class TrainableReport:
     trainable: int  # parameters
     total: int
 
-    @property
-    def line(self) -> str:
-        """The counts as a sentence."""
-        return (
-            f"{self.trainable:,} of {self.total:,} parameters are trained ({self.trainable / max(1, self.total):.2%})"
-        )
-
 
 def trainable_report(model: nn.Module) -> TrainableReport:
     """Count the parameters with gradients; shared ones count once."""

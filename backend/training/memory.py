@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (  # until torch offers it publicly; s
     FakeTensorMode,
     UnsupportedFakeTensorException,
 )
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 from backend.device.memory import trial_run
@@ -139,15 +140,6 @@ def _copied(model: nn.Module, device: str) -> nn.Module:
     return copy.deepcopy(model, memo)
 
 
-def _shape_of(batch: Any) -> Any:
-    """The batch over empty tensors."""
-    if isinstance(batch, Tensor):
-        return torch.empty_like(batch, device="cpu")
-    if isinstance(batch, Mapping):
-        return {name: _shape_of(value) for name, value in batch.items()}
-    return tuple(map(_shape_of, batch)) if isinstance(batch, tuple) else batch
-
-
 def _empty(tensor: Tensor, device: str) -> Tensor:
     half = tensor.dtype in (torch.float16, torch.bfloat16)
     return torch.empty_like(tensor, device=device, dtype=torch.float32 if half else tensor.dtype)
@@ -181,7 +173,8 @@ def _peak_bytes(model: nn.Module, weights: list[Tensor], batch: Any, half: str |
         with torch.random.fork_rng(devices=[]), tracker:
             for weight in model.parameters():  # gradients of the micro-batches before
                 weight.grad = torch.zeros_like(weight) if weight.requires_grad else None
-            trial_run.forward_backward(run, _shape_of(batch))
+            shape = tree_map_only(Tensor, partial(torch.empty_like, device="cpu"), batch)
+            trial_run.forward_backward(run, shape)
             return tracker.peak_bytes
     finally:
         model.zero_grad(set_to_none=True)

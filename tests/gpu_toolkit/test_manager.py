@@ -205,7 +205,7 @@ def test_parallel_where_it_cannot_be(at: Callable[[str], None], config: GPUConfi
 def test_data_parallel(at: Callable[[str], None]):
     at("ada-and-blackwell")
     found = GPUManager(GPUConfig(device_ids=[1, 0], enable_data_parallel=True), set_ceiling=Ceilings())
-    wrapped = found._parallel(nn.Linear(1, 1), torch.device("cuda:1"))
+    wrapped = found.parallelize(nn.Linear(1, 1))
 
     assert isinstance(wrapped, nn.DataParallel)
     assert ["cuda:1", "cuda:0"] == [one.device for one in found.placements]

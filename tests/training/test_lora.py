@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 
 from backend.errors import TrainingError
-from backend.training.lora import TrainableReport, add_lora, merged, trainable_report
+from backend.training.lora import add_lora, merged, trainable_report
 
 FAMILIES = ("bert", "mpnet", "xlm-roberta", "distilbert", "roberta")
 
@@ -106,12 +106,6 @@ def test_trainable_parameters_are_counted(tiny):
     inside = 2 * (4 * 2 * (32 + 32) + 2 * 2 * (32 + 64))  # layers x (attention + feed-forward), rank 2
     assert report.trainable == inside + 32 * 5 + 5
     assert report.total == total + inside + 32 * 5 + 5  # peft keeps the head's first values as well
-
-
-def test_the_report_is_a_sentence():
-    """Counts with a share; a model without parameters divides nothing."""
-    assert TrainableReport(1_200, 24_000).line == "1,200 of 24,000 parameters are trained (5.00%)"
-    assert trainable_report(nn.ReLU()).line == "0 of 0 parameters are trained (0.00%)"
 
 
 def test_scale_and_targets_can_be_chosen(tiny):

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from backend.device.faults import FaultKind, classify
 from backend.device.plan.placement import LoaderSettings
@@ -288,7 +289,7 @@ class MicroBatchLoader:
 
     def _pinned(self, batch: Batch) -> Batch:
         try:
-            pinned: Batch = _pin_tensors(batch)
+            pinned: Batch = tree_map_only(Tensor, _pin, dict(batch))
         except RuntimeError as error:  # the driver's limit on locked memory; unpinned copies are only slower
             self._pins = False
             log_event(_log, logging.WARNING, "memory cannot be pinned; copies will wait", reason=error)
@@ -296,14 +297,8 @@ class MicroBatchLoader:
         return pinned
 
 
-def _pin_tensors(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.pin_memory() if value.device.type == "cpu" else value
-    if isinstance(value, Mapping):
-        return {key: _pin_tensors(item) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(_pin_tensors(item) for item in value)
-    return value
+def _pin(tensor: Tensor) -> Tensor:
+    return tensor.pin_memory() if tensor.device.type == "cpu" else tensor
 
 
 @dataclass(frozen=True, slots=True)

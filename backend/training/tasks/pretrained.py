@@ -104,12 +104,16 @@ def copy_tokenizer(spec: ModelSpec, output: Path) -> None:
 
 
 def _check_encoder(model: Any, report: Mapping[str, Any], spec: ModelSpec) -> None:
+    if absent := _absent(model, report):
+        raise ModelUnavailable(f"{spec.folder} lacks the encoder's tensors {', '.join(absent[:5])}")
+
+
+def _absent(model: Any, report: Mapping[str, Any]) -> list[str]:
+    """Tensors of the encoder that its files lack, or have in another shape."""
     prefix = f"{model.base_model_prefix}."
     wraps_encoder = any(name.startswith(prefix) for name, _ in model.named_parameters())  # else it is the encoder
     missing = [*report["missing_keys"], *(row[0] for row in report.get("mismatched_keys", ()))]
-    absent = sorted(name for name in missing if (name.startswith(prefix) or not wraps_encoder) and "pooler" not in name)
-    if absent:
-        raise ModelUnavailable(f"{spec.folder} lacks the encoder's tensors {', '.join(absent[:5])}")
+    return sorted(name for name in missing if (name.startswith(prefix) or not wraps_encoder) and "pooler" not in name)
 
 
 def divide_last_layer(model: Any, temperature: float) -> None:
@@ -257,10 +261,7 @@ def _pretrained(base: ImageBase, names: Mapping[str, Any]) -> Any:
         ignore_mismatched_sizes=True,  # a head for other labels
         output_loading_info=True,
     )
-    encoder_prefix = f"{model.base_model_prefix}."
-    absent_or_mismatched = [*report["missing_keys"], *(row[0] for row in report.get("mismatched_keys", ()))]
-    absent = sorted(name for name in absent_or_mismatched if name.startswith(encoder_prefix) and "pooler" not in name)
-    if absent:
+    if absent := _absent(model, report):
         raise ValueError(f"it lacks the tensors {', '.join(absent[:5])}")
     return model
 

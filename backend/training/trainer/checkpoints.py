@@ -31,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
+from torch.utils._pytree import tree_map_only
 
 from backend.durable_files import flush
 from backend.errors import BadCheckpoint, TrainingError
@@ -43,7 +44,7 @@ _STATE, _MANIFEST = "state.json", "manifest.json"
 _PENDING, _RETIRED = ".writing-", ".deleting-"
 _DIFFERENCES_SHOWN = 3
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-_TENSOR, _ARRAY, _TUPLE, _ITEMS = "$tensor", "$array", "$tuple", "$items"  # marks in state.json
+_TENSOR, _TUPLE, _ITEMS = "$tensor", "$tuple", "$items"  # marks in state.json
 _NEW_NAMES = {  # of the rest's states, in checkpoints before 2026-11-27
     "ladder": "precision_fallback",
     "numerics": "precision",
@@ -304,8 +305,8 @@ def _newest(folder: Path) -> Path | None:
 class StatePacker:
     """Turns nested Python state into JSON and tensors; ``tensors`` collects the latter, on the CPU, by dotted name.
 
-    Strings, numbers, None, lists, tuples, mappings with any plain keys, tensors and numpy arrays come back equal and of
-    the same type. Tensors that are one and the same (tied weights) are written once and come back as one.
+    Strings, numbers, None, lists, tuples, mappings with any plain keys and tensors come back equal and of the same
+    type. Tensors that are one and the same (tied weights) are written once and come back as one.
     """
 
     def __init__(self) -> None:
@@ -320,9 +321,6 @@ class StatePacker:
             return tree
         if isinstance(tree, Tensor):
             return {_TENSOR: self._add(tree, name)}
-        if isinstance(tree, np.ndarray):
-            raw = torch.frombuffer(bytearray(tree.tobytes()), dtype=torch.uint8) if tree.size else torch.empty(0)
-            return {_ARRAY: self._add(raw, name), "dtype": tree.dtype.str, "shape": list(tree.shape)}
         if isinstance(tree, list | tuple):
             items = [self.pack(item, _join(name, index)) for index, item in enumerate(tree)]
             return items if isinstance(tree, list) else {_TUPLE: items}
@@ -359,9 +357,6 @@ def unpack_state(layout: Any, tensors: Mapping[str, Tensor]) -> Any:
         return layout
     if _TENSOR in layout:
         return _take(tensors, layout[_TENSOR])
-    if _ARRAY in layout:
-        raw = _take(tensors, layout[_ARRAY]).numpy().tobytes()
-        return np.frombuffer(raw, dtype=np.dtype(layout["dtype"])).reshape(layout["shape"]).copy()
     if _TUPLE in layout:
         return tuple(unpack_state(item, tensors) for item in layout[_TUPLE])
     if _ITEMS in layout:
@@ -579,10 +574,4 @@ def non_finite_tensors(model: nn.Module) -> list[str]:
 
 def _on_cpu(tree: Any) -> Any:
     """A copy of nested state, with its tensors on the CPU."""
-    if isinstance(tree, Tensor):
-        return tree.detach().to("cpu", copy=True)
-    if isinstance(tree, Mapping):
-        return {key: _on_cpu(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(_on_cpu(value) for value in tree)
-    return tree
+    return tree_map_only(Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), tree)

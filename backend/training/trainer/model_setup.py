@@ -48,7 +48,7 @@ class ModelSetup:
             raise DoesNotFit(f"the weights alone need more memory than {device} has free ({fault.message})") from error
         if converts:
             self.changes.append("weights brought to float32: half precision would lose small updates")
-        self.changes += _use_efficient_attention(model)
+        self.changes += use_efficient_attention(model)
         if config.gradient_checkpointing:
             self.changes.append(checkpoint_activations(model))
         self._channels_last = _wants_channels_last(model, config, device)
@@ -110,7 +110,7 @@ def move_in_float32(model: nn.Module, device: torch.device) -> None:
     model.to(device)
 
 
-def _use_efficient_attention(model: nn.Module) -> list[str]:
+def use_efficient_attention(model: nn.Module) -> list[str]:
     """Attention without its matrix: eager takes eleven times the activations at 2048 tokens (measured)."""
     switch = getattr(model, "set_attn_implementation", None)
     if switch is None or getattr(getattr(model, "config", None), "_attn_implementation", None) != "eager":

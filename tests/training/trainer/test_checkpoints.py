@@ -52,10 +52,9 @@ def names(output: Path) -> list[str]:
 
 
 def test_everything_comes_back(tmp_path):
-    """Weights, optimizer, generators of torch, numpy and Python, and any nesting: equal and of the same types."""
+    """Weights, optimizer, generators of torch and Python, and any nesting: equal and of the same types."""
     rest = {
         "torch": torch.get_rng_state(),
-        "numpy": np.random.RandomState(1).get_state(),
         "python": random.Random(1).getstate(),
         "scaler": {"scale": 2.0**16, "tracker": None, 3: (1, [2.5, True])},
         "$odd": {
@@ -82,10 +81,7 @@ def test_everything_comes_back(tmp_path):
         torch.int64,
         torch.bfloat16,
     ]
-    np.testing.assert_array_equal(back.rest["numpy"][1], rest["numpy"][1])
     random.Random().setstate(back.rest["python"])
-    np.random.RandomState().set_state(back.rest["numpy"])
-    assert back.rest["numpy"][1].dtype == np.uint32
 
 
 def test_it_loads_into_a_model_and_its_optimizer(tmp_path):
@@ -295,16 +291,8 @@ def round_trip(tree: object) -> object:
     return unpack_state(layout, packer.tensors)
 
 
-def test_numpy_arrays():
-    """Arrays keep dtype and shape and can be written to; single numbers become Python's."""
-    arrays = [np.arange(6, dtype=np.uint32).reshape(2, 3).T, np.zeros((0, 2)), np.array(1.5), np.array([True])]
-
-    back = round_trip(arrays)
-
-    for array, loaded in zip(arrays, back, strict=True):
-        np.testing.assert_array_equal(array, loaded)
-        assert array.dtype == loaded.dtype
-    back[0][0, 0] = 9
+def test_numpy_scalars():
+    """A task's metrics may be numpy's numbers; they become Python's."""
     assert round_trip(np.float32(0.5)) == 0.5
 
 
