@@ -35,21 +35,6 @@ class Compound:
 Filter = Comparison | Compound
 
 
-def matches(filters: Filter, attributes: Mapping[str, Scalar | Sequence[Scalar]]) -> bool:
-    """Whether a file with these attributes fits. The storages compile filters to SQL that means the same."""
-    if isinstance(filters, Compound):
-        if filters.type == "or":
-            return any(matches(part, attributes) for part in filters.filters)
-        ranges, others = conjuncts(filters)
-        return all(_is_any_within(bounds, attributes) for bounds in ranges) and all(
-            matches(part, attributes) for part in others
-        )
-    if filters.type in ORDERS:
-        return _is_any_within((filters,), attributes)
-    is_equal = any(_equals_any(value, filters.value) for value in _values(attributes.get(filters.key, ())))
-    return is_equal == (filters.type in {"eq", "in"})
-
-
 def conjuncts(filters: Compound) -> tuple[list[tuple[Comparison, ...]], list[Filter]]:
     """What an ``and`` joins: its ranges, each the orders of one attribute, and all else, with no ``and`` among it."""
     ranges: dict[str, list[Comparison]] = {}
@@ -79,42 +64,6 @@ def _flat(filters: Compound) -> Iterator[Filter]:
             yield part
 
 
-def _is_any_within(bounds: Sequence[Comparison], attributes: Mapping[str, Scalar | Sequence[Scalar]]) -> bool:
-    """Whether one of the values of an attribute meets all its orders."""
-    values = _values(attributes.get(bounds[0].key, ()))
-    return any(all(_is_ordered(value, bound.type, bound.value) for bound in bounds) for value in values)
-
-
-def _values(value: Scalar | Sequence[Scalar]) -> Sequence[Scalar]:
-    return (value,) if isinstance(value, str | bool | int | float) else value
-
-
-def _equals_any(value: Scalar, wanted: Scalar | tuple[Scalar, ...]) -> bool:
-    return any(_kind(value) is _kind(item) and value == item for item in _values(wanted))
-
-
-def _is_ordered(value: Scalar, order: ComparisonType, bound: Scalar | tuple[Scalar, ...]) -> bool:
-    """Numbers with numbers, strings with strings; booleans have no order."""
-    if isinstance(value, str) and isinstance(bound, str):
-        return _SIGNS[order]((value > bound) - (value < bound))
-    if _kind(value) is float and not isinstance(bound, tuple) and _kind(bound) is float:
-        return _SIGNS[order]((value > bound) - (value < bound))  # type: ignore[operator]  # numbers both
-    return False
-
-
-def _kind(value: Scalar) -> type:
-    """Booleans are no numbers here, and integers are numbers like others."""
-    return str if isinstance(value, str) else bool if isinstance(value, bool) else float
-
-
-_SIGNS: Mapping[str, Callable[[int], bool]] = {
-    "gt": lambda sign: sign > 0,
-    "gte": lambda sign: sign >= 0,
-    "lt": lambda sign: sign < 0,
-    "lte": lambda sign: sign <= 0,
-}
-
-
 ATTRIBUTE_TYPES = ("numbers", "texts", "booleans")  # in the columns number, text and flag
 _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
@@ -125,7 +74,6 @@ class Dialect:
 
     file: str  # the column of the outer query that ``attributes.file`` refers to
     placeholder: Callable[[int], str]  # of the value with this index, from 0
-    table: str = "attributes"
     collation: str = ""  # behind a text that is compared, to order by code point
     scope: str = ""  # a further condition on the rows ``a`` of the table, such as " AND a.store = ?1"
 
@@ -208,7 +156,7 @@ def _comparison(comparison: Comparison, dialect: Dialect, placeholder: Callable[
 
 def _has_row(name: str, match: str, dialect: Dialect, *, negation: str = "") -> str:
     return (
-        f"{dialect.file} {negation}IN (SELECT a.file FROM {dialect.table} a WHERE a.name = {name} AND ({match})"
+        f"{dialect.file} {negation}IN (SELECT a.file FROM attributes a WHERE a.name = {name} AND ({match})"
         f"{dialect.scope})"
     )
 

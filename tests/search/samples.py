@@ -1,8 +1,9 @@
 """Files, stores and chunks to put into a storage."""
 
 import hashlib
+import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from backend.files.pages import Box
 from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.reasons import reasons_in
+from backend.search.filters import Dialect, Filter, compile_filter, effective
 from backend.search.records import (
     Attributes,
     EncoderIdentity,
@@ -210,3 +212,14 @@ def wire_answer(*documents: Mapping[str, Any], pages: int = 2) -> dict[str, Any]
         "timings": {},
         "usage": {"pages": 2, "ocr_pages": 0, "prompt_tokens": 0, "total_tokens": 0},
     }
+
+
+def fits(filters: Filter, attributes: Mapping[str, Scalar | Sequence[Scalar]]) -> bool:
+    """Whether a file that has these attributes, with one value or several, is let through."""
+    condition = compile_filter(filters, Dialect("file", lambda index: f"?{index + 1}"))
+    found = {name: values if isinstance(values, list) else [values] for name, values in attributes.items()}
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE attributes (file, name, number, text, flag)")
+        connection.executemany("INSERT INTO attributes VALUES (1, ?, ?, ?, ?)", effective({}, found))
+        query = f"SELECT 1 FROM (SELECT 1 AS file) WHERE {condition.sql}"
+        return connection.execute(query, condition.values).fetchone() is not None

@@ -4,7 +4,8 @@ import sqlite3
 
 import pytest
 
-from backend.search.filters import Comparison, Compound, Dialect, compile_filter, effective, keys_of, matches
+from backend.search.filters import Comparison, Compound, Dialect, compile_filter, effective, keys_of
+from tests.search.samples import fits
 
 _FILE = {
     "total": 1284.5, "vendor": "B12345678", "paid": True, "date": "2024-03-12", "person": ["Ana", "Luis"], "pages": 3,
@@ -33,23 +34,23 @@ MARCH = Compound("and", (Comparison("date", "gte", "2026-03-01"), Comparison("da
 )  # fmt: skip
 def test_comparison(key, kind, value, expected):
     """Types are kept apart; of several values one is enough; what is absent equals nothing."""
-    assert expected is matches(Comparison(key, kind, value), _FILE)
+    assert expected is fits(Comparison(key, kind, value), _FILE)
 
 
 def test_strings_are_ordered_by_code_point():
     """Capitals before small letters, accents last, and characters beyond the BMP after all."""
-    assert matches(Comparison("name", "gt", "Z"), {"name": "a"})
-    assert matches(Comparison("name", "gt", "z"), {"name": "á"})
-    assert matches(Comparison("name", "gt", "\uffff"), {"name": "\U0001f600"})
+    assert fits(Comparison("name", "gt", "Z"), {"name": "a"})
+    assert fits(Comparison("name", "gt", "z"), {"name": "á"})
+    assert fits(Comparison("name", "gt", "\uffff"), {"name": "\U0001f600"})
 
 
 def test_compound():
     """``and`` needs all, ``or`` one, and they may be nested."""
     paid, cheap = Comparison("paid", "eq", True), Comparison("total", "lt", 10)
 
-    assert not matches(Compound("and", (paid, cheap)), _FILE)
-    assert matches(Compound("or", (paid, cheap)), _FILE)
-    assert matches(Compound("and", (Compound("or", (cheap, paid)), paid)), _FILE)
+    assert not fits(Compound("and", (paid, cheap)), _FILE)
+    assert fits(Compound("or", (paid, cheap)), _FILE)
+    assert fits(Compound("and", (Compound("or", (cheap, paid)), paid)), _FILE)
     assert ["paid", "total", "paid"] == list(keys_of(Compound("and", (paid, Compound("or", (cheap, paid))))))
 
 
@@ -88,7 +89,7 @@ _DUE_IN_MAY = {"date": ["2026-02-20", "2026-05-20"], "total": [10, 500, "x"], "n
 )
 def test_a_range_holds_for_one_value(where, expected):
     """Of a document of February that is due in May, no date is in March."""
-    assert expected is matches(where, _DUE_IN_MAY)
+    assert expected is fits(where, _DUE_IN_MAY)
 
 
 def test_deep_and_long_filters_are_parsed():
