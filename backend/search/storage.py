@@ -74,6 +74,7 @@ from backend.supervision import Supervisor
 
 _FILES = f"SELECT {FILE_COLUMNS} FROM files f"
 _DAY_S = 86_400.0
+_CHUNKS_AT_ONCE = 256
 
 
 class SearchStorage(ABC):
@@ -396,9 +397,14 @@ class SearchStorage(ABC):
         )
         return len(await self._driver.change(query, store_id, batch_id))
 
-    @abstractmethod
-    def file_chunks(self, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
-        """All chunks of a file in order."""
+    async def file_chunks(self, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
+        """All chunks of a file in order. Holds no connection between two of its queries."""
+        this = f"{self._sql.of_store} AND {self._sql.of_file.format('$2')} AND {self._sql.behind}"
+        query, position = f"{this} ORDER BY c.id LIMIT {_CHUNKS_AT_ONCE}", -1
+        while chunks := await self._chunks(query, store_id, file_id, position):
+            for chunk in chunks:
+                yield chunk
+            position = chunks[-1].index
 
     # Indexing
 
@@ -428,9 +434,10 @@ class SearchStorage(ABC):
     async def release(self, claim: IndexClaim) -> None:
         """Give the file back to the queue, not counted as an attempt."""
 
-    @abstractmethod
     async def waiting(self) -> int:
         """Files of all owners that are in progress."""
+        ((count,),) = await self._driver.fetch(self._sql.waiting)
+        return int(count)
 
     # Search
 
@@ -447,13 +454,16 @@ class SearchStorage(ABC):
     ) -> list[Ranked]:
         """The chunks of completed files with the highest BM25 (`backend.search.keywords`, statistics of this store)."""
 
-    @abstractmethod
     async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
         """The chunks in the order of ``ids``; those that have been deleted since are left out."""
+        chunks = await self._chunks(f"{self._sql.of_store} AND c.id = ANY($2)", store_id, list(ids))
+        found = {chunk.id: chunk for chunk in chunks}
+        return [found[chunk_id] for chunk_id in ids if chunk_id in found]
 
-    @abstractmethod
     async def chunk_contents(self, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
         """What tells equal chunks, in any order, without reading their texts; those that are deleted are left out."""
+        query = f"{self._sql.chunk_contents} WHERE {self._sql.of_store} AND c.id = ANY($2)"
+        return [ChunkContent(*row) for row in await self._driver.fetch(query, store_id, list(ids))]
 
     async def attribute_keys(self, store_id: str, limit: int = 100) -> list[str]:
         """Names of the attributes that files of this store have, the caller's and found ones, sorted."""
@@ -561,6 +571,10 @@ class SearchStorage(ABC):
 
     def _attributes_of_store(self) -> str:
         return f"store = (SELECT {self._sql.key} FROM stores WHERE id = $1)"
+
+    async def _chunks(self, condition: str, *arguments: Any) -> list[StoredChunk]:
+        rows = await self._driver.fetch(f"{self._sql.chunks} WHERE {condition}", *arguments)
+        return await self._driver.unpack(lambda: list(map(self._sql.chunk_of, rows)))
 
     async def _row(self, query: str, *arguments: Any) -> Row | None:
         rows = await self._driver.fetch(query, *arguments)

@@ -17,6 +17,7 @@ from backend.search.records import (
     PageSize,
     Progress,
     Reembedding,
+    StoredChunk,
     StoreFile,
     VectorStore,
 )
@@ -38,6 +39,11 @@ class TableSql:
     indexed: str  # the column of when a file was indexed
     no_claim: str  # assignments that end a claim
     usage: str  # the query of `StoredUsage`, with {who} for whom it counts
+    waiting: str  # the query of how many files are in progress
+    chunks: str  # the query of chunks c with their files of stores, up to WHERE, for ``chunk_of``
+    chunk_of: Callable[[Row], StoredChunk]  # of a row of ``chunks``; raises what `Driver.unpack` knows
+    chunk_contents: str  # the same query of `ChunkContent`
+    behind: str  # whether a chunk stands behind the $3rd of its file, from 0
     more_of_store: tuple[str, str] = ("", "")  # further columns of a new row of `stores`, and their values
     lock_row: str = ""  # behind a query of a row that others wait for until the transaction ends
     lock_owner: str = ""  # the query that keeps other transactions from adding something of the owner $1

@@ -19,7 +19,7 @@ from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.ranking import pack_lengths, write_postings
 from backend.search.postgres.schema import SCHEMA
-from backend.search.postgres.stores import FILE_COLUMNS, place_files, work_of, write_attributes
+from backend.search.postgres.stores import FILE_COLUMNS, work_of
 from backend.search.records import EncoderIdentity, IndexClaim, IndexedFile, IndexFailure, NewChunk, Progress, StoreFile
 from backend.search.storage import SearchStorage
 from backend.search.tables import encoder_key, store_file, to_json
@@ -105,18 +105,39 @@ class PostgresIndexing(SearchStorage):
         """Store what was indexed, in one transaction. Terms are computed in a thread before it begins."""
         terms = await asyncio.to_thread(_terms, indexed)
         async with self._postgres.transaction() as connection:
-            return await _finish(connection, claim, indexed, terms)
+            return await self._finish(connection, claim, indexed, terms)
 
     async def restore(self, file: StoreFile, indexed: IndexedFile) -> None:
         """Attach, claim and finish in one transaction."""
         terms = await asyncio.to_thread(_terms, indexed)
         claim = IndexClaim(file, "", uuid.uuid4().hex, attempts=1)
         async with self._postgres.transaction() as connection:
-            await place_files(connection, [file])
+            await self._place_files(connection, [file])
             take = "UPDATE store_files SET claim_token = $3 WHERE store_id = $1 AND file_id = $2"
             await connection.execute(take, *_ours(claim))
-            if not await _finish(connection, claim, indexed, terms):
+            if not await self._finish(connection, claim, indexed, terms):
                 raise WrongEncoder(f"vector store {file.store_id}: its vectors are of another model")
+
+    async def _finish(
+        self, connection: asyncpg.Connection, claim: IndexClaim, indexed: IndexedFile, terms: Sequence[Counter[str]]
+    ) -> bool:
+        """Store what was indexed. False: the claim is lost, or the store has got another encoder meanwhile."""
+        query = f"SELECT {FILE_COLUMNS}, key FROM store_files WHERE {_OURS} FOR UPDATE"
+        row = await connection.fetchrow(query, *_ours(claim))
+        if row is None:
+            return False
+        encoder = await encoder_key(connection, indexed.encoder)
+        store = await _lock_store(connection, claim.file.store_id)
+        if encoder not in (store["encoder"] or encoder, store["next_encoder"]):
+            await connection.execute(f"UPDATE store_files SET {_GIVEN_BACK} WHERE {_OURS}", *_ours(claim))
+            return False
+        if store["encoder"] is None and indexed.chunks:
+            await connection.execute("UPDATE stores SET encoder = $2 WHERE key = $1", store["key"], encoder)
+        target = _Target(store["key"], row["key"], encoder)
+        file = replace(store_file(row, work_of), found=indexed.found)
+        await self._write_attributes(connection, target.file, file)
+        await _write_chunks(connection, target, indexed, terms, attributes_bytes(file.attributes, file.found))
+        return True
 
     async def fail(self, claim: IndexClaim, failure: IndexFailure) -> bool:
         """A claim that failed before its first report was being read, not queued."""
@@ -133,9 +154,6 @@ class PostgresIndexing(SearchStorage):
 
     async def release(self, claim: IndexClaim) -> None:
         await self._postgres.fetchval(f"UPDATE store_files SET {_GIVEN_BACK} WHERE {_OURS}", *_ours(claim))
-
-    async def waiting(self) -> int:
-        return int(await self._postgres.fetchval("SELECT count(*) FROM store_files WHERE status = 'in_progress'"))
 
     async def begin_reembedding(self, store_id: str, encoder: EncoderIdentity) -> bool:
         """Drop vectors of another attempt. To begin with the store's own encoder is to stop. False: it is gone."""
@@ -219,28 +237,6 @@ async def _lock_store(connection: asyncpg.Connection, store_id: str) -> asyncpg.
 
 def _terms(indexed: IndexedFile) -> list[Counter[str]]:
     return [Counter(text_terms(chunk.text, indexed.language)) for chunk in indexed.chunks]
-
-
-async def _finish(
-    connection: asyncpg.Connection, claim: IndexClaim, indexed: IndexedFile, terms: Sequence[Counter[str]]
-) -> bool:
-    """Store what was indexed. False: the claim is lost, or the store has got another encoder meanwhile."""
-    query = f"SELECT {FILE_COLUMNS}, key FROM store_files WHERE {_OURS} FOR UPDATE"
-    row = await connection.fetchrow(query, *_ours(claim))
-    if row is None:
-        return False
-    encoder = await encoder_key(connection, indexed.encoder)
-    store = await _lock_store(connection, claim.file.store_id)
-    if encoder not in (store["encoder"] or encoder, store["next_encoder"]):
-        await connection.execute(f"UPDATE store_files SET {_GIVEN_BACK} WHERE {_OURS}", *_ours(claim))
-        return False
-    if store["encoder"] is None and indexed.chunks:
-        await connection.execute("UPDATE stores SET encoder = $2 WHERE key = $1", store["key"], encoder)
-    target = _Target(store["key"], row["key"], encoder)
-    file = replace(store_file(row, work_of), found=indexed.found)
-    await write_attributes(connection, target.file, file)
-    await _write_chunks(connection, target, indexed, terms, attributes_bytes(file.attributes, file.found))
-    return True
 
 
 async def _write_chunks(

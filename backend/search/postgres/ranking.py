@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import zlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,14 +14,13 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.errors import NotFound, StorageCorrupt, TooLarge, WrongEncoder
+from backend.errors import NotFound, TooLarge, WrongEncoder
 from backend.models.encoder import Vectors
-from backend.search.document_chunks import unpack_words
 from backend.search.filters import Dialect, Filter, compile_filter
 from backend.search.keywords import K1, TERMS_VERSION, B, idf, text_terms
 from backend.search.postgres.connections import PostgresConnections
 from backend.search.postgres.schema import SCHEMA
-from backend.search.records import ChunkContent, KeywordQuery, Ranked, StoredChunk, VectorStore
+from backend.search.records import KeywordQuery, Ranked, VectorStore
 from backend.search.storage import SearchStorage
 from backend.telemetry import log_event
 
@@ -32,7 +30,6 @@ _MOST = np.iinfo(np.uint16).max  # times that a term is counted in one chunk
 _LENGTH = np.dtype("<u4")
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-CHUNK_COLUMNS = "c.id, f.file_id, c.index, c.start_char, c.end_char, c.text, c.tokens, c.words"
 _LAST_CHARACTER = "\U0010ffff"
 _MAX_ARGUMENTS = 32_767  # of a query in PostgreSQL's protocol
 # By inner product, which is the cosine of vectors of unit length; negative, so that the best come first.
@@ -237,35 +234,6 @@ class PostgresRanking(SearchStorage):
         if sum(len(phrase.places) for phrase in phrases) < _IN_THREAD * PLACE_BYTES:
             return ranked()
         return await asyncio.to_thread(ranked)
-
-    async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
-        query = (
-            f"SELECT {CHUNK_COLUMNS} FROM chunks c JOIN store_files f ON f.key = c.file "
-            "WHERE c.id = ANY($2) AND f.store_id = $1"
-        )
-        found = {row["id"]: chunk_of(row) for row in await self._postgres.fetch(query, store_id, list(ids))}
-        return [found[chunk_id] for chunk_id in ids if chunk_id in found]
-
-    async def chunk_contents(self, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
-        query = (
-            "SELECT c.id, f.file_id, u.sha256, c.start_char, c.end_char, md5(c.text) FROM chunks c "
-            "JOIN store_files f ON f.key = c.file JOIN files u ON u.id = f.file_id "
-            "WHERE c.id = ANY($1) AND f.store_id = $2"
-        )
-        return [ChunkContent(*row) for row in await self._postgres.fetch(query, list(ids), store_id)]
-
-
-def chunk_of(row: asyncpg.Record) -> StoredChunk:
-    """A chunk of CHUNK_COLUMNS. Raises: StorageCorrupt."""
-    try:
-        words = unpack_words(row["words"])
-    except (ValueError, zlib.error) as error:
-        raise StorageCorrupt(
-            f"chunk {row['id']} of file {row['file_id']}: its words in PostgreSQL cannot be read. Add the file to its "
-            "vector store anew, or restore a backup"
-        ) from error
-    start, end = row["start_char"], row["end_char"]
-    return StoredChunk(row["id"], row["file_id"], row["index"], start, end, row["text"], row["tokens"], words)
 
 
 def _integers(content: bytes, sent: str = ">i8") -> NDArray[np.int64]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import zlib
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import asyncpg
@@ -11,17 +12,16 @@ import orjson
 
 from backend.errors import NotFound, StorageCorrupt
 from backend.models.encoder import Vectors
+from backend.search.document_chunks import unpack_words
 from backend.search.document_sql import PAST_S, Row
 from backend.search.filters import AttributeRow, effective
 from backend.search.limits import attributes_bytes
 from backend.search.postgres.connections import PostgresConnections
-from backend.search.postgres.ranking import CHUNK_COLUMNS, chunk_of
 from backend.search.postgres.schema import SCHEMA
 from backend.search.records import Chunking, IndexFailure, Progress, StoredChunk, StoreFile
 from backend.search.storage import SearchStorage
 from backend.search.tables import FileWork, TableSql, to_json
 
-_CHUNKS_AT_ONCE = 200
 FILE_COLUMNS = (
     "store_id, file_id, name, created_s, status, attributes, found, batch_id, usage_bytes, chunks, pages, language, "
     "chunking, progress, failure"
@@ -31,6 +31,19 @@ FILE_COLUMNS = (
 def work_of(columns: Row) -> FileWork:
     failure = None if columns[2] is None else IndexFailure(**orjson.loads(columns[2]))
     return Chunking(**orjson.loads(columns[0])), Progress(**orjson.loads(columns[1])), failure
+
+
+def chunk_of(row: Row) -> StoredChunk:
+    """Raises: StorageCorrupt."""
+    chunk_id, file_id, index, start, end, text, tokens, packed = row
+    try:
+        words = unpack_words(packed)
+    except (ValueError, zlib.error) as error:
+        raise StorageCorrupt(
+            f"chunk {chunk_id} of file {file_id}: its words in PostgreSQL cannot be read. Add the file to its vector "
+            "store anew, or restore a backup"
+        ) from error
+    return StoredChunk(chunk_id, file_id, index, start, end, text, tokens, words)
 
 
 SQL = TableSql(
@@ -61,6 +74,13 @@ SQL = TableSql(
         (SELECT count(*) FROM stores WHERE {who}),
         (SELECT count(*) FROM store_files f JOIN stores s ON s.id = f.store_id
          WHERE f.status = 'in_progress' AND {who})""",
+    waiting="SELECT count(*) FROM store_files WHERE status = 'in_progress'",
+    chunks="""SELECT c.id, sf.file_id, c.index, c.start_char, c.end_char, c.text, c.tokens, c.words
+    FROM chunks c JOIN store_files sf ON sf.key = c.file""",
+    chunk_of=chunk_of,
+    chunk_contents="""SELECT c.id, sf.file_id, f.sha256, c.start_char, c.end_char, md5(c.text)
+    FROM chunks c JOIN store_files sf ON sf.key = c.file JOIN files f ON f.id = sf.file_id""",
+    behind="c.index > $3",
     lock_row=" FOR UPDATE",
     lock_owner="SELECT pg_advisory_xact_lock(1398035456, hashtext($1))",  # "STOR": no other lock of the database is met
 )
@@ -113,12 +133,6 @@ class PostgresStores(SearchStorage):
         self._sweeper.wake()
         return is_removed
 
-    async def _place_files(self, rows: asyncpg.Connection, files: Sequence[StoreFile]) -> bool:
-        return await place_files(rows, files)
-
-    async def _write_attributes(self, rows: asyncpg.Connection, key: int, file: StoreFile) -> None:
-        await write_attributes(rows, key, file)
-
     async def _sweep(self) -> bool:
         async with self._postgres.transaction() as connection:
             file = await connection.fetchval(_SWEPT_FILE)
@@ -133,67 +147,50 @@ class PostgresStores(SearchStorage):
             await connection.execute("DELETE FROM pending_deletes WHERE file = $1", file)
             return True
 
-    async def file_chunks(self, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
-        """All chunks of a file in order. Holds no connection between two of its queries."""
-        query = (
-            f"SELECT {CHUNK_COLUMNS} FROM chunks c JOIN store_files f ON f.key = c.file "
-            f"WHERE f.store_id = $1 AND f.file_id = $2 AND c.index > $3 ORDER BY c.index LIMIT {_CHUNKS_AT_ONCE}"
+    async def _place_files(self, rows: asyncpg.Connection, files: Sequence[StoreFile]) -> bool:
+        """Add files to their stores in place of rows that are there; whether some were. Raises: NotFound."""
+        by_key = {(file.store_id, file.file_id): file for file in files}
+        ordered = [by_key[key] for key in sorted(by_key)]
+        replaced = ordered and await rows.fetch(_LOCK_REPLACED, *map(list, zip(*sorted(by_key), strict=True)))
+        if replaced:
+            await rows.execute(LOCK_STORES, sorted({file.store_id for file in ordered}))
+        try:
+            await rows.executemany(
+                "DELETE FROM store_files WHERE store_id = $1 AND file_id = $2",
+                [(file.store_id, file.file_id) for file in ordered],
+            )
+            for file in ordered:
+                await self._insert(rows, file)
+        except asyncpg.ForeignKeyViolationError as error:
+            raise NotFound("vector store: the store, or a file to be added, has been deleted meanwhile") from error
+        return bool(replaced)
+
+    async def _write_attributes(self, rows: asyncpg.Connection, key: int, file: StoreFile) -> None:
+        """Write the rows that filters look at, in place of earlier ones."""
+        store = await rows.fetchval("SELECT key FROM stores WHERE id = $1", file.store_id)
+        await rows.execute("DELETE FROM attributes WHERE file = $1", key)
+        await rows.copy_records_to_table(
+            "attributes",
+            schema_name=SCHEMA,
+            columns=("store", "file", *AttributeRow._fields),
+            records=((store, key, *row) for row in effective(file.attributes, file.found)),
         )
-        last = -1
-        while rows := await self._postgres.fetch(query, store_id, file_id, last):
-            for row in rows:
-                yield chunk_of(row)
-            last = rows[-1]["index"]
-            if len(rows) < _CHUNKS_AT_ONCE:
-                return
 
-
-async def place_files(connection: asyncpg.Connection, files: Sequence[StoreFile]) -> bool:
-    """Add files to their stores in place of rows that are there; whether some were. Raises: NotFound."""
-    by_key = {(file.store_id, file.file_id): file for file in files}
-    ordered = [by_key[key] for key in sorted(by_key)]
-    replaced = ordered and await connection.fetch(_LOCK_REPLACED, *map(list, zip(*sorted(by_key), strict=True)))
-    if replaced:
-        await connection.execute(LOCK_STORES, sorted({file.store_id for file in ordered}))
-    try:
-        await connection.executemany(
-            "DELETE FROM store_files WHERE store_id = $1 AND file_id = $2",
-            [(file.store_id, file.file_id) for file in ordered],
+    async def _insert(self, rows: asyncpg.Connection, file: StoreFile) -> None:
+        key = await rows.fetchval(
+            "INSERT INTO store_files (store_id, file_id, name, created_s, status, attributes, chunking, batch_id, "
+            "progress, usage_bytes) VALUES ($1, $2, $3, $4, 'in_progress', $5, $6, $7, $8, $9) RETURNING key",
+            file.store_id,
+            file.file_id,
+            file.name,
+            file.created_s,
+            to_json(dict(file.attributes)),
+            to_json(asdict(file.chunking)),
+            file.batch_id,
+            to_json(asdict(Progress())),
+            attributes_bytes(file.attributes, {}),
         )
-        for file in ordered:
-            await _insert(connection, file)
-    except asyncpg.ForeignKeyViolationError as error:
-        raise NotFound("vector store: the store, or a file to be added, has been deleted meanwhile") from error
-    return bool(replaced)
-
-
-async def write_attributes(connection: asyncpg.Connection, key: int, file: StoreFile) -> None:
-    """Write the rows that filters look at, in place of earlier ones."""
-    store = await connection.fetchval("SELECT key FROM stores WHERE id = $1", file.store_id)
-    await connection.execute("DELETE FROM attributes WHERE file = $1", key)
-    await connection.copy_records_to_table(
-        "attributes",
-        schema_name=SCHEMA,
-        columns=("store", "file", *AttributeRow._fields),
-        records=((store, key, *row) for row in effective(file.attributes, file.found)),
-    )
-
-
-async def _insert(connection: asyncpg.Connection, file: StoreFile) -> None:
-    key = await connection.fetchval(
-        "INSERT INTO store_files (store_id, file_id, name, created_s, status, attributes, chunking, batch_id, "
-        "progress, usage_bytes) VALUES ($1, $2, $3, $4, 'in_progress', $5, $6, $7, $8, $9) RETURNING key",
-        file.store_id,
-        file.file_id,
-        file.name,
-        file.created_s,
-        to_json(dict(file.attributes)),
-        to_json(asdict(file.chunking)),
-        file.batch_id,
-        to_json(asdict(Progress())),
-        attributes_bytes(file.attributes, {}),
-    )
-    if file.batch_id is not None:
-        add = "INSERT INTO batches VALUES ($1, $2) ON CONFLICT DO NOTHING"
-        await connection.execute(add, file.store_id, file.batch_id)
-    await write_attributes(connection, key, file)
+        if file.batch_id is not None:
+            add = "INSERT INTO batches VALUES ($1, $2) ON CONFLICT DO NOTHING"
+            await rows.execute(add, file.store_id, file.batch_id)
+        await self._write_attributes(rows, key, file)

@@ -145,14 +145,6 @@ def release(connection: sqlite3.Connection, claim: IndexClaim) -> None:
     connection.execute(changes, (claim.token,))
 
 
-def waiting(connection: sqlite3.Connection) -> int:
-    (count,) = connection.execute(
-        "SELECT count(*) FROM store_files INDEXED BY store_files_waiting WHERE status = 'in_progress' "
-        "AND store NOT IN (SELECT number FROM stores WHERE is_deleted)"
-    ).fetchone()
-    return int(count)
-
-
 def finish(
     connection: sqlite3.Connection, claim: IndexClaim, indexed: IndexedFile, packed: Sequence[PackedChunk], now_s: float
 ) -> bool:

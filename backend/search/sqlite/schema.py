@@ -204,6 +204,23 @@ def work_of(columns: Row) -> FileWork:
     return Chunking(columns[0], columns[1], bool(columns[2])), Progress(*columns[3:6]), failure
 
 
+def chunk_of(row: Row) -> StoredChunk:
+    """Raises: DataError for a chunk whose text or words have changed."""
+    chunk_id, file_id, position, start, end, tokens, checksum, text, words = row
+    if checksum != chunk_checksum(text, words):
+        raise sqlite3.DataError(f"chunk {chunk_id} has another checksum than when it was written")
+    return StoredChunk(chunk_id, file_id, position, start, end, text, tokens, unpack_words(words))
+
+
+def chunk_checksum(text: str, words: bytes) -> int:
+    return zlib.crc32(words, zlib.crc32(text.encode()))
+
+
+# Chunks are found by the file's range of ids, or by their own id: they have no index of files.
+_CHUNK_TABLES = (
+    "store_files sf JOIN files f ON f.number = sf.file JOIN chunks c ON c.store_file = sf.number "
+    "AND c.id BETWEEN sf.first_chunk AND sf.first_chunk + sf.chunks - 1"
+)
 SQL = TableSql(
     stores="""SELECT s.id, s.owner, s.name, s.created_s, s.last_active_s, s.description, s.metadata,
         s.expires_after_days, e.fingerprint, e.name, e.width, n.fingerprint, n.name, n.width, s.embedded,
@@ -226,9 +243,15 @@ SQL = TableSql(
         coalesce(sum(chunks), 0), (SELECT count(*) FROM stores WHERE NOT is_deleted AND {who}),
         coalesce(sum(status = 'in_progress'), 0)
     FROM store_files WHERE store IN (SELECT number FROM stores WHERE NOT is_deleted AND {who})""",
+    waiting="""SELECT count(*) FROM store_files INDEXED BY store_files_waiting WHERE status = 'in_progress'
+    AND store NOT IN (SELECT number FROM stores WHERE is_deleted)""",
+    chunks=f"""SELECT c.id, f.id, c.position, c.start, c.end, c.tokens, c.checksum, c.text, c.words
+    FROM {_CHUNK_TABLES}""",
+    chunk_of=chunk_of,
+    chunk_contents=f"""SELECT c.id, f.id, f.sha256, c.start, c.end, CAST(c.checksum AS TEXT)
+    FROM {_CHUNK_TABLES}""",
+    behind="c.id > sf.first_chunk + $3",
 )
-CHUNK = "c.id, f.id, c.position, c.start, c.end, c.tokens, c.checksum, c.text, c.words"
-CHUNK_TABLES = "chunks c JOIN store_files sf ON sf.number = c.store_file JOIN files f ON f.number = sf.file"
 
 _CHECKSUM_BYTES = 4
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -236,18 +259,6 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def pack_pages(sizes: Sequence[PageSize]) -> str:
     return json.dumps([page.packed() for page in sizes])
-
-
-def stored_chunk(row: Row) -> StoredChunk:
-    """Raises: DataError for a chunk whose text or words have changed."""
-    chunk_id, file_id, position, start, end, tokens, checksum, text, words = row
-    if checksum != chunk_checksum(text, words):
-        raise sqlite3.DataError(f"chunk {chunk_id} has another checksum than when it was written")
-    return StoredChunk(chunk_id, file_id, position, start, end, text, tokens, unpack_words(words))
-
-
-def chunk_checksum(text: str, words: bytes) -> int:
-    return zlib.crc32(words, zlib.crc32(text.encode()))
 
 
 def encodable(text: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +23,6 @@ from backend.search import document_sql
 from backend.search.filters import Filter
 from backend.search.limits import SearchLimits, check_kept_file
 from backend.search.records import (
-    ChunkContent,
     EncoderIdentity,
     FileRecord,
     IndexClaim,
@@ -32,7 +31,6 @@ from backend.search.records import (
     KeywordQuery,
     Progress,
     Ranked,
-    StoredChunk,
     StoreFile,
     VectorStore,
 )
@@ -192,24 +190,11 @@ class SqliteStorage(SearchStorage):
             self._sweeper.wake()
         return is_removed
 
-    async def file_chunks(self, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
-        position = -1
-        while chunks := await self._read(store_files.chunks_behind, store_id, file_id, position):
-            for chunk in chunks:
-                yield chunk
-            position += len(chunks)
-
     async def _place_files(self, rows: Transaction, files: Sequence[StoreFile]) -> bool:
         return store_files.attach(rows.connection, files)
 
     async def _write_attributes(self, rows: Transaction, key: int, file: StoreFile) -> None:
         store_files.write_attributes(rows.connection, key, file.attributes, file.found)
-
-    async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
-        return await self._read(store_files.chunks_of, store_id, ids)
-
-    async def chunk_contents(self, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
-        return await self._read(store_files.contents_of, store_id, ids)
 
     async def file_vectors(self, store_id: str, file_id: str) -> Vectors:
         return await self._read(indexing.file_vectors, store_id, file_id)
@@ -227,9 +212,6 @@ class SqliteStorage(SearchStorage):
 
     async def release(self, claim: IndexClaim) -> None:
         await self._write(indexing.release, claim)
-
-    async def waiting(self) -> int:
-        return await self._read(indexing.waiting)
 
     async def finish(self, claim: IndexClaim, indexed: IndexedFile) -> bool:
         packed = await self._database.compute(lambda: indexing.pack(indexed))

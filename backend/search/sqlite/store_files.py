@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from backend.errors import NotFound
 from backend.search.filters import effective
 from backend.search.limits import attributes_bytes
-from backend.search.records import Attributes, ChunkContent, Scalar, StoredChunk, StoreFile
+from backend.search.records import Attributes, Scalar, StoreFile
 from backend.search.sqlite.pending_deletes import mark_chunks
-from backend.search.sqlite.schema import CHUNK, CHUNK_TABLES, STORE_FILE_TABLES, stored_chunk
+from backend.search.sqlite.schema import STORE_FILE_TABLES
 from backend.search.sqlite.vector_stores import number_of
 
 _NUMBER = f"SELECT sf.number, sf.store FROM {STORE_FILE_TABLES} WHERE s.id = ? AND f.id = ?"
-_CHUNKS_AT_ONCE = 256
 
 
 def attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> bool:
@@ -91,40 +89,6 @@ def _remove_chunks(connection: sqlite3.Connection, number: int) -> None:
         "OR EXISTS (SELECT 1 FROM store_files WHERE store = ?1 AND chunks > 0) THEN encoder END WHERE number = ?1",
         (store, first, last),
     )
-
-
-def chunks_behind(connection: sqlite3.Connection, store_id: str, file_id: str, position: int) -> list[StoredChunk]:
-    """Some chunks of a file in order, those behind a position."""
-    rows = connection.execute(
-        f"SELECT {CHUNK} FROM {STORE_FILE_TABLES} JOIN chunks c ON c.id BETWEEN sf.first_chunk AND "
-        "sf.first_chunk + sf.chunks - 1 WHERE s.id = ? AND f.id = ? AND c.id > sf.first_chunk + ? "
-        "ORDER BY c.id LIMIT ?",
-        (store_id, file_id, position, _CHUNKS_AT_ONCE),
-    ).fetchall()
-    return [stored_chunk(row) for row in rows]
-
-
-def chunks_of(connection: sqlite3.Connection, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
-    store = number_of(connection, store_id)
-    found: list[Any] = []
-    for chunk_id in ids:
-        found += connection.execute(
-            f"SELECT {CHUNK} FROM {CHUNK_TABLES} WHERE c.id = ? AND sf.store = ?", (chunk_id, store)
-        ).fetchall()
-    return [stored_chunk(row) for row in found]
-
-
-def contents_of(connection: sqlite3.Connection, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
-    rows = connection.execute(
-        "SELECT c.id, f.id, f.sha256, c.start, c.end, c.checksum FROM json_each(?) wanted "
-        "JOIN chunks c ON c.id = wanted.value JOIN store_files sf ON sf.number = c.store_file "
-        "JOIN files f ON f.number = sf.file WHERE sf.store = ?",
-        (json.dumps(list(ids)), number_of(connection, store_id)),
-    )
-    return [
-        ChunkContent(chunk_id, file_id, sha256, start, end, str(checksum))
-        for chunk_id, file_id, sha256, start, end, checksum in rows
-    ]
 
 
 def detach(connection: sqlite3.Connection, store_id: str, file_id: str) -> bool:
