@@ -53,6 +53,7 @@ def test_the_file_is_one_that_the_training_reads(tmp_path: Path):
     """With its licence beside it."""
     file = tmp_path / "made" / "es_made_train.conll"
 
-    assert 0 == made_names.main(["--output", str(file), "--sentences", "20", "--seed", "5"])
+    made_names.write(file, 20, seed=5)
+
     assert 20 == len(read_conll(file))
     assert "MIT" in (file.parent / "SOURCE.md").read_text(encoding="utf-8")
