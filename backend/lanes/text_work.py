@@ -147,12 +147,11 @@ class TextWork:
 
     async def read(self, tokenizer: TextTokenizer, text: str, budget: TokenBudget | None = None) -> TokenArrays:
         """The tokens of a text of any length, slice by slice. Raises: what ``budget`` raises."""
-        parts: list[TokenArrays] = []
-        for start, stop in tokenizer.slices(text):
-            parts.append(await self.run(partial(tokenizer.read, text, start, stop), stop - start))
-            if budget is not None:
-                budget.add(len(parts[-1].ids))
-        return joined(parts)
+        count = None if budget is None else budget.add
+        slices = tokenizer.slices(text)
+        return joined(
+            [await self.run(partial(tokenizer.read, text, *each, count), each[1] - each[0]) for each in slices]
+        )
 
     async def windows(
         self, tokenizer: TextTokenizer, text: str, overlap: int, budget: TokenBudget | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -32,11 +33,11 @@ class CountingTokenizer:
         self._tokenizer: TextTokenizer = tokenizer_of("minilm")
         self.slices = self._tokenizer.slices
 
-    def read(self, text: str, start: int, stop: int):
+    def read(self, *arguments: Any):
         self.count += 1
         self.reading.set()
         assert self.go_on.wait(TEST_TIMEOUT_S)
-        return self._tokenizer.read(text, start, stop)
+        return self._tokenizer.read(*arguments)
 
 
 def held(telemetry: Telemetry) -> float:

@@ -1,4 +1,4 @@
-"""A tokenizer read in two parts gives every text the tokens of the whole, and reads the second part on demand alone."""
+"""A tokenizer of the pieces of Latin script, or of those that stand in a text, gives the tokens of the whole."""
 
 import functools
 import json
@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from backend.errors import TooLarge
+from backend.models import tokenizer as tokenizer_module
 from backend.models.model_files import resolve
 from backend.models.tokenizer import OTHER_SCRIPTS, LatinTokenizer, read_tokenizer
 
@@ -22,6 +24,9 @@ TEXTS = [
     pytest.param("e\u0301 A\u030a ﬁn \ue000 \ufffd 👍🏽 ▁▁ x\u0338 \x00\x07", id="marks-and-private-characters"),
     pytest.param("", id="empty"),
     pytest.param("a </s> <mask> b", id="special-tokens-spelt-out"),
+    pytest.param("Счёт № 17, 発票２０２４ فاتورة ﷺ Ελλάδα ไทย", id="many-scripts"),
+    pytest.param("я</s>я<mask> 発<<s>s>票</s>\u0301é", id="special-tokens-beside-other-scripts"),
+    pytest.param("\U00020000ⴰ\ue000я ▁▁発 　票", id="unknown-characters"),
 ]
 
 
@@ -54,27 +59,26 @@ def tokens_of(encoding):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_latin_texts_have_the_tokens_of_the_whole_without_reading_it(whole, latin, text):
-    """Ids, offsets and special tokens; alone and as a pair."""
-    assert latin.part is not None
-
-    for texts in ([text], [(text, "¿Cuándo?")]):
-        [expected], [got] = whole.encode_batch(texts), latin.encode_batch(texts)
-        assert tokens_of(expected) == tokens_of(got)
-        assert expected.ids == latin.encode_batch_fast(texts)[0].ids
-    assert [whole.decode(expected.ids)] == latin.decode_batch([expected.ids])
-    assert latin.part is not None
+def test_every_text_has_the_tokens_of_the_whole(whole, latin, text):
+    """Ids, offsets and special tokens; alone, as a pair, and beside texts of other scripts."""
+    for texts in ([text], [(text, "¿Cuándo?")], ["счёт", text, "a"]):
+        expected, got = whole.encode_batch(texts), latin.encode_batch(texts)
+        assert list(map(tokens_of, expected)) == list(map(tokens_of, got))
+        assert [each.ids for each in expected] == [each.ids for each in latin.encode_batch_fast(texts)]
+        assert whole.decode_batch([each.ids for each in expected]) == latin.decode_batch([each.ids for each in got])
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(st.one_of(st.sampled_from("abcdeñ .,01\u0301\u0338€"), LATIN), max_size=40))
-def test_any_text_of_these_characters_has_the_tokens_of_the_whole(whole, latin, text):
+@given(st.text(st.one_of(st.sampled_from("abcdeñ .,01\u0301\u0338€"), LATIN, st.characters()), max_size=40))
+def test_any_text_has_the_tokens_of_the_whole(whole, latin, text):
     assert tokens_of(whole.encode_batch([text])[0]) == tokens_of(latin.encode_batch([text])[0])
 
 
 def test_no_character_becomes_one_of_another_script(latin):
     """Neither alone by the normaliser, nor by composing with its neighbours."""
-    becomes = [one for one in latin_characters() if OTHER_SCRIPTS.search(latin.part.normalizer.normalize_str(one))]
+    becomes = [
+        one for one in latin_characters() if OTHER_SCRIPTS.search(latin.latin.tokenizer.normalizer.normalize_str(one))
+    ]
     composed = [
         one
         for one in map(chr, range(sys.maxunicode + 1))
@@ -86,15 +90,26 @@ def test_no_character_becomes_one_of_another_script(latin):
     assert ([], []) == (becomes, composed)
 
 
-def test_a_text_of_another_script_reads_the_whole(whole):
-    """Which then reads all: two of them would take more than one."""
-    latin = read_tokenizer(resolve("bundled").folder / "tokenizer.json")
-    texts = ["La factura", "счёт 発票", "invoice", "ℵ", "فاتورة"]
+def test_a_word_is_looked_at_in_parts(whole, latin, monkeypatch):
+    """Of 0.1 million characters or so each: none holds the interpreter for long."""
+    monkeypatch.setattr(tokenizer_module, "SLICE_CHARS", 100)
+    word = "счётфактуравыставленапокупателю" * 100
 
-    assert [each.ids for each in whole.encode_batch(texts)] == [each.ids for each in latin.encode_batch(texts)]
-    assert latin.part is None
-    ids = whole.encode(texts[1]).ids
-    assert [whole.decode(ids)] == latin.decode_batch([ids])
+    assert whole.encode(word).ids == latin.encode_batch([word])[0].ids
+    assert max(map(len, latin._words(word))) < 200
+
+
+def test_a_word_of_too_many_pieces_is_refused(latin, monkeypatch):
+    monkeypatch.setattr(tokenizer_module, "_MOST_PIECES", 10)
+
+    with pytest.raises(TooLarge, match=r"different tokens of a text: \d+ is over the limit of 10 .* blanks"):
+        latin.encode_batch(["発票号码开票日期购买方名称销售方名称"])
+
+
+def test_ids_without_a_piece_are_left_out(whole, latin):
+    ids = [*whole.encode("счёт").ids, 250_030]
+
+    assert whole.decode_batch([ids, [6]]) == latin.decode_batch([ids, [6]])
 
 
 def test_tokens_by_name_and_number(whole):

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.errors import TooLarge
+from backend.lanes.text_work import TokenBudget
 from backend.models import tokenizer as tokenizer_module
 from backend.models.text_slices import SLICE_CHARS
 from backend.models.tokenizer import TextTokenizer, joined
@@ -98,6 +100,15 @@ def test_a_long_word_is_handed_over_in_parts(source, monkeypatch):
     assert (expected.ids, len(expected)) == (tokens.ids.tolist(), sum(longest))
     assert max(longest) <= tokenizer_module._TOKENS_AT_ONCE < len(expected)
     assert (60_002, len(tokens.ids)) == (tokens.offsets[-1, 1], len(tokens.offsets))
+
+
+def test_the_tokens_of_a_word_are_counted_before_they_are_handed_over(monkeypatch):
+    """Handing over four million held the lock for 0.8 s, only to tell that there are too many."""
+    monkeypatch.setattr(tokenizer_module, "_arrays", lambda _part: pytest.fail("they were handed over"))
+    budget = TokenBudget(10_000, "tokens", "LIMIT_TOKENIZE_TOKENS", "")
+
+    with pytest.raises(TooLarge, match="tokens: 20000"):
+        tokenizer_of("minilm").read("!" * 20_000, 0, 20_000, budget.add)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
