@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from backend.files.visual_rows import Cell
 from backend.invoices.label_match import LabelMatch, Vocabulary, tokens_of
+from backend.invoices.money.labels import phrases_of
 from backend.tables.numbers import numbers_in
 from backend.text.patterns.folding import fold
 
@@ -132,56 +133,10 @@ COLUMNS = Vocabulary(
 
 _ENDS = Vocabulary(
     {
-        "total": (
-            "total", "totales", "total factura", "total a pagar", "importe total", "total general", "total eur",
-            "total neto", "importe factura", "total iva", "totals", "grand total", "total due", "amount due",
-            "balance due", "total amount", "total payable", "amount payable", "invoice total", "net total",
-            "total inclusive of", "total excluding", "total rounded", "nett total", "net payable", "a pagar", "líquido",
-            "total ticket", "total compra", "total con iva", "total ttc", "net à payer", "montant total", "total ht",
-            "gesamtbetrag", "gesamtsumme", "rechnungsbetrag", "endbetrag", "zahlbetrag", "summe", "zu zahlen", "gesamt",
-            "importo totale", "totale", "totale fattura", "total da fatura", "valor total", "total geral",
-            "total parcial", "importe a pagar", "total líquido", "total euros", "líquido a percibir", "gross total",
-            "total to pay", "to pay", "please pay", "total import", "import total", "total tva", "total mwst", "due",
-            "total qty", "total items", "total item", "num articulos", "nº artículos", "total artículos", "item count",
-            "items sold", "no of items", "number of items", "total discount", "total dto", "total descuento",
-            "total gst", "total vat", "total tax", "total base", "total bruto", "nettosumme", "bruttosumme",
-            "total payment", "rounding adj", "rounding adjustment", "total paid", "total servicios", "total conceptos",
-            "rounding", "round", "redondeo", "total sales", "total rm", "net amt", "total savings", "summe netto",
-            "summe brutto", "total current charges", "current charges", "trade discount", "less trade discount",
-            "less discount", "descuento general", "dto pronto pago", "descuento pronto pago", "discount total",
-            "remise globale", "desconto global", "sconto incondizionato", "gesamtrabatt",
-        ),
-        "subtotal": (
-            "subtotal", "base imponible", "base", "bases", "suma", "importe", "goods value", "base sujeta",
-            "suma de partidas", "suma de importes", "goods total", "goods net", "labour total", "materials total",
-            "suma bases", "net", "net amount", "nett", "total net", "importe neto", "neto", "total sin iva",
-            "importe total sin iva", "suma de conceptos", "total excl vat", "total ex vat", "sous total", "montant ht",
-            "zwischensumme", "nettobetrag", "netto", "imponibile", "totale imponibile", "base imposable",
-            "total antes de impuestos", "importe bruto", "suma importes", "total imponible", "suma total", "base i v a",
-            "subtotal sin iva", "before tax", "taxable", "taxable amount", "total before tax", "amount before tax",
-            "excluded gst", "base impon", "total ilíquido", "incidência", "neto gravado", "suma neto",
-        ),
-        "tax": (
-            "iva", "ive", "cuota iva", "cota ive", "suma cuotas", "vat", "gst", "tax", "sales tax", "igic", "ipsi",
-            "tva", "mwst", "ust", "zzgl", "zzgl mwst", "umsatzsteuer", "mehrwertsteuer", "impuestos", "impuesto",
-            "retención", "retencion irpf", "irpf", "recargo de equivalencia", "recargo equivalencia", "withholding",
-            "plus vat", "state tax", "local tax", "city tax", "tipo iva", "r e", "rec equiv", "retenció", "quota iva",
-            "imposta", "ritenuta", "hst", "pst", "qst", "hotel tax", "taxes", "iva incluido", "vat included",
-            "gst summary", "tax summary", "desglose iva", "vat summary", "tax incl", "dont tva", "inkl mwst",
-            "di cui iva", "enthaltene mwst", "service tax", "sst",
-        ),
-        "payment": (
-            "efectivo", "cambio", "tarjeta", "entregado", "entrega", "a devolver", "visa", "mastercard", "cash",
-            "change", "card", "tendered", "amount tendered", "credit card", "debit card", "contado", "pagado",
-            "cobrado", "amount paid", "paid", "payment", "payments", "payments credits", "payment received", "bar",
-            "rückgeld", "gegeben", "rendu", "espèces", "carte bancaire", "contanti", "resto", "dinheiro", "troco",
-            "targeta", "efectiu", "canvi", "su entrega", "importe entregado", "anticipo", "pagos a cuenta",
-            "forma de pago", "vencimiento", "vencimientos", "previous unpaid balance", "saldo anterior", "balance",
-            "previous balance", "balance forward", "previous invoice", "payments received", "amex", "maestro", "eftpos",
-            "auth code", "bizum", "kartenzahlung", "multibanco", "bancomat", "money", "bill", "puntos", "points",
-            "ahorro", "has ahorrado", "you saved", "savings", "deposit", "deposit paid", "less deposit", "prepaid",
-            "less payments", "paid to date", "less paid", "anzahlung", "acompte", "tip", "gratuity", "propina",
-        ),
+        "total": phrases_of("total", "due", "rounding", "discount"),
+        "subtotal": phrases_of("base", "gross"),
+        "tax": phrases_of("tax", "surcharge", "withholding"),
+        "payment": phrases_of("paid", "cash", "change", "balance", "tip"),
         "carried": (
             "suma y sigue", "suma anterior", "suma y continúa", "suma de líneas", "suma parcial", "lines total",
             "suma i segueix", "sigue", "continúa", "carried forward", "brought forward", "carry forward",

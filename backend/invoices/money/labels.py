@@ -309,6 +309,13 @@ def _readings() -> dict[str, tuple[Reading, ...]]:
 _READINGS = _readings()  # by key
 MONEY_LABELS = Vocabulary({_key(phrase): (phrase,) for *_, phrases in _PHRASES for phrase in _with_galician(phrases)})
 
+
+def phrases_of(*kinds: Kind) -> list[str]:
+    """The phrases that say one of these kinds before all others."""
+    phrases = (phrase for *_, own in _PHRASES for phrase in _with_galician(own))
+    return [one for one in phrases if max(_READINGS[_key(one)], key=lambda reading: reading.strength).kind in kinds]
+
+
 # Rates of value-added tax in Spain (with IGIC and former ones), Portugal, Italy, France, Germany, the United Kingdom,
 # Ireland and Malaysia; a bare "21" beside a base is one of these.
 KNOWN_RATES = frozenset(map(Decimal, (
