@@ -134,15 +134,6 @@ def test_wrong_settings(settings, faults):
     assert "Traceback" not in run(**settings).stdout
 
 
-@pytest.mark.slow
-def test_a_request_that_cannot_be_met():
-    """DEVICE=cuda:99 is refused with the reason, and the exit code is 2."""
-    done = run(DEVICE="cuda:99")
-
-    assert (2, "") == (done.returncode, done.stderr)
-    assert "  fail  device         DEVICE=cuda:99, but " in done.stdout
-
-
 @pytest.mark.parametrize(
     ("machine", "exit_code", "words"),
     [
@@ -273,18 +264,6 @@ def test_cards_are_sampled_before_the_kernel(settings):
     observe(Target(machine.host, Driver(profile), Torch(profile), machine.attention), settings, DeviceRequest())
 
     assert ["sample", "compute"] == order
-
-
-def test_choose_saves_the_card(tmp_path):
-    """By UUID; the output names the file."""
-    facts = simulated.facts(TWO_CARDS, order="PCI_BUS_ID")
-    file, screen = ChoiceFile(tmp_path / CHOICE_FILE), io.StringIO()
-    chosen = choose_card(facts, file, io.StringIO("7\n0\n"), screen)
-
-    assert facts.gpus[0].uuid == chosen.uuid
-    assert chosen == file.load()
-    assert str(file.path) in screen.getvalue()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", chosen.chosen_at)
 
 
 def test_a_choice_that_cannot_be_saved(tmp_path):

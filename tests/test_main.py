@@ -348,26 +348,13 @@ def test_a_lost_device_ends_the_process(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "settings", "words"),
-    [
-        pytest.param(["--gpu", "5"], {}, ["--gpu 5"], id="no-such-card"),
-        pytest.param(["--gpu", "0"], {"USE_GPU": "false"}, ["--gpu 0", "USE_GPU=false"], id="a-contradiction"),
-        pytest.param([], {"GPU_MEMORY_FRACTION": "-0.5"}, ["GPU_MEMORY_FRACTION", "greater than 0"], id="negative"),
-        pytest.param(
-            [], {"GPU_MEMORY_FRACTION": "1.5"}, ["GPU_MEMORY_FRACTION", "less than or equal to 1"], id="over-1"
-        ),
-        pytest.param([], {"DEVICE": "tpu"}, ["DEVICE=tpu", "cuda"], id="unknown-device"),
-        pytest.param([], {"DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "-1"}, ["DEVICE=cuda"], id="hidden-cards"),
-    ],
-)
-def test_an_unavailable_device(run, arguments, settings, words):
-    """Exit code 2 with the reason, on every machine without such a GPU."""
-    process = run(*RUN, *arguments, **settings)
+def test_a_card_that_is_not_there(run):
+    """Exit code 2 with the option that asked for it."""
+    process = run(*RUN, "--gpu", "63")
 
     assert 2 == process.ended()
     [reason] = [line for line in process.log.splitlines() if line.startswith("financia: ")]
-    assert all(word in reason for word in words), reason
+    assert "--gpu 63" in reason
     assert "Traceback" not in process.log
 
 

@@ -458,21 +458,6 @@ async def test_cuts_that_are_refused(
     problem(await client.post(f"{path}/split", json=body), 422, "invalid_field", said)
 
 
-async def test_two_people_at_once(client: httpx.AsyncClient, services: FakeServices, owner: str):
-    """The second is told who was faster, and nothing of the first is lost."""
-    path = f"/v1/documents/{await _kept_invoice(services, owner)}"
-    bodies = [{"fields": {"InvoiceId": f"F{number}"}, "revision": 1} for number in range(6)]
-
-    answers = await asyncio.gather(*(client.patch(f"{path}/fields", json=body) for body in bodies))
-
-    won = [answer for answer in answers if answer.status_code == 200]
-    late = next(answer for answer in answers if answer.status_code != 200)
-    asked = (await client.get(path)).json()
-    problem(late, 409, "conflict", "at 2, you have seen 1", "anybody corrected InvoiceId at 2026-01-01 00:00:00 UTC")
-    assert (1, 2) == (len(won), asked["revision"])
-    assert won[0].json()["documents"][0]["fields"] == asked["fields"]
-
-
 async def test_deleted_while_edited(client: httpx.AsyncClient, services: FakeServices, owner: str):
     """Every call says what happened; another delete, too."""
     path = f"/v1/documents/{await _kept_invoice(services, owner)}"

@@ -39,8 +39,8 @@ async def _complete(client: httpx.AsyncClient, upload_id: str, part_ids: list[st
     return await client.post(f"/v1/uploads/{upload_id}/complete", json={"part_ids": part_ids, **more})
 
 
-async def test_an_upload_becomes_a_file(client: httpx.AsyncClient) -> None:
-    """Of the parts in the order of complete; before, and of its parts after, no list of files tells."""
+async def test_an_upload_becomes_a_file(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Of the parts in the order of complete; before, no list of files tells of it, and after, the parts are gone."""
     expires_after = {"anchor": "created_at", "seconds": 3600}
     upload_id = await _create(client, expires_after=expires_after)
     last, first = await _parts(client, upload_id, *PARTS[::-1])
@@ -55,6 +55,7 @@ async def test_an_upload_becomes_a_file(client: httpx.AsyncClient) -> None:
     assert completed["file"] == file
     assert file["created_at"] + 3600 == file["expires_at"]
     assert WHOLE == (await client.get(f"/v1/files/{file['id']}/content")).content
+    assert 1 == (await services.storage.totals()).files
 
 
 async def test_completed_again_it_is_the_same_file(client: httpx.AsyncClient) -> None:

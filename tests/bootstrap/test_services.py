@@ -27,11 +27,9 @@ from backend.device.plan.placement import Placement
 from backend.errors import (
     BadSettings,
     DeviceUnavailable,
-    InvalidField,
     ModelUnavailable,
     SetupError,
     Unavailable,
-    UnknownModel,
 )
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
@@ -248,11 +246,8 @@ async def test_closing_finishes_accepted_requests(start):
     ("settings", "error", "words"),
     [
         pytest.param({"device": "cuda:7"}, DeviceUnavailable, "DEVICE=cuda:7, but", id="no-such-card"),
-        pytest.param({"device": "abacus"}, DeviceUnavailable, "use auto, cpu, cuda", id="no-such-device"),
-        pytest.param({"use_gpu": False, "device": "cuda"}, DeviceUnavailable, "contradicts", id="contradiction"),
         pytest.param({"embedding_model": "/no/such/folder"}, ModelUnavailable, "/no/such/folder", id="no-such-folder"),
         pytest.param({"speech_model": "/no/such/folder"}, ModelUnavailable, "SPEECH_MODEL", id="no-such-speech-model"),
-        pytest.param({"precision": "fp16"}, ModelUnavailable, "PRECISION=fp16", id="no-fp16-on-a-cpu"),
         pytest.param(
             {"precision": "int8", "runtime": "torch"}, ModelUnavailable, "PRECISION=int8 RUNTIME=torch", id="no-int8"
         ),
@@ -269,27 +264,6 @@ async def test_a_start_that_fails(start, settings, error, words):
     assert isinstance(caught.value, SetupError)
     assert words in str(caught.value)
     assert before == lanes()
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param("model.safetensors", b"\xff" * 64, id="weights"),
-        pytest.param("tokenizer.json", b"{}", id="tokenizer"),
-        pytest.param("config.json", b"{", id="config"),
-        pytest.param("tokenizer.json", None, id="no-tokenizer"),
-        pytest.param("model.safetensors", None, id="no-weights"),
-    ],
-)
-async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, content):
-    """Whatever file is broken, the start fails with a ModelUnavailable that names it."""
-    folder = copy_of(tiny.folder("bert"))
-    (folder / name).unlink()
-    if content is not None:
-        (folder / name).write_bytes(content)
-
-    with pytest.raises(ModelUnavailable, match=name.replace(".", r"\.")):
-        await start(embedding_model=str(folder))
 
 
 async def test_a_sentinel_is_refused_at_once(start, caplog):
@@ -450,16 +424,6 @@ async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
 
 
 @pytest.mark.slow
-async def test_a_bad_model_does_not_replace_a_good_one(start, tmp_path):
-    """The error has the reason, and the old model stays."""
-    services = await start(**QUICK)
-    with pytest.raises(InvalidField, match=r"source: .*nothing-here"):
-        await services.loader.load(str(tmp_path / "nothing-here"), "embeddings")
-
-    assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
-
-
-@pytest.mark.slow
 async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTaggers):
     """NER_MODEL names a folder: entities have offsets in the caller's text; both models are listed."""
     folder = taggers.folder("bert")
@@ -472,27 +436,6 @@ async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTagg
     assert all(text[entity.start : entity.end] == entity.text for entity in result.rows[0].entities)
     assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
     assert services.catalog.ner() is services.catalog.find(str(folder))
-
-
-@pytest.mark.slow
-async def test_without_a_token_classifier_one_can_be_loaded(start, taggers: TinyTaggers):
-    """404 names the setting; after a swap the same request is answered."""
-    services = await start(**QUICK)
-    with pytest.raises(UnknownModel, match="NER_MODEL"):
-        await services.entities.find(["la factura"], sources=["model"])
-    model = await services.loader.load(str(taggers.folder("bert")), "ner")
-    result = await services.entities.find(["la factura de the invoice"])
-
-    assert ("ner", model.name) == (model.task, result.model)
-    assert services.embeddings is not None
-    assert "embeddings" == services.catalog.embedding().task
-
-
-@pytest.mark.slow
-async def test_an_encoder_is_no_token_classifier(start, tiny: TinyModels):
-    """The start fails: a model without labels cannot serve entities."""
-    with pytest.raises(ModelUnavailable, match=r"classifier"):
-        await start(ner_model=str(tiny.folder("bert")), **QUICK)
 
 
 async def test_jobs_are_handed_over_before_the_lanes_refuse():

@@ -66,36 +66,6 @@ def last(diagnosis: Diagnosis, topic: str) -> Finding:
     return [finding for finding in diagnosis.findings if finding.topic == topic][-1]
 
 
-@pytest.mark.parametrize(
-    ("machine", "verdict", "actionable"),
-    [
-        pytest.param("windows-wddm", Verdict.DEGRADED, [("platform", "windows")], id="windows-wddm"),
-        pytest.param("no-gpu", Verdict.GOOD, [], id="no-gpu"),
-        pytest.param(
-            "cpu-build", Verdict.DEGRADED, [("gpu 0", "wrong-torch-build"), ("device", "gpu-not-used")], id="cpu-build"
-        ),
-        pytest.param(
-            "old-driver",
-            Verdict.DEGRADED,
-            [("driver", "driver-too-old"), ("gpu 0", "driver-too-old"), ("device", "gpu-not-used")],
-            id="old-driver",
-        ),
-        pytest.param(
-            "new-card-old-build",
-            Verdict.DEGRADED,
-            [("gpu 0", "wrong-torch-build"), ("device", "gpu-not-used")],
-            id="new-card-old-build",
-        ),
-    ],
-)
-def test_every_machine(machine, verdict, actionable):
-    """A card that cannot be used is degraded; a machine without a card is good if none was requested."""
-    diagnosis = check(simulated.facts(machine))
-
-    assert actionable == [(finding.topic, finding.anchor) for finding in diagnosis.actionable]
-    assert verdict is diagnosis.verdict
-
-
 @pytest.mark.parametrize("machine", ["cpu-build", "new-card-old-build"])
 def test_the_install_command(machine):
     """A wrong build comes with the command that installs the right one."""

@@ -29,18 +29,6 @@ async def blocked(batcher):
     return engine
 
 
-async def test_order_is_kept(make_batcher):
-    """Answers belong to their payloads however lengths are packed."""
-    costs = [10, 90, 20, 80, 30, 70, 40, 60, 50, 1] * 10
-    batcher, engine = make_batcher(lanes=2), EchoEngine()
-    answers = await results(batcher.submit(engine, list(range(100)), costs))
-
-    assert answers == list(range(100))
-    assert all(
-        len(batch) == 1 or max(costs[payload] for payload in batch) * len(batch) <= 100 for batch in engine.batches
-    )
-
-
 async def test_load_makes_batches(make_batcher):
     """What came while the lane was busy runs together; several engines share the lanes."""
     batcher, first, second = make_batcher(), EchoEngine("first"), EchoEngine("second")
@@ -132,12 +120,14 @@ async def test_a_caller_that_leaves_while_its_item_runs_disturbs_nobody(make_bat
 async def test_overload_is_refused_with_the_time_to_come_back(make_batcher, clock, value):
     """Queued tokens over the measured rate; all of a request or nothing."""
     batcher = make_batcher(queue_tokens=100)
-    await results(batcher.submit(TimedEngine(clock=clock, batch_s=0.5), ["a"], [5]))  # 10 tokens a second
+    [timed] = batcher.submit(TimedEngine(clock=clock, batch_s=0.5), ["a"], [5])  # 10 tokens a second
+    await results([timed])
     blocker = await blocked(batcher)
     accepted = batcher.submit(EchoEngine(), ["a", "b"], [50, 30])
     with pytest.raises(Overloaded) as refusal:
         batcher.submit(EchoEngine(), ["c", "d"], [10, 11])
 
+    assert (timed.queue_s, timed.inference_s) == (0.0, 0.5)
     assert refusal.value.retry_after_s == pytest.approx(8.0)
     assert (refusal.value.queued_tokens, refusal.value.limit_tokens) == (80, 100)
     assert value("jobs_shed_total") == 2

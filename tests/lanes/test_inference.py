@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, Unavailable
+from backend.errors import InferenceFailed, Overloaded, Unavailable
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.inference import InferenceResult, Timing, Urgency, offload
 from backend.lanes.work_queue import Priority
 from backend.models.tokenizer import Tokens
 from tests.fakes import turns
-from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, ServiceStack, VectorEngine, vector_of
+from tests.text.service_stack import GatedVectorEngine, ServiceStack, VectorEngine, vector_of
 
 NOW = Urgency()
 WORDS = ["one", "three", "", "three", "fourteen"]
@@ -146,40 +146,6 @@ async def test_concurrent_requests_share_equal_inputs(build):
     assert 4 == len(stack.computed)
     assert 2.0 == stack.metric("jobs_coalesced_total")
     assert 0 == stack.in_flight
-
-
-async def test_a_deadline_ends_the_wait(build, clock):
-    """Also behind a lane that hangs; nothing stays in flight, and queued items never run."""
-    stack = build(GatedVectorEngine(budget=4))
-    pipeline = Letters(stack.engine)
-    task = asyncio.create_task(
-        stack.inference.run(pipeline, ["one", "two"], Urgency(Priority.BULK, deadline_s=clock() + 5))
-    )
-    await stack.entered()
-
-    clock.advance(6)
-    stack.batcher.expire()
-
-    with pytest.raises(DeadlineExceeded):
-        await task
-    assert 0 == stack.in_flight
-    stack.engine.gate.set()
-    await stack.batcher.drain(5.0)
-    assert 1 == len(stack.computed)
-
-
-async def test_a_failure_leaves_nothing_in_flight_or_cached(build):
-    """The other inputs of the request are abandoned, and can be computed later."""
-    stack = build(FailingVectorEngine(poison=ord("x")))
-    pipeline = Letters(stack.engine)
-
-    with pytest.raises(InferenceFailed):
-        await stack.inference.run(pipeline, ["one", "x", "two"], NOW)
-
-    assert (0, 0) == (stack.in_flight, stack.cache.status().memory_entries)
-    np.testing.assert_array_equal(
-        expected(["one", "two"]), vectors(await stack.inference.run(pipeline, ["one", "two"], NOW))
-    )
 
 
 async def test_a_stopped_service_answers_hits_only(build):

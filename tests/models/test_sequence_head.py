@@ -10,11 +10,10 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from backend.errors import ModelUnavailable
-from backend.models.numpy_layers import Activation
 from backend.models.sequence_head import read_sequence_head
 from backend.models.spec import read_spec
 from tests.tiny_models import WIDTH, TinyModels, encoder_of, rewrite, spec_of, tokenizer_of
-from tests.tiny_scorers import EVERY, LABELS, TinyScorers, reference_logits, reference_scores
+from tests.tiny_scorers import EVERY, LABELS, TinyScorers, reference_scores
 
 TEXTS = ("la factura de zürich is due", "", "the invoice total is 12,50 € de la zürich", "de la " * 60)
 CLOSE = 1e-4  # float32 summed in another order, over two layers of random weights
@@ -80,18 +79,6 @@ def test_settings_of_the_head_are_honoured(scorers: TinyScorers, family, config)
     folder = scorers.folder(family, **config)
 
     np.testing.assert_allclose(scores_of(folder, "torch", TEXTS), reference_scores(folder, TEXTS), atol=CLOSE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("family", "runtime"), EVERY)
-def test_a_batch_equals_its_singles(scorers: TinyScorers, family, runtime):
-    """Logits, before any function narrows their differences."""
-    folder = scorers.folder(family)
-
-    together = logits_of(folder, runtime, TEXTS)
-    alone = np.concatenate([logits_of(folder, runtime, [text]) for text in TEXTS])
-
-    np.testing.assert_allclose(together, alone, atol=CLOSE, rtol=CLOSE)
 
 
 def test_what_is_not_finite_stays_so_in_its_own_row(scorers: TinyScorers):
@@ -186,17 +173,6 @@ def test_a_function_that_is_not_served(scorers: TinyScorers, copy_of):
 
     with pytest.raises(ModelUnavailable, match=r"Tanh is not served; served are softmax, sigmoid, identity"):
         read_sequence_head(spec_of(folder))
-
-
-def test_scores_by_another_function(scorers: TinyScorers):
-    """The caller's choice goes before the model's."""
-    folder = scorers.folder("bert")
-    head, logits = read_sequence_head(spec_of(folder)), reference_logits(folder, [("a", "b")], "longest_first")
-
-    found = head.apply(logits, Activation.SIGMOID)
-
-    np.testing.assert_allclose(found, 1 / (1 + np.exp(-logits)), rtol=1e-5)
-    np.testing.assert_array_equal(logits, head.apply(logits, Activation.IDENTITY))
 
 
 # Folders that are none

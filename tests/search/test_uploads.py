@@ -9,7 +9,6 @@ from backend.errors import TooLarge
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.search.limits import SearchLimits
-from backend.search.records import ListPage
 from backend.search.uploads import LIFE_S, UploadService
 from tests.search.search_stack import OWNER, SearchStack
 
@@ -18,18 +17,6 @@ LIMITS = FileLimits()
 
 def _stored(content: bytes) -> StoredFile:
     return StoredFile.of(content, LIMITS)
-
-
-async def test_a_file_in_parts(search: SearchStack) -> None:
-    """Its bytes and hash are those of the parts; the storage then holds nothing else."""
-    uploads, parts = UploadService(search.files, LIMITS), [b"a" * 3_000_000, b"b"]
-    upload = await uploads.create(OWNER, "a.txt", 3_000_001, "batch")
-    part_ids = [(await uploads.add_part(OWNER, upload.id, _stored(part))).id for part in parts]
-    _, file = await uploads.complete(OWNER, upload.id, part_ids)
-
-    assert _stored(b"".join(parts)).sha256 == file.sha256
-    assert ([file], False) == await search.files.list_files(OWNER, ListPage())
-    assert 1 == (await search.storage.totals()).files
 
 
 async def test_what_is_never_completed_expires(search: SearchStack) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.errors import InvalidField, NotFound, QuotaExceeded, TooLarge, WrongEncoder
+from backend.errors import NotFound, QuotaExceeded, TooLarge, WrongEncoder
 from backend.search.limits import SearchLimits
 from backend.search.records import ListPage
 from backend.search.upkeep import ExpiryTask
@@ -14,19 +14,12 @@ from tests.search.search_stack import OTHER, OWNER, SearchStack
 from tests.text.service_stack import VectorEngine, loaded_model
 
 
-async def test_a_store_is_made_changed_and_deleted(search: SearchStack) -> None:
-    store = await search.store(name="Facturas 📄", metadata={"team": "ñandú"}, expires_after_days=7)
+async def test_a_change_is_activity(search: SearchStack) -> None:
+    store = await search.store(expires_after_days=7)
     search.clock.advance(10)
+    changed = await search.stores.change(OWNER, store.id, StoreChange(name="Otra"))
 
-    changed = await search.stores.change(OWNER, store.id, StoreChange(name="Otra", clears_expiry=True))
-    rows, has_more = await search.stores.list_stores(OWNER, ListPage())
-    await search.stores.delete(OWNER, store.id)
-
-    assert ("Otra", {"team": "ñandú"}, None) == (changed.name, dict(changed.metadata), changed.expires_after_days)
     assert 10 == changed.last_active_s - store.last_active_s
-    assert ([store.id], False) == ([row.id for row in rows], has_more)
-    with pytest.raises(NotFound):
-        await search.stores.find(OWNER, store.id)
 
 
 LIMITS = [
@@ -80,26 +73,6 @@ async def test_many_files_are_looked_up_in_one_call(search: SearchStack) -> None
     await search.stores.add_batch(OWNER, store.id, [NewFile(file_id) for file_id in file_ids])
 
     assert (1, 0) == (search.storage.calls["files_of"], search.storage.calls["file"])
-
-
-async def test_a_batch(search: SearchStack) -> None:
-    """Its status is that of its files; what was not indexed when it was cancelled never is."""
-    store = await search.store()
-    file_ids = [await search.upload() for _ in range(3)]
-
-    batch = await search.stores.add_batch(OWNER, store.id, [NewFile(file_id) for file_id in [*file_ids, file_ids[0]]])
-    listed, _ = await search.stores.list_files(OWNER, store.id, ListPage(), batch_id=batch.id)
-    cancelled = await search.stores.cancel_batch(OWNER, store.id, batch.id)
-
-    assert ("in_progress", 3) == (batch.status, batch.counts["in_progress"])
-    assert int(search.clock()) == batch.created_s
-    assert set(file_ids) == {file.file_id for file in listed}
-    assert ("cancelled", 3) == (cancelled.status, cancelled.counts["cancelled"])
-    for batch_id in ("vsfb_0", f"{batch.id[:-1]}x", "vsfb_" + "0" * 24):
-        with pytest.raises(NotFound):
-            await search.stores.batch(OWNER, store.id, batch_id)
-    with pytest.raises(InvalidField):
-        await search.stores.add_batch(OWNER, store.id, [])
 
 
 async def test_a_batch_outlives_its_files(search: SearchStack) -> None:

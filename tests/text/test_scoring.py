@@ -10,7 +10,7 @@ from backend.serving.engines.heads import CLASSIFIER
 from backend.text.scoring import ScoringService
 from tests.serving.loaded_models import scoring_model
 from tests.text.service_stack import VectorEngine
-from tests.tiny_scorers import TinyScorers, reference_logits, reference_scores
+from tests.tiny_scorers import TinyScorers
 
 TEXTS = ("la factura de zürich is due", "", "the invoice total is 12,50 €", "de la " * 60)
 PAIRS = tuple(("the invoice total", text) for text in TEXTS)
@@ -22,33 +22,6 @@ CLOSE = 1e-4  # float32 summed in another order, over two layers of random weigh
 async def stack(build):
     """Lanes and a cache; the embedding model is not used."""
     return build(VectorEngine(), lanes=2)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
-async def test_texts_have_transformers_scores(scorers: TinyScorers, stack, family):
-    """Scores equal those of the text-classification pipeline, for long and empty texts too."""
-    folder = scorers.folder(family)
-    model = scoring_model(folder, CLASSIFIER)
-
-    logits = await ScoringService(stack.inference).logits(model, TEXTS, NOW)
-
-    np.testing.assert_allclose(model.head.apply(logits.values), reference_scores(folder, TEXTS), atol=CLOSE)
-    assert (False, False, False, True) == logits.truncated
-    assert 64 == logits.tokens[-1]
-
-
-@pytest.mark.parametrize(
-    ("cut", "truncation"), [("first", "only_first"), ("second", "only_second"), ("longest", "longest_first")]
-)
-async def test_pairs_have_transformers_logits(scorers: TinyScorers, stack, cut, truncation):
-    """Logits equal transformers', whichever text is truncated."""
-    folder = scorers.folder("bert")
-    pairs = [*PAIRS[:3], ("de la " * 40, "the total") if cut == "first" else ("the total", "de la " * 40)]
-
-    logits = await ScoringService(stack.inference).logits(scoring_model(folder, CLASSIFIER), pairs, NOW, cut=cut)
-
-    np.testing.assert_allclose(logits.values, reference_logits(folder, pairs, truncation), atol=CLOSE, rtol=CLOSE)
-    assert (False, False, False, True) == logits.truncated
 
 
 async def test_texts_and_pairs_of_one_request_keep_their_order(scorers: TinyScorers, stack):

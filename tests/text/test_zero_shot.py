@@ -103,12 +103,6 @@ async def test_too_many_pairs_are_refused_before_any_work(nli, monkeypatch):
     assert 3 == len((await setup.service.classify(TEXTS, labels=CLASSES[:2])).rows)
 
 
-async def test_a_template_without_a_placeholder(nli):
-    """Refused: it would ask the same of every label."""
-    with pytest.raises(InvalidField, match="hypothesis_template"):
-        await nli().service.classify(TEXTS, labels=CLASSES, hypothesis_template="This is it.")
-
-
 @pytest.mark.parametrize(("name", "used"), [(None, "nli"), ("classifier", "nli"), ("bundled", "vectors")])
 async def test_either_model_may_be_named(nli, name, used):
     """The NLI model unless the embedding model is; a name of neither lists both."""

@@ -1,7 +1,5 @@
 """Cached values are immutable, and ``NullCache`` is a cache."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -20,18 +18,6 @@ def test_owned_copies_out_of_the_batch():
     assert owned.owned() is owned
     with pytest.raises(ValueError, match="read-only"):
         owned.vector[0] = 0
-
-
-def test_fragments_make_a_new_value():
-    """Adding a serialised form makes a new value; the old one stays unchanged."""
-    plain = value(1)
-    extended = plain.with_fragment("float", b"[1]").with_fragment("base64", b'"AA"')
-
-    assert plain.fragment("float") is None
-    assert (b"[1]", b'"AA"', None) == tuple(extended.fragment(form) for form in ("float", "base64", "other"))
-    assert extended.vector is plain.vector
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        plain.tokens = 7  # type: ignore[misc]
 
 
 async def test_null_cache():

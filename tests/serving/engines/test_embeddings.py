@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from backend.lanes.engine import EncoderEngine
-from backend.models.encoder_source import PinnedEncoder
-from backend.models.spec import Pooling
-from backend.serving.engines.heads import EMBEDDINGS, PoolingHead, finished
-from tests.tiny_models import encoder_of, tokenizer_of
+from backend.serving.engines.heads import finished
 
 VECTORS = arrays(
     np.float32,
@@ -52,19 +48,3 @@ def test_vectors_are_ready_to_be_written(dimensions, normalize):
     assert found.flags["C_CONTIGUOUS"]
     assert found.dtype == np.float32
     assert found[0].any()
-
-
-@pytest.mark.parametrize("pooling", list(Pooling))
-def test_the_verbs_give_one_result_a_text_in_order(pooling):
-    """prepare, forward, finish on a true model: results follow their payloads."""
-    engine = EncoderEngine(
-        EMBEDDINGS, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(pooling), budget=512
-    )
-    payloads = [tokens.ids for tokens in tokenizer_of("minilm").encode(["la factura", "", "the total is due"])]
-
-    results = engine.finish(engine.forward(engine.prepare(payloads)))
-    backwards = engine.finish(engine.forward(engine.prepare(payloads[::-1])))
-
-    assert [(384,)] * 3 == [row.shape for row in results]
-    for row, other in zip(results, backwards[::-1], strict=True):
-        np.testing.assert_allclose(other, row, atol=1e-5)

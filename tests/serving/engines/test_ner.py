@@ -14,9 +14,8 @@ from backend.models.token_head import TagPrefix, read_tags, read_token_head
 from backend.models.weights import Linear
 from backend.serving.engines.heads import NER, TokenLabelsHead, decode
 from tests.tiny_models import encoder_of, spec_of, tokenizer_of
-from tests.tiny_taggers import FAMILIES, TinyTaggers
+from tests.tiny_taggers import TinyTaggers
 
-TEXTS = ["la factura", "", "the invoice total is 12,50 € de la zürich", "de"]
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-LOC")
 SURE = 0.9
 
@@ -32,23 +31,6 @@ def engine_of(folder, runtime: str = "onnx") -> EncoderEngine:
 
 def run(engine: Engine, payloads) -> list:
     return list(engine.finish(engine.forward(engine.prepare(payloads))))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_equals_its_singles(taggers: TinyTaggers, family, runtime):
-    """One (tokens, labels) a payload, in order, whatever its neighbours."""
-    engine = engine_of(taggers.folder(family), runtime)
-    payloads = [tokens.ids for tokens in tokenizer_of(taggers.folder(family)).encode(TEXTS)]
-
-    together = run(engine, payloads)
-    alone = [run(engine, [ids])[0] for ids in payloads]
-
-    assert [(len(ids), 7) for ids in payloads] == [rows.shape for rows in together]
-    for rows, expected in zip(together, alone, strict=True):
-        np.testing.assert_allclose(rows, expected, atol=1e-4)
-        np.testing.assert_allclose(rows.sum(axis=1), 1.0, atol=1e-5)
 
 
 def test_an_output_that_is_not_finite_fails_its_payload_alone(taggers: TinyTaggers):

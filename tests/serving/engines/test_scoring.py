@@ -10,14 +10,12 @@ from backend.models.encoder_source import PinnedEncoder
 from backend.models.pairs import PairTokenizer
 from backend.models.sequence_head import read_sequence_head
 from backend.serving.engines.heads import RERANKER, LogitsHead
-from backend.serving.engines.zero_shot import hypotheses, read_nli, zero_shot
 from tests.tiny_models import encoder_of, rewrite, spec_of, tokenizer_of
-from tests.tiny_scorers import EVERY, NLI, TinyScorers, cross_encoder_of, pipeline_of, reference_logits
+from tests.tiny_scorers import EVERY, NLI, TinyScorers, cross_encoder_of, reference_logits
 
 QUERY = "the invoice total"
 DOCUMENTS = ("la factura de zürich is due", "", "the invoice total is 12,50 €", "de la " * 60, "total")
 PAIRS = [(QUERY, document) for document in DOCUMENTS]
-LABELS = ("la factura", "zürich", "the total is due")
 CLOSE = 1e-4  # float32 summed in another order, over two layers of random weights
 
 
@@ -42,18 +40,6 @@ def test_pairs_are_scored_as_transformers_scores_them(scorers: TinyScorers, fami
     found = logits_of(folder, runtime, PAIRS, "second")
 
     np.testing.assert_allclose(found, reference_logits(folder, PAIRS, "only_second"), atol=CLOSE, rtol=CLOSE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("family", "runtime"), EVERY)
-def test_a_batch_equals_its_singles(scorers: TinyScorers, family, runtime):
-    """A pair's logits are its own, whatever its neighbours."""
-    folder = scorers.folder(family)
-
-    together = logits_of(folder, runtime, PAIRS)
-    alone = np.concatenate([logits_of(folder, runtime, [pair]) for pair in PAIRS])
-
-    np.testing.assert_allclose(together, alone, atol=CLOSE, rtol=CLOSE)
 
 
 def test_token_types_change_a_score(scorers: TinyScorers):
@@ -105,48 +91,3 @@ def test_a_folder_that_sentence_transformers_wrote(scorers: TinyScorers, tmp_pat
 
     assert "activation_fn" in json.loads((tmp_path / "config_sentence_transformers.json").read_text())
     np.testing.assert_allclose(found, reference.predict(PAIRS), atol=CLOSE, rtol=CLOSE)
-
-
-@pytest.mark.parametrize("labels", [NLI, ("entailment", "neutral", "contradiction"), ("entailment", "not_entailment")])
-@pytest.mark.parametrize("multi_label", [False, True], ids=["one-label-is-right", "each-may-be"])
-def test_zero_shot_is_the_pipelines(scorers: TinyScorers, labels, multi_label):
-    """All texts and labels of a request in one batch, a text over the model's length among them."""
-    folder = scorers.folder("roberta", labels)
-    texts, template = ["la factura de zürich is due", "de la " * 60, "total"], "la {} de zürich"
-
-    sentences = hypotheses(LABELS, template)
-    pairs = [(text, sentence) for text in texts for sentence in sentences]
-    logits = logits_of(folder, "onnx", pairs, "first").reshape(len(texts), len(LABELS), len(labels))
-    found = zero_shot(logits, read_nli(labels), multi_label=multi_label)
-
-    pipeline = pipeline_of(folder, "zero-shot-classification")
-    for text, scores in zip(texts, found, strict=True):
-        answer = pipeline(text, list(LABELS), hypothesis_template=template, multi_label=multi_label)
-        expected = dict(zip(answer["labels"], answer["scores"], strict=True))
-        np.testing.assert_allclose(scores, [expected[label] for label in LABELS], atol=CLOSE)
-
-
-def test_a_lone_label_is_the_pipelines(scorers: TinyScorers):
-    """Against its contradiction: softmax over one label would call everything certain."""
-    folder = scorers.folder("bert", NLI)
-    [sentence] = hypotheses(["total"])
-
-    logits = logits_of(folder, "onnx", [("la factura", sentence)], "first")
-    [score] = zero_shot(logits, read_nli(NLI), multi_label=False)
-
-    answer = pipeline_of(folder, "zero-shot-classification")("la factura", ["total"])
-    assert answer["scores"][0] == pytest.approx(score, abs=CLOSE)
-    assert 0 < score < 1
-
-
-def test_what_is_not_finite_stays_in_its_own_row(scorers: TinyScorers):
-    """The engine recognises such a row, and computes it again."""
-    folder = scorers.folder("roberta")
-    head, encoder = read_sequence_head(spec_of(folder)), encoder_of(folder, "onnx", "fp32")
-    batch = encoder.prepare([tokens.ids for tokens in tokenizer_of(folder).encode(["la", "de la", "total"])])
-    hidden = encoder.forward(batch).copy()
-    hidden[batch.starts[1]] = np.nan
-
-    rows = LogitsHead(head).compute(encoder, batch, hidden)
-
-    assert [True, False, True] == [bool(np.isfinite(row).all()) for row in rows]
