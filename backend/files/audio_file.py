@@ -221,10 +221,11 @@ CODECS = frozenset(
     for name in av.codec.codecs_available
     if name in _NAMED_CODECS or (name.startswith(_CODEC_FAMILIES) and not name.startswith("pcm_s64"))
 )
+_MAX_TRACKS = 64  # of sound, pictures and subtitles: looking into one takes 0.7 MB
 _OPTIONS = {
     "codec_whitelist": ",".join(sorted(CODECS)),  # no decoder of pictures is run to look into a film
     "protocol_whitelist": "none",
-    "max_streams": "64",
+    "max_streams": f"{_MAX_TRACKS}",
 }
 _HEAD_BYTES = 64 * 1024  # that tell the container, behind a tag
 _MAX_READ_ERRORS = 16  # of the container, each skipped; then what was read is all
@@ -435,8 +436,12 @@ def open_container(data: mmap.mmap, demuxer: str) -> InputContainer:
             metadata_errors="replace",
             io_open=_refuse,
         )
+    except MemoryError as error:  # libav's answer to a track too many, too
+        raise UnreadableFile(
+            f"file: it has more than {_MAX_TRACKS} tracks, or claims more memory than a file may take; "
+            "send its sound alone, as WAV or MP3"
+        ) from error
     except (av.FFmpegError, ValueError) as error:
-        _check_memory(error)
         raise UnreadableFile(f"file: it begins like a recording ({demuxer}) but is broken: {_reason(error)}") from error
 
 

@@ -176,6 +176,13 @@ def encrypted_m4a() -> bytes:
     return data[:at] + b"enca" + data[at + 4 :]
 
 
+def m4a_of_tracks(tracks: int) -> bytes:
+    def box(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", 8 + len(content)) + name + content
+
+    return box(b"ftyp", b"M4A \0\0\0\0M4A ") + box(b"moov", tracks * box(b"trak", b""))
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -189,6 +196,7 @@ def encrypted_m4a() -> bytes:
         pytest.param(film_without_sound(), "a video without sound", id="video-without-sound"),
         pytest.param(encrypted_m4a(), "encrypted .DRM.", id="drm"),
         pytest.param(recording(KINDS["m4a"], steps(1, 44_100))[:3000], "broken", id="m4a-without-its-index"),
+        pytest.param(m4a_of_tracks(65), "more than 64 tracks", id="65-tracks"),
         pytest.param(b"OggS\x00\x02" + bytes(500), "broken|no sound", id="ogg-of-zeros"),
         pytest.param(b"\x1aE\xdf\xa3" + bytes(500), "broken|no sound", id="matroska-of-zeros"),
     ],
