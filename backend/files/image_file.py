@@ -88,8 +88,11 @@ _ORIENTATION, _NEW_SUBFILE_TYPE = 0x0112, 0x00FE  # TIFF 6.0 tags
 _REDUCED = 1  # bit of NewSubfileType: a thumbnail of another page
 _DPI_RANGE = (20.0, 5000.0)  # outside, the stated resolution is a default or an error
 _SQUARE = 1.15  # ratio of resolutions up to which pixels count as square; a fax has 204 x 98
-_TURNS = {1: 0, 2: 0, 3: 180, 4: 180, 5: 270, 6: 90, 7: 90, 8: 270}  # EXIF orientation -> degrees clockwise
-_MIRRORED = frozenset({2, 4, 5, 7})  # left to right, before that turn
+# EXIF orientation (Exif 2.32, tag 0x0112) -> what makes it upright: mirror left to right first, then degrees clockwise.
+EXIF_TURNS = {
+    1: (False, 0), 2: (True, 0), 3: (False, 180), 4: (True, 180), 5: (True, 270), 6: (False, 90), 7: (True, 90),
+    8: (False, 270),
+}  # fmt: skip
 _SIXTEEN_BIT = frozenset({"I;16", "I;16B", "I;16L", "I;16N", "I", "F"})
 _GRAY = frozenset({"1", "L", "LA", "La"}) | _SIXTEEN_BIT
 
@@ -128,7 +131,7 @@ class ImageFile:
         its own pixels; ``scale_x``, ``scale_y``; ``dpi`` or None; ``incomplete``.
         """
         image, incomplete = self._decoded(number)
-        orientation = _orientation(image)
+        mirrored, upright = EXIF_TURNS[exif_orientation(image)]
         dpi = _dpi(image)
         gray = image.mode in _GRAY or not color
         page = _eight_bit(image, gray=gray)
@@ -136,9 +139,9 @@ class ImageFile:
         page = _with_square_pixels(page, dpi, most_pixels)
         scale = (page.width / size[0], page.height / size[1])
         pixels = np.asarray(page)
-        if orientation in _MIRRORED:
+        if mirrored:
             pixels = pixels[:, ::-1]
-        degrees = (_TURNS[orientation] + turn) % 360
+        degrees = (upright + turn) % 360
         pixels = np.ascontiguousarray(np.rot90(pixels, -degrees // 90))
         if degrees % 180:
             size, scale = size[::-1], scale[::-1]
@@ -155,11 +158,11 @@ class ImageFile:
     def upright(self, number: int, turn: int) -> tuple[Image.Image, str]:
         """A page (from 1) in gray or RGB with its own pixels, turned as by `render`; and what is missing of it."""
         image, incomplete = self._decoded(number)
-        orientation = _orientation(image)
+        mirrored, upright = EXIF_TURNS[exif_orientation(image)]
         page = _eight_bit(image, gray=image.mode in _GRAY)
-        if orientation in _MIRRORED:
+        if mirrored:
             page = page.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return turned(page, _TURNS[orientation] + turn), incomplete
+        return turned(page, upright + turn), incomplete
 
     def close(self) -> None:
         """Nothing is held open between calls."""
@@ -234,17 +237,19 @@ def _frame_count(image: Image.Image) -> int:
 
 def _upright_size(image: Image.Image) -> PageSize:
     width, height = image.size
-    return PageSize(height, width) if _TURNS[_orientation(image)] % 180 else PageSize(width, height)
+    _, degrees = EXIF_TURNS[exif_orientation(image)]
+    return PageSize(height, width) if degrees % 180 else PageSize(width, height)
 
 
-def _orientation(image: Image.Image) -> int:
+def exif_orientation(image: Image.Image) -> int:
+    """1 to 8; 1, as stored, where the file tells none."""
     if image.format == "TIFF":  # Pillow applies the orientation itself
         return 1
     try:
         value = image.getexif().get(_ORIENTATION, 1)
     except Exception:  # noqa: BLE001  # broken EXIF raises errors of any kind, and is no reason to refuse the image
         return 1
-    return value if value in _TURNS else 1
+    return value if value in EXIF_TURNS else 1
 
 
 def _dpi(image: Image.Image) -> tuple[float, float] | None:

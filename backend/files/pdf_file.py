@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pypdfium2 as pdfium
 from numpy.typing import NDArray
-from pypdfium2 import raw
+from pypdfium2 import PdfMatrix, raw
 
 from backend.errors import PasswordRequired, TooLarge, UnreadableFile, WrongPassword
 from backend.files.einvoice.read import read_einvoice
@@ -28,15 +28,12 @@ from backend.files.text_layout import Characters, LayoutWords, lay_out, rotate_b
 MAX_OBJECTS = 50_000  # that are looked at; a map may have more paths, which decide nothing
 _MAX_NESTING = 5
 
-Matrix = tuple[float, float, float, float, float, float]
-_IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
-
-def objects_of(page: object) -> Iterator[tuple[int, object, Matrix]]:
+def objects_of(page: object) -> Iterator[tuple[int, object, PdfMatrix]]:
     """Type, handle and matrix to user space of the page's objects, including those inside form XObjects."""
     count = raw.FPDFPage_CountObjects(page)
     stack = [
-        (raw.FPDFPage_GetObject(page, index), _IDENTITY, 0) for index in range(min(count, MAX_OBJECTS) - 1, -1, -1)
+        (raw.FPDFPage_GetObject(page, index), PdfMatrix(), 0) for index in range(min(count, MAX_OBJECTS) - 1, -1, -1)
     ]
     seen = 0
     while stack and seen < MAX_OBJECTS:
@@ -45,34 +42,22 @@ def objects_of(page: object) -> Iterator[tuple[int, object, Matrix]]:
         kind = raw.FPDFPageObj_GetType(handle)
         yield kind, handle, matrix
         if kind == raw.FPDF_PAGEOBJ_FORM and depth < _MAX_NESTING:
-            inner = product(matrix_of(handle), matrix)
+            inner = matrix_of(handle).multiply(matrix)
             children = min(raw.FPDFFormObj_CountObjects(handle), MAX_OBJECTS - seen)
             stack += [(raw.FPDFFormObj_GetObject(handle, index), inner, depth + 1) for index in range(children)]
 
 
-def matrix_of(handle: object) -> Matrix:
+def matrix_of(handle: object) -> PdfMatrix:
     matrix = raw.FS_MATRIX()
-    if not raw.FPDFPageObj_GetMatrix(handle, matrix):
-        return _IDENTITY
-    return (matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f)
+    return PdfMatrix.from_raw(matrix) if raw.FPDFPageObj_GetMatrix(handle, matrix) else PdfMatrix()
 
 
-def product(first: Matrix, then: Matrix) -> Matrix:
-    a, b, c, d, e, f = first
-    p, q, r, s, t, u = then
-    return (a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u)
-
-
-def bounds_of(handle: object, matrix: Matrix) -> tuple[float, float, float, float] | None:
+def bounds_of(handle: object, matrix: PdfMatrix) -> tuple[float, float, float, float] | None:
     """Left, bottom, right, top in user space."""
     sides = [ctypes.c_float() for _ in range(4)]
     if not raw.FPDFPageObj_GetBounds(handle, *sides):
         return None
-    left, bottom, right, top = (side.value for side in sides)
-    a, b, c, d, e, f = matrix
-    xs = [a * x + c * y + e for x in (left, right) for y in (bottom, top)]
-    ys = [b * x + d * y + f for x in (left, right) for y in (bottom, top)]
-    box = (min(xs), min(ys), max(xs), max(ys))
+    box: tuple[float, float, float, float] = matrix.on_rect(*(side.value for side in sides))
     return box if all(map(math.isfinite, box)) else None
 
 
@@ -286,7 +271,7 @@ def read_rulings(page: pdfium.PdfPage) -> NDArray[np.float32]:
     return to_viewer(sides[:, [0, 3, 2, 1]], page)  # as boxes of characters are: the top before the bottom
 
 
-def _lines_of(handle: object, matrix: Matrix, page_area: float) -> Iterator[_Side]:
+def _lines_of(handle: object, matrix: PdfMatrix, page_area: float) -> Iterator[_Side]:
     """The lines of a path, in user space."""
     fill, stroke = ctypes.c_int(), ctypes.c_int()
     if not raw.FPDFPath_GetDrawMode(handle, fill, stroke):
@@ -295,16 +280,15 @@ def _lines_of(handle: object, matrix: Matrix, page_area: float) -> Iterator[_Sid
     is_filled = bool(fill.value) and _is_seen(handle, raw.FPDFPageObj_GetFillColor)
     if not is_stroked and not is_filled:
         return
-    for points in _subpaths(handle, product(matrix_of(handle), matrix)):
+    for points in _subpaths(handle, matrix_of(handle).multiply(matrix)):
         if is_stroked:
             yield from _straight(points)
         elif (outline := _outline(points)) is not None:
             yield from _edges(outline, page_area)
 
 
-def _subpaths(handle: object, matrix: Matrix) -> Iterator[list[_Point]]:
+def _subpaths(handle: object, matrix: PdfMatrix) -> Iterator[list[_Point]]:
     """The corners of each subpath in user space; one with curves ends at its first curve."""
-    a, b, c, d, e, f = matrix
     x, y = ctypes.c_float(), ctypes.c_float()
     points: list[_Point] = []
     is_curved = False
@@ -319,7 +303,7 @@ def _subpaths(handle: object, matrix: Matrix) -> Iterator[list[_Point]]:
             points, is_curved = [], False
         is_curved |= kind == raw.FPDF_SEGMENT_BEZIERTO
         if not is_curved:
-            points.append((a * x.value + c * y.value + e, b * x.value + d * y.value + f))
+            points.append(matrix.on_point(x.value, y.value))
             if raw.FPDFPathSegment_GetClose(segment) and points[0] != points[-1]:
                 points.append(points[0])
     if len(points) > 1:

@@ -12,7 +12,6 @@ import struct
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean
 from typing import Any
@@ -21,63 +20,29 @@ import numpy as np
 import pypdfium2 as pdfium
 from numpy.typing import NDArray
 from PIL import Image
-from pypdfium2 import raw
+from pypdfium2 import PdfMatrix, raw
 
+from backend.files.image_file import EXIF_TURNS, exif_orientation
 from backend.files.markup import is_right_to_left
 from backend.files.pages import POINTS_PER_INCH, Box, Document, Page, blocks_of
 
-# EXIF orientation (Exif 2.32, tag 0x0112) -> what makes it upright: mirror left to right first, then degrees clockwise.
-EXIF_TURNS = {
-    1: (False, 0), 2: (True, 0), 3: (False, 180), 4: (True, 180), 5: (True, 270), 6: (False, 90), 7: (True, 90),
-    8: (False, 270),
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """x' = a x + c y + e, y' = b x + d y + f, as in PDF (ISO 32000-1, 8.3.3)."""
-
-    a: float
-    b: float
-    c: float
-    d: float
-    e: float
-    f: float
-
-    def then(self, other: Matrix) -> Matrix:
-        """The composition: this transform first, then the other."""
-        return Matrix(
-            self.a * other.a + self.b * other.c,
-            self.a * other.b + self.b * other.d,
-            self.c * other.a + self.d * other.c,
-            self.c * other.b + self.d * other.d,
-            self.e * other.a + self.f * other.c + other.e,
-            self.e * other.b + self.f * other.d + other.f,
-        )
-
-
 # Clockwise turns of the unit square onto itself, y upwards.
 _TURNS = {
-    0: Matrix(1, 0, 0, 1, 0, 0),
-    90: Matrix(0, -1, 1, 0, 0, 1),
-    180: Matrix(-1, 0, 0, -1, 1, 1),
-    270: Matrix(0, 1, -1, 0, 1, 0),
+    0: PdfMatrix(),
+    90: PdfMatrix(0, -1, 1, 0, 0, 1),
+    180: PdfMatrix(-1, 0, 0, -1, 1, 1),
+    270: PdfMatrix(0, 1, -1, 0, 1, 0),
 }
-_MIRROR = Matrix(-1, 0, 0, 1, 1, 0)
+_MIRROR = PdfMatrix(-1, 0, 0, 1, 1, 0)
 
 
-def image_matrix(exif: int, width: float, height: float) -> Matrix:
-    """Places an image (a unit square in PDF) upright on a page of this size, according to its EXIF orientation.
-
-    Args:
-        exif: the tag's value, 1 to 8; anything else is 1.
-    """
-    mirrored, turn = EXIF_TURNS.get(exif, (False, 0))
-    start = _MIRROR if mirrored else _TURNS[0]
-    return start.then(_TURNS[turn]).then(Matrix(width, 0, 0, height, 0, 0))
+def image_matrix(exif: int, width: float, height: float) -> PdfMatrix:
+    """Places an image (a unit square in PDF) upright on a page of this size, by its EXIF orientation, 1 to 8."""
+    mirrored, turn = EXIF_TURNS[exif]
+    return (_MIRROR if mirrored else PdfMatrix()).multiply(_TURNS[turn]).scale(width, height)
 
 
-def upright_to_page(visible: tuple[float, float, float, float], rotate: int, width: float, height: float) -> Matrix:
+def upright_to_page(visible: tuple[float, float, float, float], rotate: int, width: float, height: float) -> PdfMatrix:
     """Maps units of the upright page, y downwards, to the user space of a PDF page.
 
     Args:
@@ -85,9 +50,9 @@ def upright_to_page(visible: tuple[float, float, float, float], rotate: int, wid
         rotate: the upright page's /Rotate, 0 to 270.
         width: of the upright page, in units of its words; ``height`` likewise.
     """
-    to_square = Matrix(1 / width, 0, 0, -1 / height, 0, 1)
+    to_square = PdfMatrix(1 / width, 0, 0, -1 / height, 0, 1)
     left, low, right, high = visible
-    return to_square.then(_TURNS[-rotate % 360]).then(Matrix(right - left, 0, 0, high - low, left, low))
+    return to_square.multiply(_TURNS[-rotate % 360]).scale(right - left, high - low).translate(left, low)
 
 
 UNITS_PER_EM = 1000
@@ -151,14 +116,17 @@ def glyphless_font() -> bytes:
     tables = _tables()
     directory, body = b"", b""
     offset = 12 + 16 * len(tables)
+    head_at = 0
     for tag, table in tables.items():
+        if tag == b"head":
+            head_at = offset + len(body)
         directory += struct.pack(">4sIII", tag, _checksum(table), offset + len(body), len(table))
         body += table + b"\0" * (-len(table) % 4)
     power = 1 << (len(tables).bit_length() - 1)
     search = struct.pack(">HHH", power * 16, power.bit_length() - 1, (len(tables) - power) * 16)
     font = struct.pack(">IH", 0x00010000, len(tables)) + search + directory + body
     adjustment = (_CHECKSUM_MAGIC - _checksum(font)) & 0xFFFFFFFF
-    position = offset + _start_of(tables, b"head") + 8
+    position = head_at + 8
     return font[:position] + struct.pack(">I", adjustment) + font[position + 4 :]
 
 
@@ -199,15 +167,6 @@ def _name_table() -> bytes:
 def _checksum(table: bytes) -> int:
     padded = table + b"\0" * (-len(table) % 4)
     return int(sum(struct.unpack(f">{len(padded) // 4}I", padded))) & 0xFFFFFFFF
-
-
-def _start_of(tables: Mapping[bytes, bytes], tag: bytes) -> int:
-    start = 0
-    for name, table in tables.items():
-        if name == tag:
-            break
-        start += len(table) + -len(table) % 4
-    return start
 
 
 _ADVANCE, _DESCENT = ADVANCE / UNITS_PER_EM, DESCENT / UNITS_PER_EM  # of the font's size
@@ -260,7 +219,7 @@ def write_invisible(sheet: pdfium.PdfPage, page: Page, font: InvisibleFont) -> N
             left, right = _with_gap(word.box, after.box if after else None, size * _GAP)
             characters = clusters(word.text)
             stretch = max(_MIN_SIZE, right - left) / (len(characters) * _ADVANCE * size * scale)
-            matrix = Matrix(stretch, 0, 0, -1 / scale, left, bottom + _DESCENT * size).then(space)
+            matrix = PdfMatrix(stretch, 0, 0, -1 / scale, left, bottom + _DESCENT * size).multiply(space)
             drawn = _in_drawing_order(word.text, characters) + ([" "] if after else [])
             _insert(sheet, font, drawn, size * scale, matrix)
     sheet.gen_content()
@@ -305,13 +264,13 @@ def _in_drawing_order(text: str, characters: list[str]) -> list[str]:
     return characters[::-1] if is_right_to_left(text) else characters
 
 
-def _insert(sheet: pdfium.PdfPage, font: InvisibleFont, characters: list[str], size: float, matrix: Matrix) -> None:
+def _insert(sheet: pdfium.PdfPage, font: InvisibleFont, characters: list[str], size: float, matrix: PdfMatrix) -> None:
     codes = font.encode(characters)
     text = raw.FPDFPageObj_CreateTextObj(sheet.pdf.raw, font.handle, size)
     is_complete = (
         raw.FPDFText_SetCharcodes(text, (ctypes.c_uint32 * len(codes))(*codes), len(codes))
         and raw.FPDFTextObj_SetTextRenderMode(text, raw.FPDF_TEXTRENDERMODE_INVISIBLE)
-        and raw.FPDFPageObj_SetMatrix(text, raw.FS_MATRIX(matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f))
+        and raw.FPDFPageObj_SetMatrix(text, matrix)
     )
     if not is_complete:
         raw.FPDFPageObj_Destroy(text)
@@ -336,7 +295,6 @@ def _load_font(pdf: pdfium.PdfDocument, codes: Mapping[str, int]) -> Any:
 
 
 _MAX_POINTS = 14_400.0  # a page's longest side in user space units, ISO 32000-1, annex C.2
-_EXIF_ORIENTATION = 0x0112
 _LOSSY = frozenset({"webp", "heic"})  # lossy already; uncompressed pixels would take ten times the size
 _JPEG_QUALITY = 90
 
@@ -379,8 +337,7 @@ def searchable_images(document: Document, original: bytes, pixels_of: Pixels) ->
             sheet = _sheet(pdf, page)
             image_object = pdfium.PdfImage.new(pdf)
             orientation = _load(image_object, document.kind, original, page, pixels_of)
-            matrix = image_matrix(orientation, *sheet.get_size())
-            image_object.set_matrix(pdfium.PdfMatrix(matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f))
+            image_object.set_matrix(image_matrix(orientation, *sheet.get_size()))
             sheet.insert_obj(image_object)
             sheet.gen_content()
             sheets.append((sheet, page))
@@ -414,7 +371,7 @@ def _load(image_object: pdfium.PdfImage, kind: str, original: bytes, page: Page,
     """Fill the image object. Returns: the EXIF orientation that is still to be applied."""
     if kind == "jpeg":
         image_object.load_jpeg(io.BytesIO(original), inline=True)
-        return _exif_orientation(original)
+        return _jpeg_orientation(original)
     image = Image.fromarray(pixels_of(page.number))
     if kind in _LOSSY:
         encoded = io.BytesIO()
@@ -425,9 +382,9 @@ def _load(image_object: pdfium.PdfImage, kind: str, original: bytes, page: Page,
     return 1
 
 
-def _exif_orientation(jpeg: bytes) -> int:
+def _jpeg_orientation(jpeg: bytes) -> int:
     try:
         with Image.open(io.BytesIO(jpeg)) as image:
-            return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+            return exif_orientation(image)
     except Exception:  # noqa: BLE001  # broken EXIF raises errors of any kind; the image is then shown as stored
         return 1

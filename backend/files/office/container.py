@@ -16,7 +16,7 @@ from backend.files.einvoice.records import EInvoice
 from backend.files.file_types import IMAGES, FileType, sniff
 from backend.files.image_file import ImageFile
 from backend.files.limits import FileLimits
-from backend.files.office.content import HEAD_BYTES, Content, child, local_name, mapped, reason
+from backend.files.office.content import HEAD_BYTES, Content, child, mapped, reason
 from backend.files.office.docx import read_docx
 from backend.files.office.mail import read_eml
 from backend.files.office.odf import read_odf
@@ -163,7 +163,10 @@ class _Opening:
         kind = _package_kind(entries, kind)
         if kind in _PACKAGES:
             _PACKAGES[kind](entries, content)
-            _add_properties(entries, content.metadata)
+            content.add_properties(entries.xml("docProps/core.xml"), _PROPERTIES)
+            program = child(entries.xml("docProps/app.xml"), "Application")
+            if program is not None and program.text:
+                content.metadata["producer"] = program.text
         else:
             for name in entries.names:
                 content.attachments.append((name, entries.read(name)))
@@ -222,18 +225,6 @@ def _package_kind(entries: ZipEntries, guess: FileType) -> FileType:
         kind = kind.removeprefix(_MEDIA_TYPE).removesuffix(b"-template")
         return _OPEN_DOCUMENTS.get(kind, FileType.ZIP)
     return FileType.ZIP
-
-
-def _add_properties(entries: ZipEntries, metadata: dict[str, str]) -> None:
-    """Title, author and dates of an OOXML package."""
-    root = entries.xml("docProps/core.xml")
-    for element in () if root is None else root:
-        name = _PROPERTIES.get(local_name(element))
-        if name and element.text and element.text.strip():
-            metadata[name] = element.text.strip()
-    program = child(entries.xml("docProps/app.xml"), "Application")
-    if program is not None and program.text:
-        metadata["producer"] = program.text
 
 
 _PROPERTIES = {"title": "title", "creator": "author", "subject": "subject", "keywords": "keywords",

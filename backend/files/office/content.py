@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lxml import etree
@@ -14,6 +14,7 @@ from backend.errors import BadInput, TooLarge, UnreadableFile
 from backend.files.file_types import IMAGES, sniff
 from backend.files.image_file import ImageFile
 from backend.files.limits import FileLimits
+from backend.files.office.zip_entries import ZipEntries
 from backend.files.set_pages import PageSetter, SetPage, Sides
 
 HEADINGS = (2.0, 1.6, 1.35)  # sizes of letters by level, which formats of answers tell headings by
@@ -61,6 +62,21 @@ class Content:
             self.waiting.append(name)
         elif (image := self._image(name)) is not None:
             on.add_picture(name, image, box)
+
+    def picture_in(
+        self, entries: ZipEntries, name: str, *, on: SetPage | None = None, box: Sides | None = None
+    ) -> None:
+        """A picture of an archive, if it is there; it is unpacked the first time that it is shown."""
+        base = name.rpartition("/")[2]
+        if name in entries and base not in self.pictures:
+            self.picture(base, entries.read(name), on=on, box=box)
+
+    def add_properties(self, elements: Iterable[etree._Element] | None, names: Mapping[str, str]) -> None:
+        """What a file says of itself, by the names of the elements that say it."""
+        for element in () if elements is None else elements:
+            name = names.get(local_name(element))
+            if name and element.text and element.text.strip():
+                self.metadata.setdefault(name, element.text.strip())
 
     def set_pictures(self) -> None:
         """The pictures of what was set last, after it."""

@@ -35,12 +35,12 @@ _PAGE_END, _PAGE_START = "\f", "\v"  # in a paragraph's text: a page ends here; 
 def read_docx(entries: ZipEntries, content: Content) -> None:
     """Raises: UnreadableFile for a broken package, and one with macros."""
     refuse_macros(entries.names, "docx")
-    name = next((one.target for one in entries.relations("").values() if one.kind == "officeDocument"), "")
-    root = entries.xml(name or "word/document.xml")
+    name = entries.main("word/document.xml")
+    root = entries.xml(name)
     body = child(root, "body")
     if body is None:
         raise UnreadableFile("file: it is no Word document: its text is missing")
-    _Reader(entries, content, name or "word/document.xml").read(body)
+    _Reader(entries, content, name).read(body)
 
 
 @dataclass(slots=True)
@@ -222,10 +222,8 @@ class _Reader:
 
     def _picture(self, relation_id: str) -> None:
         relation = self._relations.get(relation_id)
-        if relation is not None and relation.kind == "image" and relation.target in self._entries:
-            name = relation.target.rpartition("/")[2]
-            if name not in self._content.pictures:
-                self._content.picture(name, self._entries.read(relation.target))
+        if relation is not None and relation.kind == "image":
+            self._content.picture_in(self._entries, relation.target)
 
     def _footnote(self, kind: str, note_id: str) -> str:
         if kind not in self._notes_by_id:

@@ -50,7 +50,7 @@ def read_odf(entries: ZipEntries, content: Content) -> None:
     if root is None or body is None or not len(body):
         raise UnreadableFile("file: it is no OpenDocument file: its content is missing")
     reader = _Reader(entries, content, root)
-    _add_properties(entries, content.metadata)
+    content.add_properties(child(entries.xml("meta.xml"), "meta"), _PROPERTIES)
     for part in body:
         if local_name(part) == "spreadsheet":
             reader.sheets(part)
@@ -66,13 +66,6 @@ def _check(entries: ZipEntries) -> None:
     programs = [name for name in entries.names if name.startswith(("Basic/", "Scripts/"))]
     if any(not name.endswith(("script-lc.xml", "script-lb.xml", "/")) for name in programs):
         raise UnreadableFile("file: it holds macros, which are neither run nor read here; save it without them")
-
-
-def _add_properties(entries: ZipEntries, metadata: dict[str, str]) -> None:
-    for element in child(entries.xml("meta.xml"), "meta") or ():
-        name = _PROPERTIES.get(local_name(element))
-        if name and element.text and element.text.strip():
-            metadata.setdefault(name, element.text.strip())
 
 
 class _Reader:
@@ -294,10 +287,7 @@ class _Reader:
                 self._content.setter.paragraph(text)
 
     def _picture(self, image: etree._Element, page: SetPage | None = None, box: Sides | None = None) -> None:
-        name = attribute(image, "href").removeprefix("./")
-        base = name.rpartition("/")[2]
-        if name in self._entries and base not in self._content.pictures:
-            self._content.picture(base, self._entries.read(name), on=page, box=box)
+        self._content.picture_in(self._entries, attribute(image, "href").removeprefix("./"), on=page, box=box)
 
     def _shapes(self, parent: etree._Element, page: SetPage, depth: int) -> None:
         for shape in parent:

@@ -66,8 +66,7 @@ class _Transform(NamedTuple):
 def read_pptx(entries: ZipEntries, content: Content) -> None:
     """Raises: UnreadableFile for a broken package, and one with macros; TooLarge for more slides than LIMIT_PAGES."""
     refuse_macros(entries.names, "pptx")
-    name = next((one.target for one in entries.relations("").values() if one.kind == "officeDocument"), "")
-    name = name or "ppt/presentation.xml"
+    name = entries.main("ppt/presentation.xml")
     root = entries.xml(name)
     if root is None:
         raise UnreadableFile("file: it is no PowerPoint presentation: its list of slides is missing")
@@ -191,10 +190,8 @@ class _Slide:
         box = (None if frame is None else transform.box(frame)) or (0.0, 0.0, self._page.width, self._page.height)
         for blip in descendants(shape, "blip"):
             relation = self._relations.get(attribute(blip, "embed"))
-            if relation is not None and relation.target in self._entries:
-                name = relation.target.rpartition("/")[2]
-                if name not in self._content.pictures:
-                    self._content.picture(name, self._entries.read(relation.target), on=self._page, box=box)
+            if relation is not None:
+                self._content.picture_in(self._entries, relation.target, on=self._page, box=box)
 
     def _notes(self) -> Iterator[str]:
         for relation in self._relations.values():

@@ -109,9 +109,7 @@ class _Reader:
         if len(self._stack) > 1 and all(page.is_empty for page in self._content.setter.pages):
             raise UnreadableFile("file: it ends within a group, before its text; is it cut off?")
         self._content.set_notes()
-        if self._insertions or self._deletions:
-            counts = f"{self._insertions} insertions are read, {self._deletions} deletions are not"
-            self._content.metadata["tracked_changes"] = counts
+        self._content.tell_changes(self._insertions, self._deletions)
 
     def _token(self, match: re.Match[bytes]) -> int:
         """Take a token. Returns: how many raw bytes follow that are none."""

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from backend.errors import UnreadableFile
 from backend.files.file_types import FileType
-from backend.files.office.content import Content, attribute, child, children, descendants, local_name
+from backend.files.office.content import Content, attribute, child, children, descendants
 from backend.files.office.html_page import read_html
 from backend.files.office.zip_entries import ZipEntries
 from backend.files.set_pages import Cell
@@ -128,10 +128,7 @@ def read_epub(entries: ZipEntries, content: Content) -> None:
     package = entries.xml(name)
     if package is None:
         raise UnreadableFile("file: it is no e-book: its list of chapters is missing")
-    for element in child(package, "metadata") or ():
-        known = _PROPERTIES.get(local_name(element))
-        if known and element.text and element.text.strip():
-            content.metadata.setdefault(known, element.text.strip())
+    content.add_properties(child(package, "metadata"), _PROPERTIES)
     folder = posixpath.dirname(name)
     items = {attribute(item, "id"): item for item in children(child(package, "manifest"), "item")}
     for number, reference in enumerate(children(child(package, "spine"), "itemref"), 1):

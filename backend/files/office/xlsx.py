@@ -52,8 +52,7 @@ class _Book:
 def read_xlsx(entries: ZipEntries, content: Content) -> None:
     """Raises: UnreadableFile for a broken package, and one with macros; TooLarge for more sheets than LIMIT_PAGES."""
     refuse_macros(entries.names, "xlsx")
-    name = next((one.target for one in entries.relations("").values() if one.kind == "officeDocument"), "")
-    name = name or "xl/workbook.xml"
+    name = entries.main("xl/workbook.xml")
     root = entries.xml(name)
     if root is None:
         raise UnreadableFile("file: it is no Excel workbook: its list of sheets is missing")
@@ -186,10 +185,8 @@ def _drawing(book: _Book, relation: Relation) -> None:
     pictures = book.entries.relations(relation.target)
     for blip in descendants(root, "blip"):
         picture = pictures.get(attribute(blip, "embed"))
-        if picture is not None and picture.target in book.entries:
-            name = picture.target.rpartition("/")[2]
-            if name not in book.content.pictures:
-                book.content.picture(name, book.entries.read(picture.target))
+        if picture is not None:
+            book.content.picture_in(book.entries, picture.target)
     book.content.set_pictures()
 
 

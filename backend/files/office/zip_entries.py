@@ -82,8 +82,9 @@ class ZipEntries:
         root = self.xml(posixpath.join(folder, "_rels", f"{base}.rels"))
         return {} if root is None else dict(_relations(root, folder))
 
-    def close(self) -> None:
-        self._zip.close()
+    def main(self, usual: str) -> str:
+        """The entry that an OOXML package is about; the usual one where its relations do not tell."""
+        return next((one.target for one in self.relations("").values() if one.kind == "officeDocument"), "") or usual
 
 
 @dataclass(frozen=True, slots=True)
