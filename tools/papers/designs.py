@@ -14,6 +14,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,7 +26,7 @@ from markupsafe import Markup, escape
 from backend.models.fields_network import KINDS, LABELS
 from tools.papers.facts import Facts, facts_of, sum_up
 from tools.papers.sheet import MadeWord, Sheet, scan
-from tools.papers.values import Speaker, document_id
+from tools.papers.values import Speaker, document_id, short_name
 
 FOLDER = Path(__file__).with_name("designs")
 _HEAD = re.compile(r"\{#\s*language:\s*(\w+);\s*kind:\s*(\w+)")
@@ -84,7 +85,7 @@ def drawn(template: str, rng: random.Random) -> tuple[str, str]:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"]
     )
-    core = facts.vendor.split(",")[0].split(" S.")[0].split()
+    core = short_name(facts.vendor).split()
     brand = rng.choice((core[0], core[-1], say.company().split(",")[0].split()[0]))
     page = environment.from_string(template).render(
         facts=facts, say=say, rng=rng, f=_marked, lines=_lines, trade=brand, Decimal=Decimal, timedelta=timedelta,
@@ -169,13 +170,11 @@ def labelled(words: Sequence[dict[str, Any]], kind: str, rng: random.Random) -> 
             address, told_at = label, index
         field = word["field"] if label else field
         row = bool(label) and word["row"] >= 0 and y0 < tops[word["row"]] + word["size"] * 0.6
+        made = MadeWord(word["text"], box, label, begins, row)
         if word["glued"] and found and abs(y0 - top) < 3 and abs(x0 - right) < 1:
-            last = found[-1]
-            both = (last.box[0], min(last.box[1], box[1]), box[2], max(last.box[3], box[3]))
-            begins = last.begins if last.label and last.label == (label or last.label) else begins
-            found[-1] = MadeWord(last.text + word["text"], both, label or last.label, begins, last.row or row)
+            found[-1] = found[-1].joined(made.text, box, made)
         else:
-            found.append(MadeWord(word["text"], box, label, begins, row))
+            found.append(made)
         right, top = x1, y0
     sheet = Sheet(595.0, 842.0, words=found)
     if rng.random() < _SCANNED:
@@ -191,16 +190,7 @@ def papers_of(template: str, seed: str, count: int) -> list[dict[str, Any]]:
     for (kind, _), words, rng in zip(papers, measured([page for _, page in papers]), rngs, strict=True):
         made = labelled(words, kind, rng)
         if len(made) <= _MAX_WORDS:
-            told = [
-                {
-                    "text": w.text,
-                    "box": [round(b, 2) for b in w.box],
-                    "label": w.label,
-                    "begins": w.begins,
-                    "row": w.row,
-                }
-                for w in made
-            ]
+            told = [asdict(word) | {"box": [round(value, 2) for value in word.box]} for word in made]
             found.append({"kind": kind, "opens": True, "words": told})
     return found
 

@@ -17,7 +17,7 @@ from backend.models.fields_network import KINDS
 from tools.papers import parties
 from tools.papers.facts import Facts, Goods, facts_of
 from tools.papers.sheet import Line, MadeWord, Piece, Sheet, scan
-from tools.papers.values import LANGUAGES, Speaker, cents, document_id, listed
+from tools.papers.values import LANGUAGES, Speaker, cents, document_id, listed, short_name
 
 _SHARES = (48, 18, 6, 5, 3, 3, 3, 3, 3, 3, 2.5, 2.5)
 HAVE_FIELDS = frozenset(KINDS[:4])
@@ -28,24 +28,22 @@ def _row(*pieces: Piece) -> Line:
     return [(0.0, "l", list(pieces))]
 
 
+def _rows(texts: list[str], label: str = "") -> list[Line]:
+    """A line for each text."""
+    return [_row((text, label)) for text in texts]
+
+
+def _grid(cells: list[list[Piece]], align: str) -> Line:
+    """Cells of the same width beside each other."""
+    shift = {"l": 0.0, "c": 0.5, "r": 0.95}[align]
+    return [((index + shift) / len(cells), align, pieces) for index, pieces in enumerate(cells)]
+
+
 def _brand_of(paper: Paper) -> str:
     """A word of the supplier's name, or a brand unlike it."""
-    rng = paper.rng
-    core = paper.facts.vendor.split(",")[0].split(" S.")[0]
-    first = core.split()[0]
-    other = paper.say.company().split(",")[0].split(" S.")[0]
-    return rng.choice(
-        (
-            first,
-            core,
-            core,
-            f"{paper.say.say('trade')} {core.split()[-1]}",
-            first.lower(),
-            core.lower(),
-            other,
-            other.lower(),
-        )
-    )
+    core, other = short_name(paper.facts.vendor), short_name(paper.say.company())
+    first, trade = core.split()[0], f"{paper.say.say('trade')} {core.split()[-1]}"
+    return paper.rng.choice((first, core, core, trade, first.lower(), core.lower(), other, other.lower()))
 
 
 def _marked(line: Line) -> Line:
@@ -53,6 +51,17 @@ def _marked(line: Line) -> Line:
     return [
         (x, align, [(text, label + "!" if label else label) for text, label in pieces]) for x, align, pieces in line
     ]
+
+
+Maker = Callable[[], list[Line]]  # writes a block when its place is known
+Entry = tuple[str, list[Piece]]  # a label and its value
+
+
+_COLUMN_SHARES = {"qty": 0.8, "price": 0.72, "code": 0.3, "rate": 0.25, "disc": 0.12, "unit": 0.12, "date": 0.04}
+_COLUMN_WIDTHS = dict.fromkeys(("amount", "price", "code", "date"), 1.1) | dict.fromkeys(("qty", "rate", "disc"), 0.8)
+_COLUMN_WIDTHS |= {"pos": 0.5, "unit": 0.6, "tax": 1.0}
+_COLUMN_ORDER = {"pos": -2.0, "code": 0, "date": 0, "desc": 1, "qty": 2, "unit": 3, "price": 4, "disc": 5, "rate": 6}
+_COLUMN_ORDER |= {"tax": 6.5, "amount": 7}
 
 
 class Paper:
@@ -73,6 +82,7 @@ class Paper:
         self.id_said = self.date_said = False
         self.rates_said = len(self.facts.taxes) > 1
         self.needs_heading = False  # place alone would not tell the buyer
+        self.mixed: dict[str, list[Piece]] = {}  # labels that hold a value
         self.colon_column = rng.random() < 0.35
         self.brand = rng.random() < 0.14
         self.brand_labelled = self.brand and rng.random() < 0.25
@@ -126,21 +136,17 @@ class Paper:
                 (f"{label.rstrip(':')} / {second}", f"{label.rstrip(':')}/{second}:", f"{label} ({second})")
             )
         name_pieces: list[Piece] = [(name, role + "Name")]
+        rest: list[Piece] = []
         if say.region == "my" and seller and rng.random() < 0.45:
-            register = rng.choice(
-                ("({0}-{1})", "(CO. REG. NO. {0}-{1})", "{0}-{1}", "(Co. Reg No: {0}{1})", "ROC NO: {0}-{1}")
-            ).format(rng.randint(10000, 999999), rng.choice("ADHKMPTUVWX"))
-            name_pieces += [("\n" if rng.random() < 0.6 else "", ""), (register, "")]
+            form = rng.choice(listed("register.my"))
+            register: Piece = (form.format(rng.randint(10000, 999999), rng.choice("ADHKMPTUVWX")), "")
+            (rest if rng.random() < 0.6 else name_pieces).append(register)
         if heading and rng.random() < 0.3:
             name_pieces = [(label, ""), *name_pieces]
         elif heading:
             lines.append(_row((label, "")))
         if rng.random() < 0.08:
             lines.append(_row((say.say("goods"), "")))
-        rest: list[Piece] = []
-        if ("\n", "") in name_pieces:
-            cut = name_pieces.index(("\n", ""))
-            name_pieces, rest = name_pieces[:cut], name_pieces[cut + 1 :]
         name_lines = (
             self.name_lines(name_pieces, role, name)
             if rng.random() < (0.3 if self.kind == "simplified" else 0.06)
@@ -156,12 +162,9 @@ class Paper:
         id_label = say.label("taxid") if rng.random() < 0.93 else ""
         id_line: Line = _row(*self.joined(id_label, number, role + "TaxId"))
         has_id = rng.random() < (0.9 if seller else 0.8)
-        address_lines: list[Line] = [_row((text, role + "Address")) for text in address]
+        address_lines = _rows(address, role + "Address")
         if rng.random() < 0.08:
-            address_lines[0] = _row(
-                (rng.choice(("Dirección:", "Domicilio:", "Address:", "Adresse:", "Dom. social:")), ""),
-                *address_lines[0][0][2],
-            )
+            address_lines[0] = _row((rng.choice(listed("address.label")), ""), *address_lines[0][0][2])
         if rng.random() < 0.93:
             lines += [id_line, *address_lines] if rng.random() < 0.4 else [*address_lines, id_line]
             if not has_id:
@@ -173,15 +176,8 @@ class Paper:
             name_lines[-1][0][2].extend([(rng.choice(("-", "·", "|", "")), ""), *id_line[0][2]])
         tells = seller and self.tells
         if tells or rng.random() < (0.65 if seller else 0.2):
-            lines.append(
-                _row(
-                    *[
-                        piece
-                        for _ in range(rng.choice((1, 1, 1, 2, 3)))
-                        for piece in ((say.label("contact"), ""), (say.phone(), ""))
-                    ]
-                )
-            )
+            numbers = range(rng.choice((1, 1, 1, 2, 3)))
+            lines.append(_row(*(piece for _ in numbers for piece in ((say.label("contact"), ""), (say.phone(), "")))))
         if tells or rng.random() < (0.5 if seller else 0.15):
             lines.append(_row((say.web(name), "")))
         if seller and rng.random() < 0.04:  # a branch
@@ -268,27 +264,21 @@ class Paper:
         """The lines about their middle."""
         return [[(0.5, "c", cell[2]) for cell in line] for line in lines]
 
-    def foot_columns(self) -> list[Callable[[], list[Line]]]:
+    def foot_columns(self) -> list[Maker]:
         """The supplier in columns at the foot, with its bank, as in German letters."""
         say, facts = self.say, self.facts
 
         def who() -> list[Line]:
-            return [
-                _row((facts.vendor, "VendorName")),
-                *(_row((text, "VendorAddress")) for text in facts.vendor_address),
-            ]
+            return [*_rows([facts.vendor], "VendorName"), *_rows(facts.vendor_address, "VendorAddress")]
 
         def bank() -> list[Line]:
-            return [_row((say.say("bank"), "")), _row((say.label("iban"), ""), (facts.iban, "IBAN"))]
+            return [*_rows([say.say("bank")]), _row((say.label("iban"), ""), (facts.iban, "IBAN"))]
 
         def ids() -> list[Line]:
-            return [
-                _row((say.label("taxid"), ""), (facts.vendor_id, "VendorTaxId")),
-                _row((say.label("contact"), ""), (say.phone(), "")),
-                _row((say.web(facts.vendor), "")),
-            ]
+            tax_id = _row((say.label("taxid"), ""), (facts.vendor_id, "VendorTaxId"))
+            return [tax_id, _row((say.label("contact"), ""), (say.phone(), "")), _row((say.web(facts.vendor), ""))]
 
-        makers = [who, bank, ids]
+        makers: list[Maker] = [who, bank, ids]
         self.rng.shuffle(makers)
         return makers
 
@@ -302,13 +292,14 @@ class Paper:
     def as_form(self, lines: list[Line], seller: bool) -> list[Line]:
         """The block as a form: a label before everything."""
         say, role = self.say, "Vendor" if seller else "Customer"
-        names = listed("form", say.language)
         name, address, number = self.names_of(seller)
-        out: list[Line] = []
         form = self.rng.choice((0, 1, 2, 4))
-        out += self.pair(names[0] + say.colon, [(name, role + "Name")], form)
-        out += self.pair(names[1] + say.colon, [(" ".join(address), role + "Address")], form)
-        out += self.pair(names[2] + say.colon, [(number, role + "TaxId")], form)
+        values = ((name, "Name"), (" ".join(address), "Address"), (number, "TaxId"))
+        out = [
+            line
+            for label, (text, part) in zip(listed("form", say.language), values, strict=False)
+            for line in self.pair(label + say.colon, [(text, role + part)], form)
+        ]
         return lines[:1] + out if lines and lines[0][0][2][0][1] == "" and len(lines[0][0][2]) == 1 else out
 
     def flow(self, pieces: list[Piece], words: int, mark: str = "") -> list[Line]:
@@ -346,7 +337,7 @@ class Paper:
     def meta(self) -> list[Line]:
         """Number, dates and references."""
         rng, say, facts = self.rng, self.say, self.facts
-        entries: list[tuple[str, list[Piece]]] = []
+        entries: list[Entry] = []
         if not self.id_said:
             entries.append((self.id_label(), [(facts.number, "InvoiceId")]))
         if not self.date_said and rng.random() < 0.97:
@@ -383,20 +374,18 @@ class Paper:
         hour, minute, second = self.rng.randint(0, 23), self.rng.randint(0, 59), self.rng.randint(0, 59)
         return f"{hour:02d}:{minute:02d}" + self.rng.choice(("", f":{second:02d}", " PM" if self.say.region else ""))
 
-    def entries(self, entries: list[tuple[str, list[Piece]]]) -> list[Line]:
+    def entries(self, entries: list[Entry]) -> list[Line]:
         """Pairs of label and value: in lines, as a grid with a head, or one after the other."""
         rng = self.rng
         form = rng.random()
         if form < 0.2 and 1 < len(entries) <= 6:
             align = rng.choice(("l", "c", "r"))
-            step = 1 / len(entries)
-            shift = {"l": 0.0, "c": step / 2, "r": step * 0.95}[align]
-            heads: Line = [(i * step + shift, align, [(label.rstrip(":"), "")]) for i, (label, _) in enumerate(entries)]
-            return [heads, [(i * step + shift, align, pieces) for i, (_, pieces) in enumerate(entries)]]
+            heads: list[list[Piece]] = [[(label.rstrip(":"), "")] for label, _ in entries]
+            return [_grid(heads, align), _grid([pieces for _, pieces in entries], align)]
+        cells: list[list[Piece]] = [[(label, ""), *pieces] for label, pieces in entries]
         if form < 0.28:
-            return [[(i / len(entries), "l", [(label, ""), *pieces]) for i, (label, pieces) in enumerate(entries)]]
+            return [_grid(cells, "l")]
         if form < 0.36 and len(entries) > 2:  # two pairs a line
-            cells = [[(label, ""), *pieces] for label, pieces in entries]
             return [[(j * 0.5, "l", cell) for j, cell in enumerate(cells[i : i + 2])] for i in range(0, len(cells), 2)]
         self.tab = rng.uniform(0.35, 0.6)
         one = rng.choices(range(5), (35, 22, 15, 10, 18))[0]
@@ -428,18 +417,7 @@ class Paper:
     def table(self) -> tuple[list[Line], list[Line]]:
         """The head and the lines of goods."""
         rng, say, facts = self.rng, self.say, self.facts
-        columns = ["desc", "amount"]
-        for name, share in (
-            ("qty", 0.8),
-            ("price", 0.72),
-            ("code", 0.3),
-            ("rate", 0.25),
-            ("disc", 0.12),
-            ("unit", 0.12),
-            ("date", 0.04),
-        ):
-            if rng.random() < share:
-                columns.append(name)
+        columns = ["desc", "amount", *(name for name, share in _COLUMN_SHARES.items() if rng.random() < share)]
         if any(goods.discount for goods in facts.goods) and rng.random() < 0.9 and "disc" not in columns:
             columns.append("disc")
         if rng.random() < 0.14:
@@ -450,17 +428,13 @@ class Paper:
             columns.remove("desc")
             columns.append("desc")
         if rng.random() < 0.75:
-            names = ("pos", "code", "date", "desc", "qty", "unit", "price", "disc", "rate", "tax", "amount")
-            order: dict[str, float] = dict(zip(names, (-2, 0, 0, 1, 2, 3, 4, 5, 6, 6.5, 7), strict=True))
-            if rng.random() < 0.3:
-                order["qty"] = -1
+            order = _COLUMN_ORDER | ({"qty": -1} if rng.random() < 0.3 else {})
             columns.sort(key=lambda name: order[name] + rng.random() * 0.5)
         else:
             rng.shuffle(columns)
             columns.remove("amount")
             columns.append("amount")
-        wide = dict.fromkeys(("amount", "price", "code", "date"), 1.1) | dict.fromkeys(("qty", "rate", "disc"), 0.8)
-        wide |= {"pos": 0.5, "unit": 0.6, "tax": 1.0, "desc": rng.uniform(2.2, 5)}
+        wide = _COLUMN_WIDTHS | {"desc": rng.uniform(2.2, 5)}
         whole = sum(wide[name] for name in columns)
         cells: list[tuple[str, float, str]] = []
         x = 0.0
@@ -600,18 +574,14 @@ class Paper:
                 return [*self.sum_lines(self.sum_rows(with_rates=False)), *lines]
             return [*lines, *self.sum_lines(self.sum_rows(with_rates=False, rest=rng.random() < 0.5))]
         if (form < 0.3 and len(rows) <= 7) or form > 0.97:
-            step = 1 / len(rows)
             align = rng.choice(("l", "r", "c"))
-            shift = {"l": 0.0, "r": step * 0.95, "c": step / 2}[align]
-            above = rng.random() < 0.85
-            heads: Line = [(i * step + shift, align, [(label.rstrip(":"), "")]) for i, (label, _) in enumerate(rows)]
-            values: Line = [(i * step + shift, align, pieces) for i, (_, pieces) in enumerate(rows)]
-            return [heads, values] if above else [values, heads]
+            lines = [_grid([[(label.rstrip(":"), "")] for label, _ in rows], align), _grid([p for _, p in rows], align)]
+            return lines if rng.random() < 0.85 else lines[::-1]
         if form < 0.33:
             return self.flow([piece for label, pieces in rows for piece in ((label, ""), *pieces)], rng.randint(6, 12))
         return self.sum_lines(rows)
 
-    def sum_lines(self, rows: list[tuple[str, list[Piece]]]) -> list[Line]:
+    def sum_lines(self, rows: list[Entry]) -> list[Line]:
         """Sums one below the other."""
         rng = self.rng
         form = rng.choices(range(5), (10, 15, 52, 16, 7))[0]
@@ -624,7 +594,7 @@ class Paper:
                 lines += self.pair(label, pieces, form)
         return lines
 
-    def sum_rows(self, *, with_rates: bool, rest: bool = True) -> list[tuple[str, list[Piece]]]:
+    def sum_rows(self, *, with_rates: bool, rest: bool = True) -> list[Entry]:
         """Label and amount of every sum.
 
         Args:
@@ -632,7 +602,7 @@ class Paper:
             rest: also base and tax, beside a table of taxes.
         """
         rng, say, facts = self.rng, self.say, self.facts
-        rows: list[tuple[str, list[Piece]]] = []
+        rows: list[Entry] = []
         several = len(facts.taxes) > 1
         included = self.kind == "simplified" and rng.random() < 0.35
         tax_key = "igic" if facts.igic else "tax"
@@ -719,7 +689,7 @@ class Paper:
         self.split_rates(rows)
         return rows
 
-    def split_rates(self, rows: list[tuple[str, list[Piece]]]) -> None:
+    def split_rates(self, rows: list[Entry]) -> None:
         """The rate within a label is a value of its own: put before the amounts, where it ends the label."""
         for index, (label, pieces) in enumerate(rows):  # noqa: B007
             name = {"TotalTax": "TaxRate", "TaxAmount": "TaxRate", "WithholdingAmount": "WithholdingRate"}.get(
@@ -736,16 +706,9 @@ class Paper:
                 out.append((word, name if is_rate else ""))
             self.mixed[label] = out
 
-    @property
-    def mixed(self) -> dict[str, list[Piece]]:
-        """Labels that hold a value."""
-        if not hasattr(self, "_mixed"):
-            self._mixed: dict[str, list[Piece]] = {}
-        return self._mixed
-
-    def after(self) -> list[tuple[str, list[Piece]]]:
+    def after(self) -> list[Entry]:
         """What stands between the total and what is due."""
-        rows: list[tuple[str, list[Piece]]] = []
+        rows: list[Entry] = []
         if self.facts.paid:
             rows.append((self.say.label("paid"), self.amount(self.rng.choice((1, -1)) * self.facts.paid, "")))
         if self.facts.older:
@@ -778,9 +741,8 @@ class Paper:
             "sur": "R.E.",
             "sum": say.say("total"),
         }
-        step, align = 1 / len(columns), rng.choice(("l", "r", "r", "c"))
-        shift = {"l": 0.0, "r": step * 0.95, "c": step / 2}[align]
-        lines: list[Line] = [[(i * step + shift, align, [(head[name], "")]) for i, name in enumerate(columns)]]
+        align = rng.choice(("l", "r", "r", "c"))
+        lines = [_grid([[(head[name], "")] for name in columns], align)]
         for index, (rate, base, tax) in enumerate(facts.taxes):
             values = {
                 "base": self.amount(base, "TaxBase" if several else "SubTotal"),
@@ -793,7 +755,7 @@ class Paper:
                     "srate": [(say.rate(facts.surcharges[index][0]), "")],
                     "sur": self.amount(facts.surcharges[index][1], "EquivalenceSurcharge"),
                 }
-            lines.append([(i * step + shift, align, values[name]) for i, name in enumerate(columns)])
+            lines.append(_grid([values[name] for name in columns], align))
         if several and rng.random() < 0.35:
             values = {
                 "base": self.amount(facts.base, "SubTotal"),
@@ -801,14 +763,14 @@ class Paper:
                 "rate": [(say.say("gross"), "")],
                 "sum": self.amount(facts.base + facts.tax, ""),
             }
-            lines.append([(i * step + shift, align, values[name]) for i, name in enumerate(columns) if name in values])
+            lines.append(_grid([values.get(name, []) for name in columns], align))
         return lines
 
     # -- the rest -------------------------------------------------------------------------------------------------
     def payment(self) -> list[Line]:
         """How to pay."""
         rng, say, facts = self.rng, self.say, self.facts
-        entries: list[tuple[str, list[Piece]]] = []
+        entries: list[Entry] = []
         if rng.random() < 0.7:
             entries.append((say.label("pay.label"), [(say.say("pay"), "")]))
         if rng.random() < 0.75:
@@ -953,12 +915,11 @@ class Placer:
     def place(self) -> list[list[MadeWord]]:
         """All blocks; the pages' words."""
         rng, paper = self.rng, self.paper
-        bands = self.bands()
-        for band in bands:
-            if band and band[0][0] == "table":
+        for band in self.bands():
+            if band:
+                self.band(band)
+            else:
                 self.table()
-                continue
-            self.band([make for _, make in band])
         if rng.random() < 0.05 and not paper.narrow:  # terms behind
             self.sheets.append(self.sheet())
             self.y = rng.uniform(0.03, 0.1) * self.height
@@ -996,132 +957,121 @@ class Placer:
             top = max([*(word.box[3] for word in sheet.words), rng.uniform(0.84, 0.95) * self.height]) + size
             self.block(lines, self.margin, top, self.width - 2 * self.margin, size, sheet)
 
-    def bands(self) -> list[list[tuple[str, Callable[[], list[Line]]]]]:
-        """Which blocks stand beside each other."""
+    def bands(self) -> list[list[Maker]]:
+        """Which blocks stand beside each other; an empty band is the table of goods."""
         rng, paper = self.rng, self.paper
         if paper.kind in ("contract", "letter", "payslip", "bank"):
             return self.other_bands()
-        blocks: list[tuple[str, Callable[[], list[Line]]]] = [
-            ("vendor", lambda: paper.party("Vendor")),
-            ("meta", paper.meta),
-        ]
-        if paper.has_buyer:
-            blocks.append(("buyer", lambda: paper.party("Customer")))
-        if paper.has_title:
-            blocks.append(("title", paper.title))
-        if rng.random() < (0.3 if paper.say.region == "us" else 0.12):
-            blocks.append(("ship", paper.shipping))
-        if paper.has_buyer and rng.random() < 0.05:
-            blocks.append(("sender", paper.sender))
-        if paper.layout in ("sentence", "columns") and not (paper.has_buyer and not paper.narrow):
-            paper.layout = "blocks"
-        if paper.layout == "columns":
-            blocks = [block for block in blocks if block[0] not in ("vendor", "buyer", "sender")]
-            blocks.append(("parties", lambda: parties.columns(paper.say, paper.facts)))
-        elif paper.layout == "sentence":
-            kept = rng.choice((("vendor",), (), (), ()))
-            blocks = [block for block in blocks if block[0] not in ("vendor", "buyer", "sender") or block[0] in kept]
-            blocks.append(("parties", lambda: paper.flow(paper.told("parties"), rng.randint(7, 16))))
-        elif paper.layout == "imprint":
-            blocks = [block for block in blocks if block[0] not in ("vendor", "sender")]
-            paper.brand, paper.brand_labelled = rng.random() < 0.7, False
-            self.imprint_at = rng.choices(("foot", "tail", "head"), (65, 20, 15))[0]
-        if rng.random() < 0.12:
-            blocks.append(("sentence", paper.sentence))
-        if rng.random() < 0.1:
-            blocks.append(("others", paper.others))
-        if rng.random() < 0.15:
-            blocks.append(("prose", paper.prose))
+        blocks = self.head_blocks()
+        order = list(blocks)
         if rng.random() < 0.35:
-            rng.shuffle(blocks)
+            rng.shuffle(order)
         else:
             rank = {"sender": 1.5, "title": rng.random() * 3, "vendor": rng.random() * 2, "meta": rng.random() * 4}
             rank |= {"buyer": 1 + rng.random() * 3, "ship": 3, "sentence": 4, "prose": 5}
             rank |= {"others": rng.random() * 5, "parties": 1.5 + rng.random() * 2}
-            blocks.sort(key=lambda block: rank[block[0]])
+            order.sort(key=rank.__getitem__)
         if paper.narrow and rng.random() < 0.65:  # receipts begin with the shop
-            blocks.sort(key=lambda block: block[0] != "vendor")
-        tail: list[tuple[str, Callable[[], list[Line]]]] = []
+            order.sort(key=lambda name: name != "vendor")
+        tail: list[Maker] = []
         if paper.kind != "delivery" or rng.random() < 0.3:
-            tail.append(("sums", paper.sums))
+            tail.append(paper.sums)
         if rng.random() < 0.6:
-            tail.append(("payment", paper.payment))
+            tail.append(paper.payment)
         if rng.random() < 0.6:
-            tail.append(("prose", paper.prose))
+            tail.append(paper.prose)
         if rng.random() < 0.2:
-            tail.append(("notin", lambda: [_row((paper.say.say("notin"), "")) for _ in range(rng.randint(1, 4))]))
-        if rng.random() < 0.12:  # the supplier at the foot
-            for move in [block for block in blocks if block[0] == "vendor"]:
-                blocks.remove(move)
-                tail.append(move)
+            tail.append(lambda: _rows([paper.say.say("notin") for _ in range(rng.randint(1, 4))]))
+        if rng.random() < 0.12 and "vendor" in order:  # the supplier at the foot
+            order.remove("vendor")
+            tail.append(blocks["vendor"])
         if rng.random() < 0.1:
-            tail.append(("others", paper.others))
+            tail.append(paper.others)
         if rng.random() < 0.35:
             rng.shuffle(tail)
         if self.imprint_at == "tail":
-            tail.insert(rng.randint(0, len(tail)), ("imprint", paper.imprint))
+            tail.insert(rng.randint(0, len(tail)), paper.imprint)
         elif self.imprint_at == "head":
-            blocks.insert(rng.choice((0, 0, 1)), ("imprint", paper.imprint))
+            blocks["imprint"] = paper.imprint
+            order.insert(rng.choice((0, 0, 1)), "imprint")
         if rng.random() < 0.14:
-            tail.append(("registry", paper.registry))
-        names = [name for name, _ in blocks]
+            tail.append(paper.registry)
         if (
-            "buyer" in names
+            "buyer" in order
             and paper.layout == "blocks"
             and not (paper.tells and rng.random() < 0.6)
-            and ("vendor" not in names or names.index("buyer") < names.index("vendor") or rng.random() < 0.15)
+            and ("vendor" not in order or order.index("buyer") < order.index("vendor") or rng.random() < 0.15)
         ):
             paper.needs_heading = True
-        table = ("table", list)
         has_table = rng.random() < 0.95
-        out: list[list[tuple[str, Callable[[], list[Line]]]]] = [*self.in_bands(blocks)]
+        out = self.in_bands([blocks[name] for name in order])
         if has_table:
-            out.append([table])
+            out.append([])
         out += self.in_bands(tail)
         if rng.random() < 0.07:
             rng.shuffle(out)
             paper.needs_heading = paper.needs_heading or paper.layout == "blocks"
         if (paper.brand and not paper.narrow) or (paper.brand and rng.random() < 0.6):
-            out.insert(0, [("logo", self.late_logo)])
+            out.insert(0, [paper.logo])
         else:
             paper.brand = paper.brand_labelled = False
         if rng.random() < (0.2 if paper.say.language == "de" else 0.06) and not paper.narrow:
-            out.append([("foot", maker) for maker in paper.foot_columns()])
+            out.append(paper.foot_columns())
         return out
 
-    def late_logo(self) -> list[Line]:
-        """The brand; it is written when the supplier's block is known."""
-        return self.paper.logo()
+    def head_blocks(self) -> dict[str, Maker]:
+        """What may stand above the table of goods, by name."""
+        rng, paper = self.rng, self.paper
+        blocks: dict[str, Maker] = {"vendor": lambda: paper.party("Vendor"), "meta": paper.meta}
+        if paper.has_buyer:
+            blocks["buyer"] = lambda: paper.party("Customer")
+        if paper.has_title:
+            blocks["title"] = paper.title
+        if rng.random() < (0.3 if paper.say.region == "us" else 0.12):
+            blocks["ship"] = paper.shipping
+        if paper.has_buyer and rng.random() < 0.05:
+            blocks["sender"] = paper.sender
+        if paper.layout in ("sentence", "columns") and not (paper.has_buyer and not paper.narrow):
+            paper.layout = "blocks"
+        told_otherwise: tuple[str, ...] = ()
+        if paper.layout == "columns":
+            told_otherwise = ("vendor", "buyer", "sender")
+            blocks["parties"] = lambda: parties.columns(paper.say, paper.facts)
+        elif paper.layout == "sentence":
+            told_otherwise = rng.choice((("buyer", "sender"), *[("vendor", "buyer", "sender")] * 3))
+            blocks["parties"] = lambda: paper.flow(paper.told("parties"), rng.randint(7, 16))
+        elif paper.layout == "imprint":
+            told_otherwise = ("vendor", "sender")
+            paper.brand, paper.brand_labelled = rng.random() < 0.7, False
+            self.imprint_at = rng.choices(("foot", "tail", "head"), (65, 20, 15))[0]
+        for name in told_otherwise:
+            blocks.pop(name, None)
+        others = (("sentence", paper.sentence, 0.12), ("others", paper.others, 0.1), ("prose", paper.prose, 0.15))
+        return blocks | {name: maker for name, maker, share in others if rng.random() < share}
 
-    def other_bands(self) -> list[list[tuple[str, Callable[[], list[Line]]]]]:
+    def other_bands(self) -> list[list[Maker]]:
         """Papers without fields."""
         rng, paper = self.rng, self.paper
-        blocks: list[tuple[str, Callable[[], list[Line]]]] = [
-            ("vendor", lambda: paper.party("Vendor")),
-            ("buyer", lambda: paper.party("Customer")),
-            ("title", paper.title),
-        ]
+        blocks: list[Maker] = [lambda: paper.party("Vendor"), lambda: paper.party("Customer"), paper.title]
         if rng.random() < 0.6:
-            blocks.append(("meta", paper.meta))
+            blocks.append(paper.meta)
         if paper.kind in ("letter", "contract"):
             blocks = [block for block in blocks if rng.random() < 0.7]
         rng.shuffle(blocks)
         out = self.in_bands(blocks)
         if paper.kind == "letter" and rng.random() < 0.15:
-            out.append([("table", list)])
+            out.append([])
         if paper.kind in ("payslip", "bank"):
             key = "bankhead" if paper.kind == "bank" else "payhead"
-            out.insert(rng.randint(0, len(out)), [("heads", lambda: paper.heads(key))])
+            out.insert(rng.randint(0, len(out)), [lambda: paper.heads(key)])
             if rng.random() < 0.4:
-                out.append([("heads", lambda: paper.heads(key))])
-            out.append([("rows", lambda: paper.money_rows(paper.kind + "row" if paper.kind == "bank" else "payrow"))])
+                out.append([lambda: paper.heads(key)])
+            out.append([lambda: paper.money_rows("bankrow" if paper.kind == "bank" else "payrow")])
         else:
-            out += [[("text", lambda: paper.prose("letter", 6))] for _ in range(rng.randint(1, 5))]
+            out += [[lambda: paper.prose("letter", 6)] for _ in range(rng.randint(1, 5))]
         return out
 
-    def in_bands(
-        self, blocks: list[tuple[str, Callable[[], list[Line]]]]
-    ) -> list[list[tuple[str, Callable[[], list[Line]]]]]:
+    def in_bands(self, blocks: list[Maker]) -> list[list[Maker]]:
         """Blocks by one, two or three."""
         out = []
         index = 0
@@ -1131,7 +1081,7 @@ class Placer:
             index += count
         return out
 
-    def band(self, makers: list[Callable[[], list[Line]]]) -> None:
+    def band(self, makers: list[Maker]) -> None:
         """Blocks side by side; the next band begins below the longest."""
         rng = self.rng
         inner = self.width - 2 * self.margin

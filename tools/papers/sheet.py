@@ -23,6 +23,13 @@ class MadeWord:
     begins: bool  # the value's first word
     row: bool = False  # it stands on the first line of a line of goods
 
+    def joined(self, text: str, box: tuple[float, float, float, float], other: MadeWord) -> MadeWord:
+        """This word with another one behind it, which reads so and stands there."""
+        label = other.label or self.label
+        begins = self.begins if self.label == label else other.begins
+        both = (self.box[0], min(self.box[1], box[1]), box[2], max(self.box[3], box[3]))
+        return MadeWord(self.text + text, both, label, begins, self.row or other.row)
+
 
 def text_width(text: str, size: float) -> float:
     """The width that a proportional font takes, roughly."""
@@ -44,7 +51,9 @@ class Sheet:
 
     def measure(self, pieces: list[Piece], size: float) -> float:
         """The width of pieces on a line."""
-        text = " ".join(text for text, _ in pieces if text)
+        return self._width(" ".join(text for text, _ in pieces if text), size)
+
+    def _width(self, text: str, size: float) -> float:
         return (len(text) * 0.6 * size) if self.mono else text_width(text, size) * self.stretch
 
     def put(
@@ -65,10 +74,8 @@ class Sheet:
             label = marked.rstrip("!")  # marked: on the first line of a line of goods
             begins = label != before or not label
             for word in text.split():
-                wide = (len(word) * 0.6 * size) if self.mono else text_width(word, size) * self.stretch
-                self.words.append(
-                    MadeWord(word, (x, y, x + wide, y + size), label, begins and bool(label), marked != label)
-                )
+                wide, starts = self._width(word, size), begins and bool(label)
+                self.words.append(MadeWord(word, (x, y, x + wide, y + size), label, starts, marked != label))
                 begins = False
                 x += wide + space
             before = label if label in _ADDRESSES else before if not label and before in _ADDRESSES else ""
@@ -83,10 +90,8 @@ def scan(sheet: Sheet, rng: random.Random) -> None:
     loose = rng.uniform(0, 0.35)
     capitals = rng.random() < 0.15
     join = rng.choice((0.0, 0.01, 0.03, 0.1))
-    plain, points = (
-        rng.choice((0.0, 0.0, 0.3, 0.8)),
-        rng.choice((0.0, 0.0, 0.1, 0.5)),
-    )  # accents lost; commas read as points
+    plain = rng.choice((0.0, 0.0, 0.3, 0.8))  # accents lost
+    points = rng.choice((0.0, 0.0, 0.1, 0.5))  # commas read as points
     out: list[MadeWord] = []
     for word in sheet.words:
         if rng.random() < level * 0.4:
@@ -116,15 +121,7 @@ def scan(sheet: Sheet, rng: random.Random) -> None:
             and not (word.begins and last.label)
             and rng.random() < (join if last.label == word.label else join * 0.3)
         ):
-            label = word.label or last.label
-            begins = last.begins if last.label == label else word.begins
-            out[-1] = MadeWord(
-                last.text + text,
-                (last.box[0], min(last.box[1], box[1]), box[2], max(last.box[3], box[3])),
-                label,
-                begins,
-                last.row or word.row,
-            )
+            out[-1] = last.joined(text, box, word)
         elif rng.random() < max(level, join) * 0.5 and len(text) > 4:
             cut = rng.randrange(1, len(text) - 1)
             middle = box[0] + (box[2] - box[0]) * cut / len(text)
@@ -134,14 +131,8 @@ def scan(sheet: Sheet, rng: random.Random) -> None:
             out.append(MadeWord(text.upper() if capitals else text, box, word.label, word.begins, word.row))
     for _ in range(rng.randint(0, 5)):
         x, y = rng.uniform(0, sheet.width), rng.uniform(0, sheet.height)
-        out.append(
-            MadeWord(
-                rng.choice(("|", "-", ".", "_", "~", "ii", "—", "'", "l", "·", "1", "I", "=", "•")),
-                (x, y, x + 4, y + 6),
-                "",
-                False,
-            )
-        )
+        mark = rng.choice(("|", "-", ".", "_", "~", "ii", "—", "'", "l", "·", "1", "I", "=", "•"))
+        out.append(MadeWord(mark, (x, y, x + 4, y + 6), "", False))
     sheet.words = out
 
 

@@ -43,6 +43,11 @@ def listed(key: str, *languages: str) -> list[str]:
     return next(words for language in (*languages, "*") if (words := _lists().get((key, language))))
 
 
+def short_name(name: str) -> str:
+    """A company's name without its legal form."""
+    return name.split(",", maxsplit=1)[0].split(" S.", maxsplit=1)[0]
+
+
 def cents(value: Decimal) -> Decimal:
     """The value rounded as invoices round."""
     return value.quantize(_CENT, ROUND_HALF_UP)
