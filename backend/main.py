@@ -58,7 +58,7 @@ async def _serve_until_stopped(services: Services, settings: Settings, loss: asy
 
 
 async def _serve_alone(services: Services, settings: Settings, loss: asyncio.Task[str]) -> None:
-    options = api_options(settings, services.metering.keys, services.memory.require_room)
+    options = api_options(settings, services.metering.keys, services.memory)
     app = create_app(services, options)
     server = DrainingServer(server_config(app, settings, services.telemetry, options.traffic), app)
     services.telemetry.connections.set_function(lambda: len(server.server_state.connections))
@@ -83,7 +83,7 @@ async def _serve_with_workers(services: Services, settings: Settings, loss: asyn
         services.health.watch(workers.degraded)
         services.loader.announce_to(workers.announce_models)
         services.telemetry.add_others(workers.snapshots)
-        options = api_options(settings, services.metering.keys, services.memory.require_room)
+        options = api_options(settings, services.metering.keys, services.memory)
         app = create_app(services, options)
         config = server_config(app, settings, services.telemetry, options.traffic)
         config.uds, config.timeout_keep_alive = workers.service_path, _NEVER_S

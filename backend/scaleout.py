@@ -148,7 +148,7 @@ class Replica:
         publish(settings, allocator_options(conf, fraction=settings.gpu_memory_fraction, platform=platform()))
         self._services = replace(await build(settings), processes=_place)
         self._app = create_app(
-            self._services, api_options(settings, self._services.metering.keys, self._services.memory.require_room)
+            self._services, api_options(settings, self._services.metering.keys, self._services.memory)
         )
         self._loss = asyncio.create_task(self._end_with_device())
         _call_before_drain(self._begin_drain)

@@ -98,7 +98,7 @@ async def run(scan: Path | None, recording: Path | None, *, lists_files: bool) -
     with tempfile.TemporaryDirectory(prefix="journeys-") as state:
         settings = Settings(state_dir=Path(state), measure_when_idle=False)
         services = await build(settings)
-        app = create_app(services, api_options(settings, services.metering.keys))
+        app = create_app(services, api_options(settings, services.metering.keys, services.memory))
         try:
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=600) as client:

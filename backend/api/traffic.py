@@ -7,10 +7,10 @@ unread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Protocol
 
 from backend.errors import Overloaded
+from backend.lanes.memory_keeper import MemoryKeeper
 
 _AGAIN_S = 1.0  # Retry-After: bodies are worked on and answers read within it
 _SLACK_BYTES = 2 * 2**20  # of a request, beside its file or body: fields and boundaries of a form
@@ -37,7 +37,7 @@ class Traffic:
         most_bytes: LIMIT_IN_FLIGHT_BYTES; never less than two of the largest request.
         largest_bytes: of one request's body.
         most_requests: connections that the process accepts.
-        require_memory: raises Overloaded while the process has none for further bodies.
+        memory: of the process that does the work, which takes no bodies while it is full; None: always room.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Traffic:
         most_bytes: int = 2**40,
         largest_bytes: int = 0,
         most_requests: int = 2**20,
-        require_memory: Callable[[], None] = lambda: None,
+        memory: MemoryKeeper | None = None,
     ) -> None:
-        self._require_memory = require_memory
+        self._memory = memory
         self.most_bytes = max(most_bytes, 2 * (largest_bytes + _SLACK_BYTES))
         self.most_requests = most_requests
         self.total_bytes = 0
@@ -111,8 +111,8 @@ class Traffic:
         return is_within_share and self.total_bytes + more_bytes <= self.most_bytes
 
     def _require_room(self, owner: str, more_bytes: int) -> None:
-        if more_bytes:
-            self._require_memory()
+        if more_bytes and self._memory is not None and self._memory.full_bytes:
+            self._memory.require_room()
         if not self._has_room(owner, more_bytes):
             raise Overloaded(
                 self.total_bytes,

@@ -426,14 +426,14 @@ def _is_idle(*batchers: Batcher) -> bool:
     return not any(status.busy or status.queued_jobs for status in statuses)
 
 
-def api_options(settings: Settings, keys: LiveKeys, require_memory: Callable[[], None] = lambda: None) -> ApiOptions:
+def api_options(settings: Settings, keys: LiveKeys, memory: MemoryKeeper | None = None) -> ApiOptions:
     """The options of the API.
 
     Args:
-        require_memory: of the process that does the work, as ``Traffic`` takes it; an HTTP worker holds little.
+        memory: of the process that does the work; an HTTP worker holds little.
     """
     largest_bytes = max(settings.limit_file_bytes, settings.limit_body_bytes)
-    traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes, require_memory=require_memory)
+    traffic = Traffic(settings.limit_in_flight_bytes, largest_bytes, memory=memory)
     return ApiOptions(
         keys=keys,
         cache_scope=settings.cache_scope,

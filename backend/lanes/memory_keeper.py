@@ -57,7 +57,7 @@ class MemoryKeeper:
         self._taken: Counter[str] = Counter()
         self._next_s = clock()
         self._task: asyncio.Task[None] | None = None
-        self._full_bytes = 0  # what was resident when it was too much
+        self.full_bytes = 0  # what was resident, while it is too much
 
     def start(self, supervisor: Supervisor) -> None:
         """Look again and again, where there is a limit."""
@@ -86,16 +86,16 @@ class MemoryKeeper:
             else:
                 self._next_s = self._clock() + _PAUSE_S
         resident = self._resident()
-        self._full_bytes = resident if resident > limit_bytes else 0
+        self.full_bytes = resident if resident > limit_bytes else 0
 
     def require_room(self) -> None:
         """Raises: Overloaded while more is resident than MEMORY_LIMIT_BYTES, whatever was given back."""
-        if self._full_bytes:
+        if self.full_bytes:
             raise Overloaded(
-                self._full_bytes,
+                self.full_bytes,
                 self._limit_bytes or 0,
                 _AGAIN_S,
-                f"memory: {self._full_bytes} bytes of the service are resident, over the limit of "
+                f"memory: {self.full_bytes} bytes of the service are resident, over the limit of "
                 f"{self._limit_bytes} (MEMORY_LIMIT_BYTES); try again in {_AGAIN_S:.0f} s, or raise the limit",
             )
 

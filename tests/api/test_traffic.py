@@ -10,8 +10,8 @@ import pytest
 from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.traffic import Traffic
-from backend.errors import Overloaded
 from backend.files.limits import FileLimits
+from backend.lanes.memory_keeper import MemoryKeeper
 from tests.api.asgi import Call
 from tests.api.fakes import FakeServices
 
@@ -103,11 +103,9 @@ async def test_metrics_tell_the_in_flight_bytes(services):
 
 async def test_a_process_without_memory(services):
     """Bodies are refused; what has none is answered, and so is how the service is."""
-
-    def refuse() -> None:
-        raise Overloaded(9, 8, 5.0, "memory: MEMORY_LIMIT_BYTES")
-
-    app = app_with(services, Traffic(require_memory=refuse))
+    keeper = MemoryKeeper(8, {}, {}, resident=lambda: 9)
+    await keeper.look()
+    app = app_with(services, Traffic(memory=keeper))
     refused = await Call(services, "/v1/embeddings", [b"{}"], headers=TEXTS, app=app).run()
     answered = await Call(services, "/v1/models", [], method="GET", app=app).run()
 
