@@ -321,6 +321,7 @@ class Telemetry:
         self._mirrored: list[_MirroredCounter] = []
         self._others: Callable[[], Awaitable[Sequence[Snapshot]]] | None = None
         self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
+        self.__dict__.update(self._metrics)
         self._unopened = [
             (metric.name, tuple(values for _, values in metric.labels))
             for metric in METRICS
@@ -329,10 +330,8 @@ class Telemetry:
         self._opening = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["_metrics"][name]
-        except KeyError:
-            raise AttributeError(f"no metric is called {name!r}; the table is telemetry.METRICS") from None
+        """Asked for what is no attribute; type checkers take it for the metrics."""
+        raise AttributeError(f"no metric is called {name!r}; the table is telemetry.METRICS")
 
     def open_series(self, name: str, *label_values: Iterable[str]) -> None:
         """Have the first scrape find the series of a metric whose labels are known only at start (routes, tasks).

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from starlette.datastructures import State
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext
@@ -232,7 +234,7 @@ class TrafficMiddleware:
 
 
 class DirectRoutingMiddleware:
-    """Finds a plain route by its path in a dictionary, and calls it past FastAPI's own layers.
+    """Finds a plain route by its method and path in a dictionary, and calls it past FastAPI's own layers.
 
     Those are an exit stack, two more exception middlewares and a search through all routes: 10 µs of a request. What is
     not found here (other methods, path parameters, FastAPI's own routes) goes through them.
@@ -254,7 +256,8 @@ class DirectRoutingMiddleware:
             await self._app(scope, receive, send)
             return
         scope["route"] = route
-        await route.handle(scope, receive, send)
+        response: Response = await route.endpoint(Request(scope, receive))
+        await response(scope, receive, send)
 
 
 def route_of(scope: MutableMapping[str, Any]) -> str:

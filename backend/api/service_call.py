@@ -186,7 +186,7 @@ class _DisconnectWatcher:
     def start(self) -> None:
         if self._receive is not None:
             self._reader = self.loop.create_task(self._read(self._receive))
-        self._timer = self.loop.call_later(self._left_s, self._cancel, DeadlineExceeded(self._limit_s))
+        self._timer = self.loop.call_later(self._left_s, self._time_is_up)
 
     def stop(self) -> None:
         if self._reader is not None:
@@ -198,6 +198,9 @@ class _DisconnectWatcher:
         while (await receive())["type"] != "http.disconnect":
             pass  # nothing may follow the body; ASGI allows empty messages
         self._cancel(CallerGone("the client closed the connection before it was answered"))
+
+    def _time_is_up(self) -> None:
+        self._cancel(DeadlineExceeded(self._limit_s))
 
     def _cancel(self, error: CallerGone | DeadlineExceeded) -> None:
         if self.error is None:
