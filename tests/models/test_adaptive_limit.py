@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.device.memory.memory_table import AdaptiveCountLimit, Affine, MemoryTable
+from backend.device.memory.memory_table import Affine, MemoryTable
+from backend.models.batch_limits import AdaptiveCountLimit
 
 TABLE = MemoryTable({64: Affine(100, 10), 128: Affine(200, 20), 512: Affine(800, 80)})
 PLENTY = 10**9

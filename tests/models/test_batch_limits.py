@@ -5,13 +5,19 @@ from dataclasses import replace
 import pytest
 
 from backend.device.memory.device_memory import RESERVE_BYTES
-from backend.device.memory.memory_table import AdaptiveCountLimit, Affine, MemoryTable
+from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.plan.placement import with_vectors
 from backend.device.records import AllocatorStats, Platform
 from backend.device.tuning_cache import TuningCache
 from backend.models import batch_limits
 from backend.models.autotune import Choice
-from backend.models.batch_limits import AdaptiveBatchLimits, CudaMemory, MemorySnapshot, measure_batch_limits
+from backend.models.batch_limits import (
+    AdaptiveBatchLimits,
+    AdaptiveCountLimit,
+    CudaMemory,
+    MemorySnapshot,
+    measure_batch_limits,
+)
 from tests.fakes import ManualClock
 from tests.tiny_models import encoder_of, placement, spec_of
 
