@@ -9,8 +9,8 @@ from typing import Generic, Protocol, TypeVar, cast
 from starlette.requests import Request
 
 from backend.api.traffic import Traffic
-from backend.callers.callers import ANYBODY, Caller, LiveKeys, Quotas
-from backend.callers.quotas import NO_METER, Meter, Meters
+from backend.callers.callers import ANYBODY, NO_METER, Caller, LiveKeys, Meter, Quotas
+from backend.callers.quotas import Meters
 from backend.lanes.cache.keys import CacheScope
 from backend.lanes.inference import Timing
 from backend.lanes.text_work import TextWork

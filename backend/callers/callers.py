@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from typing import Literal
+from typing import Literal, Protocol
 
-from backend.errors import BadSettings
+from backend.errors import BadSettings, QuotaExceeded
 
 Role = Literal["open", "read", "user", "admin"]
+Rated = Literal["requests", "tokens", "pages"]  # what a quota a minute counts
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GIVEN_NAME = re.compile(r"(key|admin)-\d+")
 NAME_RULE = (
@@ -86,6 +87,49 @@ ANYBODY = Caller("anybody", owner_digest(""), "open")  # every caller of a servi
 def sharer(owner: str) -> str:
     """Who has shares beside other owners; unset for callers of a service without keys, who are all one."""
     return "" if owner == ANYBODY.owner else owner
+
+
+class Meter(Protocol):
+    """What a caller has used."""
+
+    def admit(self) -> None:
+        """Charge one request. Raises: QuotaExceeded, and then charges nothing."""
+
+    def require(self, *kinds: Rated) -> None:
+        """Refuse a caller that has used up one of these. Raises: QuotaExceeded."""
+
+    def charge(self, kind: Rated, units: int) -> None:
+        """Count what was used. ``kind``: tokens or pages."""
+
+    def refuse(self, error: QuotaExceeded) -> QuotaExceeded:
+        """Count a refusal, once, and return it to be raised."""
+
+    def count(self, status: int) -> None:
+        """Count an answered request."""
+
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The RateLimit headers of an answer; none without quotas."""
+
+
+class _NoMeter:
+    """The meter of callers that are not metered: those of a service without keys."""
+
+    def admit(self) -> None: ...
+
+    def require(self, *kinds: Rated) -> None: ...
+
+    def charge(self, kind: Rated, units: int) -> None: ...
+
+    def refuse(self, error: QuotaExceeded) -> QuotaExceeded:
+        return error
+
+    def count(self, status: int) -> None: ...
+
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        return ()
+
+
+NO_METER: Meter = _NoMeter()
 
 
 class KeyRing:

@@ -21,14 +21,13 @@ from typing import Literal, Protocol, get_args
 
 from redis.exceptions import RedisError
 
-from backend.callers.callers import Caller, Quotas
+from backend.callers.callers import NO_METER, Caller, Meter, Quotas, Rated
 from backend.errors import QuotaExceeded, Unavailable
 from backend.lanes.cache.redis_client import RedisOptions, open_pool
 from backend.retry import Backoff
 from backend.supervision import Pusher, Supervisor
 from backend.telemetry import KEY_STATUSES, QUOTAS, Telemetry, log_event
 
-Rated = Literal["requests", "tokens", "pages"]
 RATED: tuple[Rated, ...] = get_args(Rated)
 Used = Literal["requests", "tokens", "pages", "refused"]  # requests: those that were admitted
 WINDOW_S = 60.0
@@ -145,51 +144,8 @@ class Bucket:
         return max(0.0, refill_s)
 
 
-class Meter(Protocol):
-    """What a caller has used."""
-
-    def admit(self) -> None:
-        """Charge one request. Raises: QuotaExceeded, and then charges nothing."""
-
-    def require(self, *kinds: Rated) -> None:
-        """Refuse a caller that has used up one of these. Raises: QuotaExceeded."""
-
-    def charge(self, kind: Rated, units: int) -> None:
-        """Count what was used. ``kind``: tokens or pages."""
-
-    def refuse(self, error: QuotaExceeded) -> QuotaExceeded:
-        """Count a refusal, once, and return it to be raised."""
-
-    def count(self, status: int) -> None:
-        """Count an answered request."""
-
-    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The RateLimit headers of an answer; none without quotas."""
-
-
-class _NoMeter:
-    """The meter of callers that are not metered: those of a service without keys."""
-
-    def admit(self) -> None: ...
-
-    def require(self, *kinds: Rated) -> None: ...
-
-    def charge(self, kind: Rated, units: int) -> None: ...
-
-    def refuse(self, error: QuotaExceeded) -> QuotaExceeded:
-        return error
-
-    def count(self, status: int) -> None: ...
-
-    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        return ()
-
-
-NO_METER: Meter = _NoMeter()
-
-
 class Uses(Protocol):
-    """Counts what callers use over longer than a minute; `services.usage.UsageLedger`."""
+    """Counts what callers use over longer than a minute; `usage.UsageLedger`."""
 
     def add(self, owner: str, kind: Used, units: int) -> None: ...
 

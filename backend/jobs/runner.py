@@ -12,8 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from backend.abandoned import end_tasks
-from backend.callers.callers import sharer
-from backend.callers.quotas import NO_METER, Meter
+from backend.callers.callers import NO_METER, Meter, sharer
 from backend.documents.records import DocumentAnswer, DocumentEvent, ProcessDocument
 from backend.errors import (
     DeadlineExceeded,

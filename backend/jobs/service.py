@@ -11,9 +11,8 @@ from typing import Any
 
 import orjson
 
-from backend.callers.callers import owner_digest
+from backend.callers.callers import NO_METER, Meter, owner_digest
 from backend.callers.event_watch import EventWatch, Watchers
-from backend.callers.quotas import NO_METER, Meter
 from backend.documents.records import DocumentAnswer, DocumentOptions, ProcessDocument, RenderPage
 from backend.errors import NotFound, QuotaExceeded, Unavailable
 from backend.files.file_types import FileType, sniff

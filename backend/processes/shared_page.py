@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from backend.bootstrap.metering import Metering
-from backend.callers.quotas import RATED, Level, OwnLevel, Rated
+from backend.callers.callers import Rated
+from backend.callers.quotas import RATED, Level, OwnLevel
 from backend.config import Settings
 from backend.lanes.text_work import TextWork
 from backend.processes.channel import create_memory, map_memory

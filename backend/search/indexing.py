@@ -13,8 +13,7 @@ from typing import Literal
 import numpy as np
 
 from backend.abandoned import end_tasks
-from backend.callers.callers import sharer
-from backend.callers.quotas import NO_METER, Meter
+from backend.callers.callers import NO_METER, Meter, sharer
 from backend.documents.records import DocumentEvent
 from backend.errors import (
     DeadlineExceeded,

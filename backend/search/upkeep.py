@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from backend.abandoned import end_tasks
-from backend.callers.callers import sharer
-from backend.callers.quotas import NO_METER, Meter
+from backend.callers.callers import NO_METER, Meter, sharer
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
 from backend.lanes.cache.keys import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backend.callers.callers import Caller, Quotas
-from backend.callers.quotas import Charge, Meter, Meters, QuotaSync, RedisQuotas
+from backend.callers.callers import Caller, Meter, Quotas
+from backend.callers.quotas import Charge, Meters, QuotaSync, RedisQuotas
 from backend.errors import BadSettings, QuotaExceeded, Unavailable
 from backend.lanes.cache.redis_client import RedisOptions
 from backend.supervision import Supervisor

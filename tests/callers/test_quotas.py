@@ -2,8 +2,8 @@
 
 import pytest
 
-from backend.callers.callers import Caller, Quotas
-from backend.callers.quotas import MAX_LABELS, NO_METER, Bucket, Meter, Meters
+from backend.callers.callers import NO_METER, Caller, Meter, Quotas
+from backend.callers.quotas import MAX_LABELS, Bucket, Meters
 from backend.errors import QuotaExceeded
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock

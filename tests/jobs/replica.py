@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.callers.quotas import NO_METER, Meter
+from backend.callers.callers import NO_METER, Meter
 from backend.documents.records import (
     DocumentAnswer,
     DocumentEvent,

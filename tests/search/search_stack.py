@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.callers.quotas import NO_METER, Meter
+from backend.callers.callers import NO_METER, Meter
 from backend.documents.records import DocumentEvent
 from backend.errors import WrongMediaType
 from backend.files.stored_file import StoredFile

@@ -40,7 +40,7 @@ from backend.api.routing import JSON, Endpoint, PlainRoute, described, name_para
 from backend.api.service_call import call_service, call_within_limit, run_until_disconnect, time_limit_s
 from backend.api.sse import HEARTBEAT_S, MEDIA_TYPE, EventStream, OpenStreams, ServerEvent
 from backend.api.upload import Upload, receive_upload
-from backend.callers.quotas import Meter
+from backend.callers.callers import Meter
 from backend.errors import DeadlineExceeded, FinanciaError, InvalidField, UnknownModel
 from backend.files.speech_records import Segment, SpeechTask, Transcript
 from backend.lanes.inference import Urgency
