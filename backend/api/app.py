@@ -16,14 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.api_keys import OPEN_PATHS, ApiKeyMiddleware
-from backend.api.browser_guard import BrowserGuardMiddleware, with_cors
 from backend.api.dependencies import ApiLimits, ApiOptions, Services, context_of
 from backend.api.middleware import (
+    BrowserGuardMiddleware,
     DirectRoutingMiddleware,
     ProblemMiddleware,
     RequestContextMiddleware,
     RequestMetrics,
     TrafficMiddleware,
+    with_cors,
 )
 from backend.api.openapi import describe
 from backend.api.problems import problem_of, problem_response

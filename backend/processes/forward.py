@@ -14,8 +14,7 @@ import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.abandoned import end_tasks
-from backend.api.browser_guard import with_cors
-from backend.api.middleware import UNTRACED, caller_span
+from backend.api.middleware import UNTRACED, caller_span, with_cors
 from backend.api.problems import problem_of, problem_response
 from backend.errors import CallerGone, Unavailable, drained_too_late
 from backend.telemetry import log_event

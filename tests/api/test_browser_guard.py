@@ -2,8 +2,8 @@
 
 import pytest
 
-from backend.api.browser_guard import is_known_host
 from backend.api.dependencies import ApiOptions
+from backend.api.middleware import is_known_host
 from tests.api import checks
 from tests.api.conftest import connect
 

@@ -20,10 +20,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.browser_guard import CLEARING_PATH
 from backend.api.dependencies import Handle, limits_of, owner_of
 from backend.api.json_answers import JsonBytes, JsonPieces, joined_pieces, json_pieces, json_response
 from backend.api.json_body import validate_fields
+from backend.api.middleware import CLEARING_PATH
 from backend.api.request_fields import OrAbsent, WireRequest, number_of
 from backend.api.routes.documents import process_upload, run_off_loop
 from backend.api.routes.jobs import ID, ID_PARAMETER, submit_job
