@@ -16,7 +16,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from backend.api.dependencies import Handle, context_of
-from backend.api.json_body import Schema, read_json
+from backend.api.json_io import Schema, read_json
 from backend.api.request_fields import param_of
 from backend.api.service_call import read_within_limit
 from backend.documents.formats.registry import Format, require_kind

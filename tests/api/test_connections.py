@@ -19,7 +19,7 @@ import uvloop
 from starlette.types import Message, Receive, Scope, Send
 
 from backend.api.http_protocol import ConnectionGuard, ConnectionLimits, GuardedProtocol
-from backend.api.json_answers import JsonBytes
+from backend.api.json_io import JsonBytes
 from backend.api.traffic import Traffic
 
 WAIT_S = 30.0  # for what happens at once, on a machine that is busy

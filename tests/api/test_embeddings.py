@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.api.json_answers import VECTOR_ENCODINGS
+from backend.api.json_io import VECTOR_ENCODINGS
 from backend.api.routes.embeddings import EmbeddingsAnswer
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.api.json_answers import index_headers
+from backend.api.json_io import index_headers
 
 NAME = "X-Truncated"
 

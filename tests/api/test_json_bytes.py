@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.api import json_answers
-from backend.api.json_answers import (
+from backend.api import json_io
+from backend.api.json_io import (
     VECTOR_ENCODINGS,
     JsonBytes,
     JsonPieces,
@@ -33,11 +33,11 @@ VALUES = st.recursive(
 @given(value=VALUES)
 def test_pieces_together_are_the_whole(value: Any) -> None:
     """Whatever is long in it: lists of lists, lists in objects, the last and the first member."""
-    longest, json_answers.PIECE_ITEMS = json_answers.PIECE_ITEMS, 2
+    longest, json_io.PIECE_ITEMS = json_io.PIECE_ITEMS, 2
     try:
         pieces = list(json_pieces(value))
     finally:
-        json_answers.PIECE_ITEMS = longest
+        json_io.PIECE_ITEMS = longest
 
     assert value == json.loads(b"".join(pieces))
 

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from backend.api.json_body import validate_fields
+from backend.api.json_io import validate_fields
 from backend.api.routes.store_files import AddFileRequest
 from backend.api.routes.vector_stores import CreateStoreRequest
 from backend.errors import BadInput

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import answer_of, encoded_vector, written_json
-from backend.api.json_body import read_json
+from backend.api.json_io import answer_of, encoded_vector, read_json, written_json
 from backend.api.request_fields import (
     TextItem,
     TwoLabels,

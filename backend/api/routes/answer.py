@@ -11,8 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle
-from backend.api.json_answers import json_response
-from backend.api.json_body import is_json, read_json, validate_fields
+from backend.api.json_io import is_json, json_response, read_json, validate_fields
 from backend.api.request_fields import ANY_TEXT, TextOrAbsent, WireRequest, require_no_empty_items
 from backend.api.routes.document_answers import FailedPageAnswer, Sides, failed_page_answer
 from backend.api.routes.documents import JsonReadRequest, process_upload

@@ -21,8 +21,7 @@ from starlette.types import Receive
 
 from backend.abandoned import end_tasks
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of
-from backend.api.json_answers import written_json
-from backend.api.json_body import validate_fields
+from backend.api.json_io import validate_fields, written_json
 from backend.api.parameters import ID_PATTERN, check_id
 from backend.api.problems import openai_error, problem_of
 from backend.api.request_fields import OrAbsent, TextOrAbsent, one_of

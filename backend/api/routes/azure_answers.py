@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from backend.api.json_answers import json_pieces
+from backend.api.json_io import json_pieces
 from backend.documents.formats.markdown import body_size, heading_level, place_in_markdown, stream_markdown
 from backend.documents.records import DocumentAnswer, OwnField
 from backend.files.file_types import IMAGES

@@ -19,8 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import answer_of, written_json
-from backend.api.json_body import validate_query
+from backend.api.json_io import answer_of, validate_query, written_json
 from backend.api.request_fields import OrAbsent, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
 from backend.api.routes.stored_documents import DocumentConditions, in_turn

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import answer_of, json_response
-from backend.api.json_body import read_json
+from backend.api.json_io import answer_of, json_response, read_json
 from backend.api.request_fields import (
     LABEL,
     LIMIT_KEYWORD,

@@ -24,8 +24,7 @@ from typing_extensions import TypedDict
 
 from backend.abandoned import together
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import json_response, written_json
-from backend.api.json_body import is_json, parse_json, receive_json, validate_fields
+from backend.api.json_io import is_json, json_response, parse_json, receive_json, validate_fields, written_json
 from backend.api.request_fields import (
     LABEL_CHARS,
     PAGES_PATTERN,

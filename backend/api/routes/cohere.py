@@ -15,16 +15,16 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import (
+from backend.api.json_io import (
     CHARS_PER_ITEM,
     INLINE_ITEMS,
     JsonPieces,
     index_ranges,
     json_pieces,
     json_response,
+    read_json,
     written_json,
 )
-from backend.api.json_body import read_json
 from backend.api.request_fields import (
     TEXT,
     AnyTruncate,

@@ -21,8 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import Handle, limits_of, owner_of
-from backend.api.json_answers import JsonBytes, JsonPieces, joined_pieces, json_pieces, json_response
-from backend.api.json_body import validate_fields
+from backend.api.json_io import JsonBytes, JsonPieces, joined_pieces, json_pieces, json_response, validate_fields
 from backend.api.middleware import CLEARING_PATH
 from backend.api.request_fields import OrAbsent, WireRequest, number_of
 from backend.api.routes.documents import process_upload, run_off_loop

@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from backend.api.json_answers import WrittenJson, answer_of, encoded_vector, joined_pieces, json_pieces
+from backend.api.json_io import WrittenJson, answer_of, encoded_vector, joined_pieces, json_pieces
 from backend.api.problems import openai_error, problem_of
 from backend.api.routes.analyze import LanguageAnswer, key_phrase_answer, key_sentence_answer, language_answer
 from backend.api.routes.classify import ClassesAnswer, classes_answer

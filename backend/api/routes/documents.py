@@ -14,8 +14,7 @@ from starlette.responses import Response
 
 from backend.api.api_keys import require_writing
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of, services_of
-from backend.api.json_answers import JsonBytes, JsonPieces, index_headers
-from backend.api.json_body import is_json, read_json, validate_fields
+from backend.api.json_io import JsonBytes, JsonPieces, index_headers, is_json, read_json, validate_fields
 from backend.api.parameters import IDEMPOTENCY_KEY, idempotency_key
 from backend.api.request_fields import (
     OWN_LABELS,

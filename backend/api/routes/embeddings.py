@@ -13,8 +13,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import ApiLimits, Handle, context_of, limits_of
-from backend.api.json_answers import VECTOR_ENCODINGS, JsonBytes
-from backend.api.json_body import parse_json, read_json, require_body_bytes
+from backend.api.json_io import VECTOR_ENCODINGS, JsonBytes, parse_json, read_json, require_body_bytes
 from backend.api.problems import openai_error, problem_of
 from backend.api.request_fields import AnyTruncate, Count, InputsOrObjects, NotServed, WireRequest, check_limits
 from backend.api.routing import REQUEST_TIMEOUT, name_parameter, post

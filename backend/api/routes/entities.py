@@ -11,8 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import written_json
-from backend.api.json_body import read_json
+from backend.api.json_io import read_json, written_json
 from backend.api.request_fields import OwnTypes, TextInputs, WireRequest, check_limits
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import post

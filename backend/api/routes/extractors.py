@@ -17,8 +17,7 @@ from typing_extensions import TypedDict
 
 from backend.abandoned import require_wanted
 from backend.api.dependencies import Handle, context_of, services_of
-from backend.api.json_answers import json_response
-from backend.api.json_body import read_json
+from backend.api.json_io import json_response, read_json
 from backend.api.request_fields import OWN_LABELS, TEXT, WireRequest
 from backend.api.routes.papers import MAX_WORDS, pages_schema, read_paper
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put

@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, base_of, owner_of
-from backend.api.json_answers import json_response, written_json
-from backend.api.json_body import validate_fields, validate_query
+from backend.api.json_io import json_response, validate_fields, validate_query, written_json
 from backend.api.parameters import (
     DPI_PARAMETER,
     FILE_LIST_PARAMETERS,

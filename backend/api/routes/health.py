@@ -10,7 +10,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of
-from backend.api.json_answers import json_response
+from backend.api.json_io import json_response
 from backend.api.problems import MEDIA_TYPE, Problem, ProblemDetails, problem_response
 from backend.api.routes.tei import now_s
 from backend.api.routing import JSON, described, get

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import json_response, written_json
-from backend.api.json_body import is_json, read_json, validate_fields
+from backend.api.json_io import is_json, json_response, read_json, validate_fields, written_json
 from backend.api.request_fields import Labels, Sentence, TextInputs, WireRequest, check_labels, check_limits
 from backend.api.routes.answer import MIN_SCORE
 from backend.api.routes.audio import TranscriptionForm, transcribed

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import json_response, written_json
-from backend.api.json_body import read_json
+from backend.api.json_io import json_response, read_json, written_json
 from backend.api.request_fields import Count, FilledTexts, InfinityModel, WireRequest, check_limits
 from backend.api.routes.classify import PredictionAnswer
 from backend.api.routes.embeddings import (

@@ -16,8 +16,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of, owner_of
-from backend.api.json_answers import JsonPieces, WrittenJson, joined_pieces, json_pieces, json_response
-from backend.api.json_body import validate_fields
+from backend.api.json_io import JsonPieces, WrittenJson, joined_pieces, json_pieces, json_response, validate_fields
 from backend.api.parameters import (
     DPI_PARAMETER,
     IDEMPOTENCY_KEY,

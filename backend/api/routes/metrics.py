@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import Handle, context_of, services_of
-from backend.api.json_answers import json_response
+from backend.api.json_io import json_response
 from backend.api.routing import JSON, described, get
 from backend.device.watch.gpu_report import gpu_samples
 from backend.serving.health import HealthService

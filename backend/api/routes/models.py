@@ -12,8 +12,7 @@ from typing_extensions import TypedDict
 
 from backend.api.api_keys import require_admin
 from backend.api.dependencies import Handle
-from backend.api.json_answers import json_response
-from backend.api.json_body import read_json
+from backend.api.json_io import json_response, read_json
 from backend.api.routing import get, name_parameter, post
 from backend.images.classification import ImageClassificationService
 from backend.images.engine import LoadedImageModel

@@ -16,8 +16,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import JsonPieces, joined_pieces, json_pieces
-from backend.api.json_body import is_json, validate_fields
+from backend.api.json_io import JsonPieces, is_json, joined_pieces, json_pieces, validate_fields
 from backend.api.request_fields import NOT_SERVED, WireRequest, refuse
 from backend.api.routes.document_answers import document_pieces
 from backend.api.routes.documents import (

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import CHARS_PER_ITEM, echoed_json, written_json
-from backend.api.json_body import read_json
+from backend.api.json_io import CHARS_PER_ITEM, echoed_json, read_json, written_json
 from backend.api.request_fields import (
     LIMIT_KEYWORD,
     TEXT,

@@ -15,8 +15,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import written_json
-from backend.api.json_body import read_json
+from backend.api.json_io import read_json, written_json
 from backend.api.parameters import path_id
 from backend.api.request_fields import (
     TEXT,

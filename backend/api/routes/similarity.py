@@ -11,8 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
-from backend.api.json_answers import json_response
-from backend.api.json_body import read_json
+from backend.api.json_io import json_response, read_json
 from backend.api.request_fields import LIMIT_KEYWORD, Count, Sentence, WireRequest, check_chars, check_count
 from backend.api.routes.embeddings import TRUNCATE, TruncatedInputs, Usage
 from backend.api.routing import post

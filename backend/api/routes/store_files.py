@@ -12,8 +12,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import CHARS_PER_ITEM, answer_of, json_response, written_json
-from backend.api.json_body import read_json, validate_query
+from backend.api.json_io import CHARS_PER_ITEM, answer_of, json_response, read_json, validate_query, written_json
 from backend.api.parameters import (
     ID_PATTERN,
     STORE_FILE_LIST_PARAMETERS,

@@ -18,8 +18,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, owner_of, services_of
-from backend.api.json_answers import JsonBytes, answer_of, json_response
-from backend.api.json_body import read_json, validate_query
+from backend.api.json_io import JsonBytes, answer_of, json_response, read_json, validate_query
 from backend.api.parameters import (
     DPI_PARAMETER,
     NUMBER_PARAMETER,

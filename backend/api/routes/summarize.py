@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import JsonBytes, json_response
-from backend.api.json_body import is_json, read_json, validate_fields
+from backend.api.json_io import JsonBytes, is_json, json_response, read_json, validate_fields
 from backend.api.request_fields import WHOLE, OrAbsent, TextItem, WireRequest, check_limits, one_of
 from backend.api.routes.document_answers import (
     SUMMARY_EXAMPLE,

@@ -19,8 +19,16 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of, services_of
-from backend.api.json_answers import CHARS_PER_ITEM, JsonBytes, float_array, index_headers, json_response, written_json
-from backend.api.json_body import read_json, validate_query
+from backend.api.json_io import (
+    CHARS_PER_ITEM,
+    JsonBytes,
+    float_array,
+    index_headers,
+    json_response,
+    read_json,
+    validate_query,
+    written_json,
+)
 from backend.api.request_fields import (
     LIMIT_KEYWORD,
     TEXT,

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from typing_extensions import TypedDict
 
-from backend.api.json_answers import JsonPieces, WrittenJson, joined_pieces, json_pieces
-from backend.api.json_body import validate_fields
+from backend.api.json_io import JsonPieces, WrittenJson, joined_pieces, json_pieces, validate_fields
 from backend.api.request_fields import OrAbsent, StrictForm
 from backend.api.routes.docling import Words
 from backend.api.routes.documents import process_upload, run_off_loop

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import answer_of, json_response
-from backend.api.json_body import read_json
+from backend.api.json_io import answer_of, json_response, read_json
 from backend.api.parameters import ID_PATTERN, id_parameter, path_id
 from backend.api.request_fields import WHOLE, Count, WireRequest
 from backend.api.routes.files import FILE, FileAnswer, Purpose, file_answer

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of
-from backend.api.json_answers import json_response
+from backend.api.json_io import json_response
 from backend.api.routing import get
 from backend.callers.callers import Caller, Quotas
 from backend.callers.quotas import Bucket

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, owner_of
-from backend.api.json_answers import answer_of, json_response
-from backend.api.json_body import read_json, validate_query
+from backend.api.json_io import answer_of, json_response, read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
 from backend.api.request_fields import WireRequest, param_of, wrong_type
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, limits_of
-from backend.api.json_answers import JsonPieces, json_response, written_json
-from backend.api.json_body import read_json
+from backend.api.json_io import JsonPieces, json_response, read_json, written_json
 from backend.api.request_fields import Count, Sentence, WireRequest, check_limits
 from backend.api.routes.embeddings import INPUT_TYPES, embed, encoded_vectors
 from backend.api.routing import described, get, post
