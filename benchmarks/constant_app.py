@@ -14,7 +14,7 @@ from fastapi import FastAPI, Response
 from starlette.requests import Request
 
 from backend.api.app import ROUTES, create_app
-from backend.api.dependencies import ApiLimits, Services
+from backend.api.request_context import ApiLimits, Services
 from backend.telemetry import Telemetry
 
 _PATH = "/v1/embeddings"

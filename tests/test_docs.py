@@ -19,7 +19,7 @@ from backend.telemetry import METRICS, PREFIX, Telemetry
 from tools.docs import FILES, PAGES, stale_files, write_files
 
 if TYPE_CHECKING:
-    from backend.api.dependencies import Services
+    from backend.api.request_context import Services
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -190,7 +190,7 @@ def test_python_examples_use_what_is_installed(code: str):
 def test_documented_routes_are_the_routes():
     """Every route of the table answers as the API documents it, and every documented route is in the table."""
     from backend.api.app import create_app  # here, so that the other documents are checked without the API
-    from backend.api.dependencies import ApiLimits
+    from backend.api.request_context import ApiLimits
 
     rows = re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/\S*)` \|", API, re.MULTILINE)
     services = cast(

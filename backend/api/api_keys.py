@@ -11,8 +11,8 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backend.api.dependencies import CONTEXT_KEY, RequestContext, context_of
 from backend.api.http_protocol import WEBSOCKET_PATHS
+from backend.api.request_context import CONTEXT_KEY, RequestContext, context_of
 from backend.api.routes.browser_files import DOCS_PATHS, PAGE_PATHS
 from backend.callers.callers import Caller, LiveKeys
 from backend.callers.quotas import Meters

@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.api_keys import OPEN_PATHS, ApiKeyMiddleware
-from backend.api.dependencies import ApiLimits, ApiOptions, Services, context_of
 from backend.api.middleware import (
     BrowserGuardMiddleware,
     DirectRoutingMiddleware,
@@ -28,6 +27,7 @@ from backend.api.middleware import (
 )
 from backend.api.openapi import describe
 from backend.api.problems import problem_of, problem_response
+from backend.api.request_context import ApiLimits, ApiOptions, Services, context_of
 from backend.api.routes import (
     analyze,
     answer,

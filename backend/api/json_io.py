@@ -25,9 +25,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from backend.api.dependencies import context_of, limits_of
+from backend.api.request_context import context_of, limits_of, read_within_limit
 from backend.api.request_fields import WireRequest, meant_by_missing
-from backend.api.service_call import read_within_limit
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 from backend.files.page_ranges import written_ranges
 from backend.lanes.loop_turns import loop_turn

@@ -27,9 +27,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backend.api.dependencies import CONTEXT_KEY, RequestContext
 from backend.api.http_protocol import CONNECTION_KEY, PROBE_PATHS
 from backend.api.problems import problem_of, problem_response
+from backend.api.request_context import CONTEXT_KEY, RequestContext
 from backend.api.routing import PlainRoute
 from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY

@@ -15,9 +15,9 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from backend.api.api_keys import READ_ROUTES, SAFE_METHODS
-from backend.api.dependencies import ApiLimits
 from backend.api.json_io import described
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
+from backend.api.request_context import ApiLimits
 from backend.api.request_fields import LIMIT_KEYWORD
 from backend.api.routes.audio import TranscriptionForm, TranslationForm
 from backend.api.routes.classify import ClassifyForm

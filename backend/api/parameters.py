@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from backend.api.dependencies import context_of
-from backend.api.request_fields import OrAbsent, number_of, param_of
+from backend.api.request_context import context_of, number_of
+from backend.api.request_fields import OrAbsent, param_of
 from backend.errors import InvalidField, NotFound
 from backend.search.records import FileStatus, ListPage, Order
 

@@ -7,7 +7,6 @@ passes on; they name the field, what is wrong with it, what was got, and the lim
 from __future__ import annotations
 
 import base64
-import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from rapidfuzz.distance import OSA
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.errors import BadInput, InvalidField, TooLarge
 from backend.models.tokenizer import Truncate
 from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS, read_types
@@ -43,16 +42,7 @@ TokenIds = list[list[int]]
 # and 2 GB, twelve times as long as prose. Any other stands for six at most, two a byte of the body.
 _PHRASES = {"\ufdfa": 18, "\ufdfb": 8}
 LABEL_CHARS = 500  # of a label: a name, or a description short enough for every model that reads labels
-_NUMBER = re.compile(r"[0-9.eE+-]{1,40}")
 TYPE_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
-
-
-def number_of(text: str) -> float:
-    """A number as JSON and HTTP write it; NaN for anything else, also for what Python reads: 1_0, inf, " 1"."""
-    try:
-        return float(text) if _NUMBER.fullmatch(text) else math.nan
-    except ValueError:
-        return math.nan
 
 
 def param_of(location: str) -> str:

@@ -15,10 +15,9 @@ from python_multipart.exceptions import FormParserError, MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from backend.api.dependencies import Handle, context_of
 from backend.api.json_io import Schema, read_json
+from backend.api.request_context import Handle, context_of, read_within_limit
 from backend.api.request_fields import param_of
-from backend.api.service_call import read_within_limit
 from backend.documents.formats.registry import Format, require_kind
 from backend.documents.recordings import transcription_options
 from backend.documents.records import DocumentOptions

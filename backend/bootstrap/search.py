@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes.document_answers import document_json
 from backend.api.routes.embeddings import BATCH_ENDPOINT, answer_in_batch
 from backend.batches import BatchService

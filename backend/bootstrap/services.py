@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from backend import __version__
 from backend.abandoned import end_tasks
-from backend.api.dependencies import ApiLimits, ApiOptions
+from backend.api.request_context import ApiLimits, ApiOptions
 from backend.api.traffic import Traffic
 from backend.batches import BatchService
 from backend.bootstrap.documents import DocumentRuntime, build_documents, file_limits, start_page_lanes

@@ -18,8 +18,8 @@ from typing import cast
 import uvloop
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiLimits
-from backend.api.dependencies import Services as ApiServices
+from backend.api.request_context import ApiLimits
+from backend.api.request_context import Services as ApiServices
 from backend.bootstrap.metering import Metering, worker_metering
 from backend.bootstrap.services import api_options, limits_of, start_cache, text_limits
 from backend.bootstrap.tracing import open_telemetry

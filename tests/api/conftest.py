@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from tests.api.fakes import FakeServices, fake_services
 
 

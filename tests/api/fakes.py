@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes.embeddings import BATCH_ENDPOINT, answer_in_batch
 from backend.batches import BatchService
 from backend.callers.callers import KeyRing, LiveKeys

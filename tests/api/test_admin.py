@@ -2,7 +2,7 @@
 
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.errors import InvalidField
 from tests.api.checks import problem
 from tests.api.conftest import connect

@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes import analyze
 from backend.api.routes.analyze import FEATURES, AnalyzeAnswer
 from backend.text import analysis

@@ -9,7 +9,7 @@ import pytest
 
 from backend.api.api_keys import READ_ROUTES, SAFE_METHODS, require_reading
 from backend.api.app import ROUTES, create_app
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.callers.callers import Caller, KeyRing, LiveKeys, Quotas, key_digest, owner_digest
 from backend.errors import Forbidden
 from backend.lanes.cache.keys import owner_scope

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from backend.api.app import ROUTES
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.embeddings import BATCH_ENDPOINT
 from backend.api.routes.files import FILE_ID
 from backend.api.routes.uploads import PART_ID, UPLOAD_ID

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.audio import VERBOSE_EXAMPLE
 from backend.api.routes.audio_answers import (
     DiarizedTranscriptionAnswer,

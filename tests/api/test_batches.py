@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.batches import BatchAnswer
 from backend.batches import read_lines
 from backend.callers.callers import ANYBODY, Quotas, owner_digest

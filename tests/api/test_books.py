@@ -12,7 +12,7 @@ import httpx
 import openpyxl
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes import books
 from backend.api.routes.books import LedgerAnswer
 from backend.callers.callers import ANYBODY, owner_digest

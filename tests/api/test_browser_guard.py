@@ -2,8 +2,8 @@
 
 import pytest
 
-from backend.api.dependencies import ApiOptions
 from backend.api.middleware import is_known_host
+from backend.api.request_context import ApiOptions
 from tests.api import checks
 from tests.api.conftest import connect
 

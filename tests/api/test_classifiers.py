@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiLimits, ApiOptions
+from backend.api.request_context import ApiLimits, ApiOptions
 from backend.api.routes.classifiers import ClassifierAnswer, ClassifierList, ForgottenClassifier
 from backend.errors import Forbidden
 from tests.api.checks import problem, require_schema

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes.classify import ClassifyAnswer
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect

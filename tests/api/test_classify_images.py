@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.callers.callers import Quotas
 from backend.errors import WrongMediaType
 from tests.api.checks import problem

@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes.cohere import CohereByType, CohereFloats
 from backend.api.routes.cohere_classify import CohereClassifications
 from backend.api.routes.embeddings import INPUT_TYPES

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.browser_files import DOCS_PATHS as PATHS
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes import entities
 from backend.api.routes.entities import EntitiesAnswer
 from backend.text.answers import LABEL_MIN_SCORE

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.extractors import ExtractorAnswer, ExtractorList, ForgottenExtractor
 from tests.api.checks import require_schema
 from tests.api.conftest import connect

@@ -5,7 +5,7 @@ import hashlib
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.files import FileAnswer, FileListAnswer
 from backend.errors import Unavailable
 from tests.api.checks import problem, require_schema

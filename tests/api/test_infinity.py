@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes.infinity import InfinityClasses, InfinityEmbeddings, InfinityModels
 from backend.api.routes.tei import InfinityRanks
 from backend.text.embeddings import EmbedOptions

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiOptions
 from backend.api.http_protocol import GuardedProtocol
+from backend.api.request_context import ApiOptions
 from backend.api.routes import documents, jobs
 from backend.api.sse import EventStream, OpenStreams, ServerEvent
 from backend.callers.callers import ANYBODY

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.conftest import connect

@@ -7,8 +7,8 @@ import pytest
 
 from backend.api.api_keys import OPEN_PATHS
 from backend.api.app import ROUTES, create_app
-from backend.api.dependencies import ApiOptions, RequestContext
 from backend.api.middleware import STATUSES, server_timing, stages
+from backend.api.request_context import ApiOptions, RequestContext
 from backend.lanes.inference import Timing
 from tests.api.checks import problem
 from tests.api.conftest import connect

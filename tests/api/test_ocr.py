@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from tests.api.checks import problem
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices

@@ -8,8 +8,8 @@ import pytest
 
 from backend.api.api_keys import is_open
 from backend.api.app import create_app
-from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.openapi import HEADERS, PROBLEMS
+from backend.api.request_context import ApiLimits, ApiOptions
 from backend.errors import CallerGone, FinanciaError, SetupError, TrainingError
 from tests.api.conftest import connect
 from tests.api.fakes import fake_services

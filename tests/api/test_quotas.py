@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.callers.callers import Quotas
 from tests.api.asgi import Call
 from tests.api.checks import path_of_store, problem

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.telemetry import Telemetry
 from backend.tracing.spans import Sampler, fields_of
 from tests.api.conftest import connect

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.api.routes.rerank import RankingAnswer, RerankAnswer
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services

@@ -11,7 +11,7 @@ import httpx
 import orjson
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.stored_documents import (
     DeletedDocumentAnswer,
     DocumentListAnswer,

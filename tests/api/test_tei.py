@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiLimits
+from backend.api.request_context import ApiLimits
 from backend.errors import FinanciaError, InferenceFailed, Overloaded, Unavailable
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiLimits, ApiOptions
+from backend.api.request_context import ApiLimits, ApiOptions
 from backend.api.traffic import Traffic
 from backend.files.limits import FileLimits
 from backend.lanes.memory_keeper import MemoryKeeper

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.uploads import PartAnswer, UploadAnswer
 from backend.errors import TooLarge
 from tests.api.checks import problem, require_schema

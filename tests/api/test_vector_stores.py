@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from backend.api.routes.store_files import (
     FileBatchAnswer,
     FileContentAnswer,

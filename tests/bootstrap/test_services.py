@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from backend.api import routes, upload
-from backend.api.dependencies import Handle
+from backend.api.request_context import Handle
 from backend.bootstrap import models
 from backend.bootstrap.metering import metering_of
 from backend.bootstrap.services import Services, _text_work, api_options

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiOptions
+from backend.api.request_context import ApiOptions
 from tests.api.fakes import fake_services
 from tests.browser.chrome import Chrome, open_tab, served
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 from prometheus_client.utils import floatToGoString
 
 from backend.api.app import create_app
-from backend.api.dependencies import ApiLimits
 from backend.api.middleware import OTHER, STATUSES
+from backend.api.request_context import ApiLimits
 from backend.bootstrap.services import TASKS
 from backend.device.watch.gpu_report import THROTTLE_REASONS, table
 from backend.ocr.records import OCR_TASKS
@@ -24,7 +24,7 @@ from backend.telemetry import METRICS, PREFIX, Telemetry
 from tests.conftest import absent
 
 if TYPE_CHECKING:
-    from backend.api.dependencies import Services
+    from backend.api.request_context import Services
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SCRAPED = frozenset(("job", "instance"))  # Prometheus puts these on everything it scrapes

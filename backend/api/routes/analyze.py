@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, limits_of
 from backend.api.json_io import answer_of, encoded_vector, read_json, written_json
+from backend.api.request_context import Handle, call_service_timed, limits_of
 from backend.api.request_fields import (
     TextItem,
     TwoLabels,
@@ -26,7 +26,6 @@ from backend.api.routes.classify import CLASSES_EXAMPLE, ClassesAnswer, classes_
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routes.entities import ENTITY_EXAMPLES, EntityAnswer, entity_answer
 from backend.api.routing import post
-from backend.api.service_call import call_service_timed
 from backend.text.analysis import Analysis, AnalysisService, KeySentence
 from backend.text.key_phrases import KeyPhrase
 from backend.text.language import Language

@@ -10,15 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle
 from backend.api.json_io import is_json, json_response, read_json, validate_fields
+from backend.api.request_context import Handle, call_service_timed, call_within_limit
 from backend.api.request_fields import ANY_TEXT, TextOrAbsent, WireRequest, require_no_empty_items
 from backend.api.routes.document_answers import FailedPageAnswer, Sides, failed_page_answer
 from backend.api.routes.documents import JsonReadRequest, process_upload
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routes.papers import pages_schema, read_paper
 from backend.api.routing import JSON, described, upload_route
-from backend.api.service_call import call_service_timed, call_within_limit
 from backend.api.upload import receive_upload
 from backend.files.pages import Document, locate
 from backend.text.answers import MAX_QUESTION_CHARS, MAX_QUESTIONS, Absence, Answer, AnswerResult, AnswerService

@@ -20,10 +20,19 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from backend.abandoned import end_tasks
-from backend.api.dependencies import Handle, context_of, limits_of, owner_of
 from backend.api.json_io import validate_fields, written_json
 from backend.api.parameters import ID_PATTERN, check_id
 from backend.api.problems import openai_error, problem_of
+from backend.api.request_context import (
+    Handle,
+    call_service,
+    call_within_limit,
+    context_of,
+    limits_of,
+    owner_of,
+    run_until_disconnect,
+    time_limit_s,
+)
 from backend.api.request_fields import OrAbsent, TextOrAbsent, one_of
 from backend.api.routes.audio_answers import (
     DiarizedTranscriptionAnswer,
@@ -36,7 +45,6 @@ from backend.api.routes.audio_answers import (
     verbose_answer,
 )
 from backend.api.routing import JSON, Endpoint, PlainRoute, described, name_parameter, upload_route
-from backend.api.service_call import call_service, call_within_limit, run_until_disconnect, time_limit_s
 from backend.api.sse import HEARTBEAT_S, MEDIA_TYPE, EventStream, OpenStreams, ServerEvent
 from backend.api.upload import Upload, receive_upload
 from backend.callers.callers import Meter

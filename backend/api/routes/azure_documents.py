@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, base_of, owner_of
 from backend.api.json_io import JsonBytes, JsonPieces, WrittenJson, is_json, joined_pieces, json_pieces, validate_fields
 from backend.api.problems import AZURE_PATHS, azure_error
+from backend.api.request_context import Handle, base_of, owner_of
 from backend.api.request_fields import PAGES_PATTERN, OrAbsent, WireRequest
 from backend.api.routes.azure_answers import API_VERSION, Asked, analyze_result
 from backend.api.routes.documents import run_off_loop

@@ -10,16 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, owner_of
 from backend.api.json_io import answer_of, json_response, read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, id_parameter, path_id
+from backend.api.request_context import Handle, call_within_limit, context_of, owner_of
 from backend.api.request_fields import WireRequest
 from backend.api.routes.embeddings import BATCH_ENDPOINT
 from backend.api.routes.files import FILE_ID, list_answer
 from backend.api.routes.uploads import ExpiresAfter
 from backend.api.routes.vector_stores import MetadataField
 from backend.api.routing import REQUEST_TIMEOUT, action, get, post
-from backend.api.service_call import call_within_limit
 from backend.batches import WINDOW_S, Batch, BatchError, BatchRequest, BatchService, Outcome, Status
 from backend.errors import InvalidField
 from backend.jobs.records import JobQuota

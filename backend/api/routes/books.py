@@ -18,13 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, owner_of
 from backend.api.json_io import answer_of, validate_query, written_json
+from backend.api.request_context import Handle, call_within_limit, owner_of
 from backend.api.request_fields import OrAbsent, one_of
 from backend.api.routes.files import FILE_ID, content_disposition
 from backend.api.routes.stored_documents import DocumentConditions, in_turn
 from backend.api.routing import JSON, REQUEST_TIMEOUT, described, get, query_parameters
-from backend.api.service_call import call_within_limit
 from backend.books.exports import MEDIA_TYPES, BookExport, ExportFormat, ExportOptions, file_name
 from backend.books.ledger import (
     AMOUNTS,

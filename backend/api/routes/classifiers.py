@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import answer_of, json_response, read_json
+from backend.api.request_context import Handle, call_service, context_of, limits_of
 from backend.api.request_fields import (
     LABEL,
     LIMIT_KEYWORD,
@@ -27,7 +27,6 @@ from backend.api.request_fields import (
     require_not_empty,
 )
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
-from backend.api.service_call import call_service
 from backend.errors import InvalidField, NotFound
 from backend.text.classification import ClassificationService, ClassifierInfo
 from backend.text.classifiers import LABEL_CHARACTERS_MAX, NAME_PATTERN

@@ -23,8 +23,8 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.abandoned import together
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import is_json, json_response, parse_json, receive_json, validate_fields, written_json
+from backend.api.request_context import Handle, call_service, call_service_timed, context_of, limits_of
 from backend.api.request_fields import (
     LABEL_CHARS,
     PAGES_PATTERN,
@@ -51,7 +51,6 @@ from backend.api.routes.cohere_classify import (
 )
 from backend.api.routes.embeddings import TruncatedInputs, Usage
 from backend.api.routing import JSON, described, upload_route
-from backend.api.service_call import call_service, call_service_timed
 from backend.api.upload import receive_upload
 from backend.errors import BadInput, InvalidField, UnknownModel
 from backend.files.limits import FileLimits

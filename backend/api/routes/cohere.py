@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import (
     CHARS_PER_ITEM,
     INLINE_ITEMS,
@@ -25,6 +24,7 @@ from backend.api.json_io import (
     read_json,
     written_json,
 )
+from backend.api.request_context import Handle, call_service, context_of, limits_of
 from backend.api.request_fields import (
     TEXT,
     AnyTruncate,
@@ -44,7 +44,6 @@ from backend.api.routes.cohere_classify import CohereApiVersion, CohereMeta
 from backend.api.routes.embeddings import TRUNCATE, EmbeddingType, InputType, embed, encoded_vectors, truncated_indices
 from backend.api.routes.tei import decoded
 from backend.api.routing import post
-from backend.api.service_call import call_service
 from backend.errors import InvalidField
 from backend.serving.catalog import Catalog
 from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions

@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import written_json
+from backend.api.request_context import Handle, call_service_timed, context_of, limits_of
 from backend.api.request_fields import LIMIT_KEYWORD, AnyTruncate, FilledTexts, NotServed, WireRequest, check_limits
-from backend.api.service_call import call_service_timed
 from backend.text.classification import ClassificationResult, ClassificationService, ClassifiedText
 from backend.text.classifier_files import Example
 from backend.text.classifiers import LABEL_CHARACTERS_MAX

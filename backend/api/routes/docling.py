@@ -20,14 +20,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, limits_of, owner_of
 from backend.api.json_io import JsonBytes, JsonPieces, joined_pieces, json_pieces, json_response, validate_fields
 from backend.api.middleware import CLEARING_PATH
-from backend.api.request_fields import OrAbsent, WireRequest, number_of
+from backend.api.request_context import Handle, call_within_limit, limits_of, number_of, owner_of
+from backend.api.request_fields import OrAbsent, WireRequest
 from backend.api.routes.documents import process_upload, run_off_loop
 from backend.api.routes.jobs import ID, ID_PARAMETER, submit_job
 from backend.api.routing import JSON, Endpoint, PlainRoute, described, get, json_upload_route, upload_route
-from backend.api.service_call import call_within_limit
 from backend.api.sse import MEDIA_TYPE as EVENTS
 from backend.api.sse import EventStream, ServerEvent
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_uploads

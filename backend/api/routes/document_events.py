@@ -13,13 +13,12 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, context_of, limits_of, owner_of
 from backend.api.parameters import PASSWORD_PARAMETER, document_password, id_parameter, path_id
+from backend.api.request_context import Handle, call_within_limit, context_of, limits_of, owner_of, time_limit_s
 from backend.api.routes.documents import DOCUMENT_EXAMPLE, accept_header, answers_of, formatted_document
 from backend.api.routes.jobs import FORMAT_PARAMETER, LAST_EVENT, job_events, last_event_id
 from backend.api.routes.stored_documents import StoredDocumentAnswer, change_answers, whole_document
 from backend.api.routing import REQUEST_TIMEOUT, described, get
-from backend.api.service_call import call_within_limit, time_limit_s
 from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
 from backend.callers.event_watch import EventWatch
 from backend.documents.formats.registry import negotiate

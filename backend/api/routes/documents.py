@@ -13,9 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.api_keys import require_writing
-from backend.api.dependencies import Handle, context_of, limits_of, owner_of, services_of
 from backend.api.json_io import JsonBytes, JsonPieces, index_headers, is_json, read_json, validate_fields
 from backend.api.parameters import IDEMPOTENCY_KEY, idempotency_key
+from backend.api.request_context import (
+    Handle,
+    ServiceCall,
+    call_service,
+    call_within_limit,
+    context_of,
+    limits_of,
+    owner_of,
+    services_of,
+)
 from backend.api.request_fields import (
     OWN_LABELS,
     PAGES_PATTERN,
@@ -48,7 +57,6 @@ from backend.api.routes.extractors import EXAMPLES_EXAMPLE, OwnExamples, example
 from backend.api.routes.files import ExpiryForm
 from backend.api.routes.stored_documents import StoredDocumentAnswer, revision_headers, stored_head, whole_document
 from backend.api.routing import UPLOAD_ERRORS, described, upload_route
-from backend.api.service_call import ServiceCall, call_service, call_within_limit
 from backend.api.upload import Upload, receive_upload
 from backend.documents import records
 from backend.documents.formats.registry import FORMAT_NAMES, FORMATS, Format, negotiate, stream_of

@@ -12,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import ApiLimits, Handle, context_of, limits_of
 from backend.api.json_io import VECTOR_ENCODINGS, JsonBytes, parse_json, read_json, require_body_bytes
 from backend.api.problems import openai_error, problem_of
+from backend.api.request_context import ApiLimits, Handle, call_service_timed, context_of, limits_of
 from backend.api.request_fields import AnyTruncate, Count, InputsOrObjects, NotServed, WireRequest, check_limits
 from backend.api.routing import REQUEST_TIMEOUT, name_parameter, post
-from backend.api.service_call import call_service_timed
 from backend.batches import LineAnswer
 from backend.errors import BadInput, InferenceFailed, InvalidField
 from backend.lanes.inference import Urgency

@@ -10,12 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, limits_of
 from backend.api.json_io import read_json, written_json
+from backend.api.request_context import Handle, call_service_timed, limits_of
 from backend.api.request_fields import OwnTypes, TextInputs, WireRequest, check_limits
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import post
-from backend.api.service_call import call_service_timed
 from backend.errors import InvalidField
 from backend.reasons import ReasonAnswer, reasons_in
 from backend.text.answers import LABEL_MIN_SCORE, AnswerService

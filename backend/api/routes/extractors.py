@@ -16,12 +16,11 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.abandoned import require_wanted
-from backend.api.dependencies import Handle, context_of, services_of
 from backend.api.json_io import json_response, read_json
+from backend.api.request_context import Handle, call_service, context_of, services_of
 from backend.api.request_fields import OWN_LABELS, TEXT, WireRequest
 from backend.api.routes.papers import MAX_WORDS, pages_schema, read_paper
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
-from backend.api.service_call import call_service
 from backend.documents.extractors import NAME_PATTERN, Extractor, ExtractorStore, check_change, check_name, found
 from backend.documents.own_examples import MAX_EXAMPLES, learn, lessons_from, lessons_json
 from backend.errors import InvalidField, TooLarge

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, base_of, owner_of
 from backend.api.json_io import json_response, validate_fields, validate_query, written_json
 from backend.api.parameters import (
     DPI_PARAMETER,
@@ -29,9 +28,9 @@ from backend.api.parameters import (
     page_number,
     path_id,
 )
+from backend.api.request_context import Handle, base_of, call_within_limit, owner_of
 from backend.api.request_fields import OrAbsent
 from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
-from backend.api.service_call import call_within_limit
 from backend.api.upload import receive_upload
 from backend.errors import InvalidField
 from backend.files.stored_file import StoredFile

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of
 from backend.api.json_io import json_response
 from backend.api.problems import MEDIA_TYPE, Problem, ProblemDetails, problem_response
+from backend.api.request_context import Handle, context_of
 from backend.api.routes.tei import now_s
 from backend.api.routing import JSON, described, get
 from backend.errors import Unavailable

@@ -11,14 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, limits_of
 from backend.api.json_io import is_json, json_response, read_json, validate_fields, written_json
+from backend.api.request_context import Handle, call_service_timed, limits_of
 from backend.api.request_fields import Labels, Sentence, TextInputs, WireRequest, check_labels, check_limits
 from backend.api.routes.answer import MIN_SCORE
 from backend.api.routes.audio import TranscriptionForm, transcribed
 from backend.api.routes.classify import PredictionAnswer
 from backend.api.routing import body_route, described, post
-from backend.api.service_call import call_service_timed
 from backend.api.upload import decoded_upload, read_json_with_file, receive_upload
 from backend.errors import InvalidField
 from backend.summaries.records import SummaryOptions

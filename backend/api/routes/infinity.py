@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import json_response, read_json, written_json
+from backend.api.request_context import Handle, call_service_timed, context_of, limits_of
 from backend.api.request_fields import Count, FilledTexts, InfinityModel, WireRequest, check_limits
 from backend.api.routes.classify import PredictionAnswer
 from backend.api.routes.embeddings import (
@@ -26,7 +26,6 @@ from backend.api.routes.embeddings import (
 from backend.api.routes.models import CARD_EXAMPLE, ModelCard, model_card
 from backend.api.routes.tei import TEI_HEADERS, AnswerId, Created, now_s, tei_headers, tei_predictions
 from backend.api.routing import get, post
-from backend.api.service_call import call_service_timed
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.health import HealthService
 from backend.text.classification import ClassificationResult, ClassificationService

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of, owner_of
 from backend.api.json_io import JsonPieces, WrittenJson, joined_pieces, json_pieces, json_response, validate_fields
 from backend.api.parameters import (
     DPI_PARAMETER,
@@ -27,6 +26,7 @@ from backend.api.parameters import (
     page_number,
 )
 from backend.api.problems import Problem, openai_error
+from backend.api.request_context import Handle, call_service, context_of, limits_of, owner_of
 from backend.api.request_fields import OrAbsent, check_labels
 from backend.api.routes.document_answers import (
     FailedPageAnswer,
@@ -47,7 +47,6 @@ from backend.api.routes.documents import (
     with_own_words,
 )
 from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
-from backend.api.service_call import call_service
 from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
 from backend.api.upload import receive_upload
 from backend.callers.event_watch import EventWatch

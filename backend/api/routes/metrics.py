@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, context_of, services_of
 from backend.api.json_io import json_response
+from backend.api.request_context import Handle, context_of, services_of
 from backend.api.routing import JSON, described, get
 from backend.device.watch.gpu_report import gpu_samples
 from backend.serving.health import HealthService

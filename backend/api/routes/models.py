@@ -11,8 +11,8 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.api_keys import require_admin
-from backend.api.dependencies import Handle
 from backend.api.json_io import json_response, read_json
+from backend.api.request_context import Handle
 from backend.api.routing import get, name_parameter, post
 from backend.images.classification import ImageClassificationService
 from backend.images.engine import LoadedImageModel

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, owner_of
 from backend.api.json_io import JsonPieces, is_json, joined_pieces, json_pieces, validate_fields
+from backend.api.request_context import Handle, call_within_limit, owner_of
 from backend.api.request_fields import NOT_SERVED, WireRequest, refuse
 from backend.api.routes.document_answers import document_pieces
 from backend.api.routes.documents import (
@@ -30,7 +30,6 @@ from backend.api.routes.documents import (
     run_off_loop,
 )
 from backend.api.routing import JSON, described, json_upload_route, upload_route
-from backend.api.service_call import call_within_limit
 from backend.api.upload import Upload, decoded_upload, read_json_with_file, receive_upload
 from backend.documents.formats.html import table_html
 from backend.documents.formats.markdown import MarkdownBlock, pages_blocks, place_in_markdown

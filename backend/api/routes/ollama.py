@@ -12,8 +12,8 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend import __version__
-from backend.api.dependencies import Handle
 from backend.api.json_io import JsonPieces, json_response, read_json
+from backend.api.request_context import Handle
 from backend.api.request_fields import Count, Inputs, Sentence, WireRequest
 from backend.api.routes.embeddings import embed, encoded_vectors
 from backend.api.routing import get, post

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from backend.abandoned import require_wanted
-from backend.api.dependencies import Handle, limits_of, owner_of, services_of
+from backend.api.request_context import Handle, limits_of, owner_of, services_of
 from backend.api.request_fields import check_chars, param_of
 from backend.errors import InvalidField, NotFound, TooLarge
 from backend.files.pages import Box, Document, Page, RawWord, make_page

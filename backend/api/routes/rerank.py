@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import CHARS_PER_ITEM, echoed_json, read_json, written_json
+from backend.api.request_context import Handle, call_service_timed, context_of, limits_of
 from backend.api.request_fields import (
     LIMIT_KEYWORD,
     TEXT,
@@ -30,7 +30,6 @@ from backend.api.request_fields import (
 )
 from backend.api.routes.embeddings import TRUNCATE, Usage, usage
 from backend.api.routing import REQUEST_TIMEOUT, name_parameter, post
-from backend.api.service_call import call_service_timed
 from backend.errors import InvalidField
 from backend.models.tokenizer import Truncate
 from backend.text.reranking import RankedDocument, RerankResult, RerankService

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import read_json, written_json
 from backend.api.parameters import path_id
+from backend.api.request_context import Handle, call_service, context_of, limits_of
 from backend.api.request_fields import (
     TEXT,
     Texts,
@@ -34,7 +34,6 @@ from backend.api.routes.files import FILE_ID
 from backend.api.routes.store_files import PageSizeAnswer, attributes_answer, page_size_answers, text_answer
 from backend.api.routes.vector_stores import KEY_SCHEMA, KIND, SCALAR_SCHEMAS, STORE_PARAMETER, check_key, check_scalar
 from backend.api.routing import REQUEST_TIMEOUT, post
-from backend.api.service_call import call_service
 from backend.errors import InvalidField, TooLarge
 from backend.files.pages import Box
 from backend.lanes.inference import Urgency

@@ -10,12 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_io import json_response, read_json
+from backend.api.request_context import Handle, call_service, context_of, limits_of
 from backend.api.request_fields import LIMIT_KEYWORD, Count, Sentence, WireRequest, check_chars, check_count
 from backend.api.routes.embeddings import TRUNCATE, TruncatedInputs, Usage
 from backend.api.routing import post
-from backend.api.service_call import call_service
 from backend.models.tokenizer import Truncate
 from backend.text.embeddings import EmbedOptions
 from backend.text.similarity import SimilarityResult, SimilarityService

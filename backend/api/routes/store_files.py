@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, owner_of
 from backend.api.json_io import CHARS_PER_ITEM, answer_of, json_response, read_json, validate_query, written_json
 from backend.api.parameters import (
     ID_PATTERN,
@@ -22,6 +21,7 @@ from backend.api.parameters import (
     path_id,
 )
 from backend.api.problems import error_class
+from backend.api.request_context import Handle, call_within_limit, owner_of
 from backend.api.request_fields import WireRequest, only
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routes.vector_stores import (
@@ -45,7 +45,6 @@ from backend.api.routes.vector_stores import (
     require_object,
 )
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
-from backend.api.service_call import call_within_limit
 from backend.errors import BadInput, FinanciaError, InvalidField, WrongMediaType
 from backend.search.records import IndexFailure, PageSize, PlacedWord, Scalar, StoredChunk, StoreFile
 from backend.search.vector_stores import FileBatch, NewFile, VectorStoreService, index_warnings

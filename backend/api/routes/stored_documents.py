@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, owner_of, services_of
 from backend.api.json_io import JsonBytes, answer_of, json_response, read_json, validate_query
 from backend.api.parameters import (
     DPI_PARAMETER,
@@ -32,6 +31,7 @@ from backend.api.parameters import (
     page_number,
     path_id,
 )
+from backend.api.request_context import Handle, call_within_limit, context_of, owner_of, services_of
 from backend.api.request_fields import PAGES_PATTERN, WHOLE, OrAbsent, WireRequest, one_of
 from backend.api.routes.document_answers import (
     FIELD_EXAMPLE,
@@ -42,7 +42,6 @@ from backend.api.routes.document_answers import (
 )
 from backend.api.routes.files import BYTES_ANSWER, StoredFileResponse, list_answer
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, patch, post, query_parameters
-from backend.api.service_call import call_within_limit
 from backend.documents.service import DocumentService
 from backend.errors import InvalidField
 from backend.invoices.corrections import LIST_COLUMNS, MAX_ROWS, PATTERNS, TEXT_CHARS, type_of

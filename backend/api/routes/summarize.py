@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, limits_of
 from backend.api.json_io import JsonBytes, is_json, json_response, read_json, validate_fields
+from backend.api.request_context import Handle, call_service_timed, limits_of
 from backend.api.request_fields import WHOLE, OrAbsent, TextItem, WireRequest, check_limits, one_of
 from backend.api.routes.document_answers import (
     SUMMARY_EXAMPLE,
@@ -36,7 +36,6 @@ from backend.api.routes.documents import (
 )
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import JSON, described, upload_route
-from backend.api.service_call import call_service_timed
 from backend.api.upload import Upload, receive_upload
 from backend.documents import records
 from backend.documents.records import DocumentOptions

@@ -18,7 +18,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of, services_of
 from backend.api.json_io import (
     CHARS_PER_ITEM,
     JsonBytes,
@@ -28,6 +27,16 @@ from backend.api.json_io import (
     read_json,
     validate_query,
     written_json,
+)
+from backend.api.request_context import (
+    Handle,
+    call_service,
+    call_service_timed,
+    context_of,
+    limits_of,
+    run_until_disconnect,
+    services_of,
+    time_limit_s,
 )
 from backend.api.request_fields import (
     LIMIT_KEYWORD,
@@ -61,7 +70,6 @@ from backend.api.routes.embeddings import (
     usage,
 )
 from backend.api.routing import get, post, query_parameters
-from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
 from backend.errors import BadInput, CallerGone, InvalidField, TokenIdsOutOfRange, TooLarge
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import TokenizedText, Truncate

@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from backend import __version__
 from backend.api.api_keys import TIKA_CONTENTS
-from backend.api.dependencies import ApiLimits, context_of, limits_of
 from backend.api.json_io import json_response, require_body_bytes
+from backend.api.request_context import ApiLimits, context_of, limits_of
 from backend.api.request_fields import check_limits
 from backend.api.routes.documents import accept_header, process_upload
 from backend.api.routing import JSON, Endpoint, PlainRoute, body_route, described, get, upload_route

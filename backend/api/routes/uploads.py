@@ -10,13 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, owner_of
 from backend.api.json_io import answer_of, json_response, read_json
 from backend.api.parameters import ID_PATTERN, id_parameter, path_id
+from backend.api.request_context import Handle, call_within_limit, owner_of
 from backend.api.request_fields import WHOLE, Count, WireRequest
 from backend.api.routes.files import FILE, FileAnswer, Purpose, file_answer
 from backend.api.routing import JSON, REQUEST_TIMEOUT, action, described, post, upload_route
-from backend.api.service_call import call_within_limit
 from backend.api.upload import receive_upload
 from backend.search.attributes import NAME_CHARS
 from backend.search.files import MAX_EXPIRY_S, MIN_EXPIRY_S

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of
 from backend.api.json_io import json_response
+from backend.api.request_context import Handle, context_of
 from backend.api.routing import get
 from backend.callers.callers import Caller, Quotas
 from backend.callers.quotas import Bucket

@@ -12,13 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, owner_of
 from backend.api.json_io import answer_of, json_response, read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
+from backend.api.request_context import Handle, call_within_limit, owner_of
 from backend.api.request_fields import WireRequest, param_of, wrong_type
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
-from backend.api.service_call import call_within_limit
 from backend.errors import InvalidField, TooLarge
 from backend.search.attributes import (
     DESCRIPTION_CHARS,

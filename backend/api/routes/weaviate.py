@@ -12,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, limits_of
 from backend.api.json_io import JsonPieces, json_response, read_json, written_json
+from backend.api.request_context import Handle, call_service_timed, limits_of
 from backend.api.request_fields import Count, Sentence, WireRequest, check_limits
 from backend.api.routes.embeddings import INPUT_TYPES, embed, encoded_vectors
 from backend.api.routing import described, get, post
-from backend.api.service_call import call_service_timed
 from backend.errors import Unavailable
 from backend.serving.catalog import Catalog
 from backend.serving.health import HealthService

@@ -1,14 +1,14 @@
-"""Service calls end at their deadline and when their client disconnects."""
+"""Service calls end at their deadline and when their client disconnects; how headers write numbers."""
 
 import asyncio
+import math
 import time
 from typing import Any
 
 import httpx
 import pytest
 
-from backend.api.dependencies import ApiLimits
-from backend.api.service_call import run_until_disconnect
+from backend.api.request_context import ApiLimits, number_of, run_until_disconnect
 from backend.errors import DeadlineExceeded
 from tests.api.asgi import Call
 from tests.api.checks import problem
@@ -172,3 +172,14 @@ async def test_an_invalid_timeout_is_told_before_the_body_is_read(services: Fake
 
     problem(await call.run(), 422, "invalid_field", "X-Request-Timeout-S")
     assert 0 == call.received
+
+
+@pytest.mark.parametrize(("text", "expected"), [(".5", 0.5), ("1e-3", 0.001), ("+2", 2.0)])
+def test_numbers(text, expected):
+    assert expected == number_of(text)
+
+
+@pytest.mark.parametrize("text", ["", "nan", "Infinity", "1_0", " 1", "\u0661\u0660", "0x10", "1e", "-", "1" * 41])
+def test_what_is_no_number(text):
+    """Also what Python's float() would read."""
+    assert math.isnan(number_of(text))
