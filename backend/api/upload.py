@@ -23,8 +23,8 @@ from backend.documents.recordings import transcription_options
 from backend.documents.records import DocumentOptions
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 from backend.files.file_types import FileType, sniff
-from backend.files.limits import FileLimits, check_bytes
-from backend.files.stored_file import StoredFile
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile, check_bytes
 from backend.speech.pages import KIND
 
 _file_limits_of: Handle[FileLimits] = Handle("file_limits")

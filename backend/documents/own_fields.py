@@ -126,9 +126,7 @@ class OwnFields:
     async def asked(
         self, document: Document, schema: str, lessons: str, urgency: Urgency
     ) -> tuple[tuple[OwnField, ...], int]:
-        """`find` for ``schema`` and ``lessons`` of `DocumentOptions`; nothing where there is no schema."""
-        if not schema:
-            return (), 0
+        """`find` for ``schema`` and ``lessons`` of `DocumentOptions` that ask for something."""
         known = lessons_from(orjson.loads(lessons)) if lessons else {}
         return await self.find(document, read_labels(orjson.loads(schema)), urgency, known)
 

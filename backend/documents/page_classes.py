@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from backend.documents.recordings import is_recording
 from backend.documents.records import ClassParts, DocumentOptions
 from backend.errors import InferenceFailed, TooLarge, Unavailable, UnreadableFile
+from backend.files.file_types import FileType, sniff
 from backend.files.pages import SET, Document
 from backend.files.stored_file import StoredFile
 from backend.images.classification import ClassifiedPage, ImageClassificationService, PageChoice
@@ -162,7 +162,9 @@ def images_for(
     That is where there is no image model, and where a classifier of texts was asked for by name, or labels of which the
     image model knows none.
     """
-    if service is None or service.engines is None or "classes" not in options.features or is_recording(upload):
+    if service is None or service.engines is None or "classes" not in options.features:
+        return None
+    if sniff(upload.head) is FileType.AUDIO:
         return None
     if options.classifier is not None and options.classifier not in service.names:
         return None

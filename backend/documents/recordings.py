@@ -7,7 +7,6 @@ from typing import Any
 
 from backend.documents.records import DocumentEvent, DocumentOptions, EventCallback, ExtractedDocument
 from backend.errors import InvalidField
-from backend.files.file_types import sniff
 from backend.files.pages import Document, Page
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
@@ -22,11 +21,6 @@ _OF_PRINT: tuple[tuple[str, Any, str], ...] = (
     ("source", "auto", "a recording has no text layer; leave it out"),
     ("engine", "auto", "it names an OCR engine, and a recording is transcribed; leave it out"),
 )
-
-
-def is_recording(upload: StoredFile) -> bool:
-    """Whether a file is sound. Raises: what `sniff` raises."""
-    return sniff(upload.head) == KIND
 
 
 class RecordingExtractor:

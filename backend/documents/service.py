@@ -5,12 +5,15 @@ A recording has pages too: its minutes.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from backend.documents.extraction import DocumentExtractor
 from backend.documents.page_classes import images_for
-from backend.documents.recordings import RecordingExtractor, is_recording
+from backend.documents.recordings import RecordingExtractor
 from backend.documents.records import (
     TEXT_FEATURES,
     DocumentAnswer,
@@ -20,16 +23,24 @@ from backend.documents.records import (
     Understood,
     ignore_event,
 )
-from backend.documents.supplier_examples import SupplierExamples
 from backend.documents.understanding import TextServices, Understanding
+from backend.errors import FinanciaError
+from backend.files.file_types import FileType, sniff
 from backend.files.pages import Document, Page
 from backend.files.stored_file import StoredFile
+from backend.files.visual_rows import rows_of
 from backend.images.classification import ImageClassificationService
 from backend.invoices.records import ExtractedFields
+from backend.invoices.taught.apply import keys_on
+from backend.invoices.taught.examples import ANY, SupplierExample, example_from
 from backend.lanes.inference import Urgency
 from backend.lanes.memory_keeper import IdleTrim
-from backend.telemetry import Telemetry
+from backend.lanes.text_work import TextWork
+from backend.telemetry import Telemetry, log_event
 from backend.tracing.spans import span
+
+_MOST_EXAMPLES = 20  # of all suppliers that a document names
+_log = logging.getLogger(__name__)
 
 
 class DocumentService:
@@ -114,7 +125,7 @@ class DocumentService:
         return DocumentAnswer(extraction, text, understood, options, device, ended_s - read_s, ended_s - started_s)
 
     def _extractor_of(self, upload: StoredFile) -> DocumentExtractor | RecordingExtractor:
-        if self._recordings is not None and is_recording(upload):
+        if self._recordings is not None and sniff(upload.head) is FileType.AUDIO:
             return self._recordings
         return self.extractor
 
@@ -129,3 +140,42 @@ class DocumentService:
         if not options.features.intersection(TEXT_FEATURES):
             return Understood()
         return await understanding.finish(document, text, on_fields)
+
+
+class KeptLesson(Protocol):
+    """A kept `SupplierExample`."""
+
+    @property
+    def lesson(self) -> Mapping[str, Any]: ...
+
+
+# The lessons of an owner by any of some keys, the newest first, no more than a number.
+LessonsOf = Callable[[str, Sequence[str], int], Awaitable[Sequence[KeptLesson]]]
+
+
+class SupplierExamples:
+    """Finds the confirmed documents of a caller's suppliers that a document being read may be like.
+
+    Used on the event loop only. Knows nothing until `lessons_of` is set.
+    """
+
+    def __init__(self, text_work: TextWork) -> None:
+        self._text_work = text_work
+        self.lessons_of: LessonsOf | None = None
+
+    async def of(self, owner: str, document: Document) -> tuple[SupplierExample, ...]:
+        """The examples of a document's suppliers, the latest first; none where the storage is away."""
+        if self.lessons_of is None:
+            return ()
+        try:
+            if not await self.lessons_of(owner, [ANY], 1):
+                return ()
+            keys = await self._text_work.run_long(partial(_keys, document), document.characters)
+            return tuple(example_from(kept.lesson) for kept in await self.lessons_of(owner, keys, _MOST_EXAMPLES))
+        except FinanciaError as error:  # the document is read without them
+            log_event(_log, logging.WARNING, "confirmed documents could not be looked up", fault=type(error).__name__)
+            return ()
+
+
+def _keys(document: Document) -> list[str]:
+    return keys_on(rows_of(document))

@@ -9,7 +9,7 @@ from functools import partial
 
 from backend.documents.own_fields import OwnFields
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
-from backend.documents.supplier_examples import SupplierExamples
+from backend.documents.service import SupplierExamples
 from backend.errors import WrongMediaType
 from backend.files.file_types import FileType, sniff
 from backend.files.limits import FileLimits

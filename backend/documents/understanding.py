@@ -204,6 +204,8 @@ class Understanding:
 
     async def _custom(self, document: Document) -> tuple[tuple[OwnField, ...], int]:
         """What the caller's schema asks for, and the tokens that were read for it."""
+        if not self._options.schema:
+            return (), 0
         own_fields = OwnFields(self._services.embeddings, self._services.text_work, self._services.answers)
         return await own_fields.asked(document, self._options.schema, self._options.lessons, self._urgency)
 

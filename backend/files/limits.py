@@ -29,12 +29,6 @@ class FileLimits:
     worker_bytes: int = 1024 * MEBIBYTE  # LIMIT_READER_BYTES; memory that a worker may use for a file
 
 
-def check_bytes(size_bytes: int, limits: FileLimits) -> None:
-    """Raises: TooLarge for a file over the limit."""
-    if size_bytes > limits.file_bytes:
-        raise TooLarge("file: bytes", size_bytes, limits.file_bytes, "LIMIT_FILE_BYTES", param="file")
-
-
 def check_pixels(width: int, height: int, limits: FileLimits, number: int) -> None:
     """Raises: TooLarge for an image whose header says that it is over the limit; nothing is decoded before."""
     if width * height > limits.page_pixels:

@@ -13,7 +13,8 @@ import threading
 import weakref
 from pathlib import Path
 
-from backend.files.limits import FileLimits, check_bytes
+from backend.errors import TooLarge
+from backend.files.limits import FileLimits
 
 _CHUNK_BYTES = 2**20
 _HEAD_BYTES = 64 * 1024  # of `head`, enough to recognise the type: a zip's first names, a late PDF header
@@ -123,6 +124,12 @@ class StoredFile:
     def _own(self, descriptor: int) -> None:
         self._fd, self._lock = descriptor, threading.Lock()
         self._close = weakref.finalize(self, os.close, descriptor)
+
+
+def check_bytes(size_bytes: int, limits: FileLimits) -> None:
+    """Raises: TooLarge for a file over the limit."""
+    if size_bytes > limits.file_bytes:
+        raise TooLarge("file: bytes", size_bytes, limits.file_bytes, "LIMIT_FILE_BYTES", param="file")
 
 
 def _anonymous_file() -> int:

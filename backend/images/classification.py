@@ -20,8 +20,7 @@ from backend.files.page_ranges import select_pages
 from backend.files.stored_file import StoredFile
 from backend.images.engine import TASK, ImageEngines, Logits
 from backend.lanes.bulk_retry import retry_bulk
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import CachedVector, VectorCache
+from backend.lanes.cache.store import CachedVector, CacheNamespace, VectorCache
 from backend.lanes.file_threads import FileThreads
 from backend.lanes.inference import Timing, Urgency, UsageCounter, run_one
 from backend.lanes.memory_keeper import IdleTrim
@@ -104,7 +103,7 @@ class ImageClassificationService:
     """Used on the event loop only. Cancelling a call also ends its work in reader processes and on lanes.
 
     Args:
-        engines: None where no image model is set.
+        engines: the model with its lanes; None where no image model is set.
         why_none: one sentence, where there is none.
         pending: holds the model that is set, while the hub cannot be reached.
         threads: pages that are framed at once.
@@ -122,7 +121,7 @@ class ImageClassificationService:
         threads: int = 4,
         idle_trim: IdleTrim | None = None,
     ) -> None:
-        self._readers, self._engines, self._cache = readers, engines, cache
+        self._readers, self.engines, self._cache = readers, engines, cache
         self._why_none, self._pending = why_none, pending or PendingModels()
         self._idle_trim = idle_trim or IdleTrim()
         self._usage = UsageCounter(telemetry, TASK)
@@ -131,38 +130,33 @@ class ImageClassificationService:
 
     def serve(self, engines: ImageEngines) -> None:
         """Classify by these from now on; there were none before, as the hub could not be reached."""
-        self._engines = engines
-
-    @property
-    def engines(self) -> ImageEngines | None:
-        """The model with its lanes; None where there is none."""
-        return self._engines
+        self.engines = engines
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every name that a request may call the model by, the served one first; none where there is no model."""
-        return self._engines.model.names if self._engines is not None else ()
+        return self.engines.model.names if self.engines is not None else ()
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What it tells apart."""
-        return self._engines.model.spec.labels if self._engines is not None else ()
+        return self.engines.model.spec.labels if self.engines is not None else ()
 
     @property
     def fingerprint(self) -> str:
         """Of the model; "" where there is none."""
-        return self._engines.model.spec.fingerprint if self._engines is not None else ""
+        return self.engines.model.spec.fingerprint if self.engines is not None else ""
 
     def report(self) -> dict[str, Any]:
         """The model with its reasons, for GET /v1/system."""
-        if self._engines is None:
+        if self.engines is None:
             return {"model": None, "why": self._why_none}
-        return self._engines.model.report(self._engines.where)
+        return self.engines.model.report(self.engines.where)
 
     def require(self) -> ImageEngines:
         """Raises: InvalidField where no image model is set; ModelPending where the hub has not given it yet."""
-        if self._engines is not None:
-            return self._engines
+        if self.engines is not None:
+            return self.engines
         why = f"no image can be classified here: {self._why_none}"
         if (pending := self._pending.of(TASK)) is not None:
             after_s = pending.retry_after_s(time.monotonic())

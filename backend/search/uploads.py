@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import orjson
 
 from backend.errors import BadInput, InvalidField, NotFound
-from backend.files.limits import FileLimits, check_bytes
-from backend.files.stored_file import StoredFile
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile, check_bytes
 from backend.search.files import PARTS, FileService
 from backend.search.records import FileRecord, ListPage
 

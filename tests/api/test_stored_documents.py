@@ -23,7 +23,7 @@ from backend.callers.callers import ANYBODY, Caller, KeyRing, LiveKeys, key_dige
 from backend.callers.event_watch import Watchers
 from backend.documents.formats.plain_json import written_pages
 from backend.documents.records import DocumentAnswer, DocumentOptions
-from backend.documents.supplier_examples import SupplierExamples
+from backend.documents.service import SupplierExamples
 from backend.documents.text_fields import find_text_fields
 from backend.errors import UnreadableFile
 from backend.files.limits import FileLimits

@@ -5,7 +5,7 @@ import io
 import pikepdf
 import pytest
 
-from backend.documents.supplier_examples import SupplierExamples
+from backend.documents.service import SupplierExamples
 from backend.documents.text_fields import find_text_fields
 from backend.errors import InferenceFailed, InvalidField, TooLarge
 from backend.files.file_readers import FileReaders

@@ -428,6 +428,8 @@ async def with_own_words(request: Request, form: DocumentRequest) -> DocumentOpt
     options = form.options()
     if options.entity_labels:
         _answers_of(request).require(None, LABEL_TASK)
+    if not form.examples and form.extractor is None:
+        return options
     asked = own_words(request, options.schema, form.examples, form.extractor)
     schema, lessons = await call_within_limit(request, asked)
     return replace(options, schema=schema, lessons=lessons)
