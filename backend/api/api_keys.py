@@ -17,7 +17,7 @@ from backend.api.routes.browser_files import DOCS_PATHS, PAGE_PATHS
 from backend.callers.callers import Caller, LiveKeys
 from backend.callers.quotas import Meters
 from backend.errors import Forbidden, KeyExpired, QuotaExceeded, Unauthorized
-from backend.lanes.cache.keys import Enter, share_with_all
+from backend.lanes.cache.store import Enter, share_with_all
 
 METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset(

@@ -71,7 +71,7 @@ from backend.api.routes import (
 from backend.api.routing import PlainRoute
 from backend.api.sse import OpenStreams
 from backend.callers.callers import LiveKeys, read_key_ring
-from backend.lanes.cache.keys import entry
+from backend.lanes.cache.store import entry
 
 TITLE = "FinancIA Inference"
 _MAX_PATH = 100  # letters of a path that are compared with those of routes

@@ -21,7 +21,7 @@ from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY, NO_METER, Caller, LiveKeys, Meter, Quotas, sharer
 from backend.callers.quotas import Meters
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
-from backend.lanes.cache.keys import CacheScope
+from backend.lanes.cache.store import CacheScope
 from backend.lanes.inference import Timing, count_started
 from backend.lanes.text_work import TextWork
 from backend.telemetry import Telemetry

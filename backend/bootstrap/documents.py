@@ -35,8 +35,7 @@ from backend.jobs.runner import JobPolicy
 from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.keys import entry
-from backend.lanes.cache.store import BlobCache
+from backend.lanes.cache.store import BlobCache, entry
 from backend.lanes.work_queue import QueueLimits
 from backend.models.resting_process import Measurement
 from backend.ocr.rapidocr_autotune import RuntimeSelector

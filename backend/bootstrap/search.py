@@ -25,7 +25,7 @@ from backend.documents.understanding import TextServices
 from backend.files.stored_file import StoredFile
 from backend.jobs.records import Job
 from backend.jobs.service import JobService
-from backend.lanes.cache.keys import entry
+from backend.lanes.cache.store import entry
 from backend.search.file_reading import FactFinder, FileTextReader
 from backend.search.files import FileService
 from backend.search.indexing import Indexer, IndexPolicy

@@ -30,8 +30,7 @@ from backend.files.stored_file import StoredFile
 from backend.files.text_files import ChosenSource, choose_source
 from backend.lanes.backlog import Admitted
 from backend.lanes.bulk_retry import retry_bulk
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import BlobCache
+from backend.lanes.cache.store import BlobCache, CacheNamespace
 from backend.lanes.file_threads import FileThreads
 from backend.lanes.inference import Urgency
 from backend.models.resting_process import Measurement

@@ -29,7 +29,7 @@ from backend.invoices.records import ExtractedFields
 from backend.jobs.document_codec import fields_event, options_of, pack_answer, page_record
 from backend.jobs.records import DOCUMENT, Change, Failure, Job, JobClaim, Progress, move
 from backend.jobs.store import JobStore
-from backend.lanes.cache.keys import Enter, share_with_all
+from backend.lanes.cache.store import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_queue import Priority

@@ -23,7 +23,7 @@ from backend.jobs.document_codec import option_fields, partial_document, unpack_
 from backend.jobs.records import DOCUMENT, Job, JobEvent, JobFile, JobQuota, KeepAs, move
 from backend.jobs.runner import JobPolicy, JobRunner, Keep, Work
 from backend.jobs.store import JobStore
-from backend.lanes.cache.keys import Enter, share_with_all
+from backend.lanes.cache.store import Enter, share_with_all
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from backend.tracing.spans import traceparent

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from backend.errors import DeadlineExceeded, FinanciaError
 from backend.lanes.batcher import record_items
 from backend.lanes.bulk_retry import retry_bulk
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import CachedVector, VectorCache
+from backend.lanes.cache.store import CachedVector, CacheNamespace, VectorCache
 from backend.lanes.engine import Engine
 from backend.lanes.loop_turns import LARGE_INPUTS, loop_turn
 from backend.lanes.text_work import TextWork, TokenBudget

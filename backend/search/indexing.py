@@ -25,7 +25,7 @@ from backend.errors import (
     Unavailable,
     UnreadableFile,
 )
-from backend.lanes.cache.keys import Enter, share_with_all
+from backend.lanes.cache.store import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_queue import Priority

@@ -12,7 +12,7 @@ from functools import partial
 from backend.abandoned import end_tasks
 from backend.callers.callers import NO_METER, Meter, sharer
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
-from backend.lanes.cache.keys import Enter, share_with_all
+from backend.lanes.cache.store import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_queue import Priority
 from backend.search.document_chunks import PASSAGE, QUERY, identity_of

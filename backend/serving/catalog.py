@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.device.plan.placement import Placement
 from backend.errors import UnknownModel
-from backend.lanes.cache.keys import CacheNamespace
+from backend.lanes.cache.store import CacheNamespace
 from backend.lanes.engine import Engine
 from backend.models.autotune import Choice
 from backend.models.encoder_source import UnloadableEncoder

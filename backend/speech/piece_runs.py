@@ -12,8 +12,7 @@ import orjson
 from backend.errors import Overloaded
 from backend.files.speech_records import SAMPLE_RATE, DroppedSpeech, Segment, SpokenLanguage, SpokenWord
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import BlobCache
+from backend.lanes.cache.store import BlobCache, CacheNamespace
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Urgency, run_one
 from backend.lanes.work_queue import WorkItem

@@ -21,8 +21,7 @@ from backend.files.speech_records import AudioSlice, DroppedSpeech, Segment, Spo
 from backend.files.stored_file import StoredFile
 from backend.lanes.backlog import Backlog
 from backend.lanes.bulk_retry import retry_bulk
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import BlobCache
+from backend.lanes.cache.store import BlobCache, CacheNamespace
 from backend.lanes.file_threads import FileThreads
 from backend.lanes.inference import Urgency
 from backend.lanes.memory_keeper import IdleTrim

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.abandoned import end_tasks, require_wanted
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import CachedVector
+from backend.lanes.cache.store import CachedVector, CacheNamespace
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload
 from backend.lanes.work_queue import Priority

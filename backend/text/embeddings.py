@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import InvalidField
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import CachedVector, VectorCache
+from backend.lanes.cache.store import CachedVector, CacheNamespace, VectorCache
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, InferenceResult, Timing, Urgency, UsageCounter
 from backend.lanes.text_work import TokenBudget, slices_of

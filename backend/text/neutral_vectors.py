@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from backend.lanes.cache.keys import cached_for_all
+from backend.lanes.cache.store import cached_for_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors

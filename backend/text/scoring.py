@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.lanes.cache.keys import CacheNamespace
+from backend.lanes.cache.store import CacheNamespace
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency
 from backend.models.encoder import Vectors

@@ -12,7 +12,7 @@ from backend.api.app import ROUTES, create_app
 from backend.api.request_context import ApiOptions
 from backend.callers.callers import Caller, KeyRing, LiveKeys, Quotas, key_digest, owner_digest
 from backend.errors import Forbidden
-from backend.lanes.cache.keys import owner_scope
+from backend.lanes.cache.store import owner_scope
 from backend.lanes.work_queue import owner_of_work
 from tests.api.asgi import Call
 from tests.api.checks import problem

@@ -22,7 +22,7 @@ from backend.jobs.records import Job
 from backend.jobs.runner import JobPolicy
 from backend.jobs.service import JobRequest, JobService
 from backend.jobs.store import JobStore
-from backend.lanes.cache.keys import Enter, share_with_all
+from backend.lanes.cache.store import Enter, share_with_all
 from backend.lanes.inference import Urgency
 from backend.supervision import Supervisor
 from backend.telemetry import BackgroundTask, Telemetry

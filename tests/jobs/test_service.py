@@ -15,7 +15,7 @@ from backend.errors import DeviceLost, NotFound, NotInstalled, Overloaded, Unava
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.records import Progress
 from backend.jobs.runner import JobPolicy
-from backend.lanes.cache.keys import Enter, cached_for, owner_scope, share_with_all
+from backend.lanes.cache.store import Enter, cached_for, owner_scope, share_with_all
 from backend.lanes.work_queue import Priority
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica

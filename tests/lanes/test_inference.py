@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from backend.errors import InferenceFailed, Overloaded, Unavailable
-from backend.lanes.cache.keys import CacheNamespace
+from backend.lanes.cache.store import CacheNamespace
 from backend.lanes.inference import InferenceResult, Timing, Urgency, offload
 from backend.lanes.work_queue import Priority
 from backend.models.tokenizer import Tokens

@@ -11,7 +11,7 @@ from backend.callers.callers import NO_METER, Meter
 from backend.documents.records import DocumentEvent
 from backend.errors import WrongMediaType
 from backend.files.stored_file import StoredFile
-from backend.lanes.cache.keys import Enter, share_with_all
+from backend.lanes.cache.store import Enter, share_with_all
 from backend.retry import Backoff, StoreRetry
 from backend.search.file_reading import FactFinder, FileTextReader
 from backend.search.files import FileService

@@ -19,7 +19,7 @@ from backend.errors import (
     UnreadableFile,
     WrongMediaType,
 )
-from backend.lanes.cache.keys import Enter, cached_for, share_with_all
+from backend.lanes.cache.store import Enter, cached_for, share_with_all
 from backend.search.document_chunks import PASSAGE, identity_of
 from backend.search.filters import Comparison, Compound
 from backend.search.limits import SearchLimits

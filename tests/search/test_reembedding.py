@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backend.errors import NotFound, Unavailable
-from backend.lanes.cache.keys import Enter, cached_for, share_with_all
+from backend.lanes.cache.store import Enter, cached_for, share_with_all
 from backend.search import upkeep
 from backend.search.document_chunks import PASSAGE, identity_of
 from backend.search.records import VectorStore

@@ -14,8 +14,7 @@ import pytest
 from backend.api.routes.answer import MIN_SCORE
 from backend.errors import TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import NullCache
+from backend.lanes.cache.store import CacheNamespace, NullCache
 from backend.lanes.engine import EncoderEngine
 from backend.lanes.inference import Inference
 from backend.lanes.work_queue import QueueLimits

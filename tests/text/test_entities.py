@@ -14,8 +14,7 @@ from tokenizers import Tokenizer
 
 from backend.errors import InvalidField, NotFound, TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
-from backend.lanes.cache.keys import CacheNamespace
-from backend.lanes.cache.store import MemoryTier, NullCache, TieredCache, VectorCache
+from backend.lanes.cache.store import CacheNamespace, MemoryTier, NullCache, TieredCache, VectorCache
 from backend.lanes.engine import EncoderEngine
 from backend.lanes.inference import Inference
 from backend.lanes.work_queue import QueueLimits

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.lanes.cache.keys import KEY_BYTES, CacheNamespace
+from backend.lanes.cache.store import KEY_BYTES, CacheNamespace
 
 any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL included
 parts = st.lists(any_text, max_size=4)

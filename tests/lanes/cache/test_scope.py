@@ -2,7 +2,7 @@
 
 import asyncio
 
-from backend.lanes.cache.keys import KEY_BYTES, CacheNamespace, cached_for, cached_for_all, entry, owner_scope
+from backend.lanes.cache.store import KEY_BYTES, CacheNamespace, cached_for, cached_for_all, entry, owner_scope
 
 KEYS = CacheNamespace("model", "task")
 
