@@ -107,9 +107,7 @@ async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
     ("body", "status", "param", "named"),
     [
         pytest.param({}, 422, "input", ["required"], id="no-input"),
-        pytest.param({"input": []}, 400, "input", ["empty list"], id="no-texts"),
         pytest.param({"input": ["a", ""]}, 400, "input", ["input[1]"], id="one-empty-text"),
-        pytest.param({"input": None}, 422, "input", ["null"], id="null"),
         pytest.param({"input": [1, 2]}, 422, "input", ["input[0]", "a number"], id="token-ids"),
         pytest.param({"input": [{"image": "x"}]}, 422, "input", ["input[0]", "base64"], id="an-image"),
         pytest.param({"input": "a", "labels": []}, 400, "labels", ["empty list", "leave the field out"], id="none"),
@@ -123,18 +121,14 @@ async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
         pytest.param({"input": "a", "labels": ["b", "c" * 501]}, 422, "labels", ["labels[1]", "501", "500"], id="long"),
         pytest.param({"input": "a", "labels": ["b"]}, 422, "labels", ["a second one", "multi_label"], id="only-one"),
         pytest.param({"input": "a", "labels": list("bcdef")}, 413, "labels", ["5", "4", "LIMIT_LABELS"], id="many"),
-        pytest.param({"input": "a", "top_k": 0}, 422, "top_k", ["0"], id="no-predictions"),
-        pytest.param({"input": "a", "min_score": 1.01}, 422, "min_score", [], id="above-one"),
         pytest.param({"input": "a", "hypothesis_template": "x"}, 422, "hypothesis_template", ["{}"], id="no-place"),
         pytest.param({"input": "a", "hypothesis_template": "{}{}"}, 422, "hypothesis_template", ["once"], id="two"),
         pytest.param(
             {"input": "a", "hypothesis_template": "{}" + "x" * 499}, 422, "hypothesis_template", ["500"], id="long"
         ),
-        pytest.param({"input": "a", "hypothesis_template": 5}, 422, "hypothesis_template", [], id="number-as-template"),
         pytest.param(
             {"input": "a", "model": "x", "classifier_id": "y"}, 422, "classifier_id", ["model"], id="two-names"
         ),
-        pytest.param({"input": ["a"] * 6}, 413, "input", ["6", "5", "LIMIT_INPUTS"], id="too-many"),
         pytest.param({"input": ["a", "a" * 101]}, 413, "input", ["input[1]", "LIMIT_TEXT_CHARS"], id="too-long"),
     ],
 )

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-import orjson
 import pytest
 
 from backend.documents.records import DocumentAnswer, DocumentOptions
-from backend.errors import DeviceLost, NotFound, NotInstalled, Overloaded, Unavailable, UnreadableFile
+from backend.errors import DeviceLost, NotInstalled, Overloaded, Unavailable, UnreadableFile
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.records import Progress
 from backend.jobs.runner import JobPolicy
@@ -65,24 +64,6 @@ async def test_a_job_succeeds(open_replica):
     assert 1 == replica.count('document_jobs_total{status="succeeded"}')
     assert 2 == replica.count("document_job_pages_total")
     assert 0 == replica.count('document_jobs_live{state="running"}')
-
-
-async def test_progress_is_written_page_by_page(open_replica):
-    """The first page is visible while the second is processed."""
-    replica = await open_replica(FakeProcess(stops_at=2))
-    job = await replica.submit()
-    await replica.process.started.get()
-    kinds = []
-    async for event in replica.service.events(job, ""):
-        kinds.append(event.kind)
-        if event.kind == "page":
-            break
-
-    assert "text" in orjson.loads(event.data)
-    found = await replica.service.find(job.id, "")
-    assert ("running", 1) == (found.status, found.progress.pages_done)
-    assert await replica.service.result(found) is None
-    assert 1 == replica.count('document_jobs_live{state="running"}')
 
 
 async def test_a_page_that_fails_is_counted(open_replica):
@@ -181,15 +162,6 @@ async def test_the_document_of_a_job(open_replica):
     assert (2, "pdf", {"title": "Test"}) == (document.page_count, document.kind, document.metadata)
     assert ["page1", "page2"] == [page.text for page in document.pages]
     assert ["page1"] == [word.text for word in document.pages[0].words]
-
-
-async def test_a_job_without_pages_has_no_document(open_replica):
-    replica = await open_replica(FakeProcess(stops_at=1))
-    job = await replica.submit()
-    await replica.process.started.get()
-
-    with pytest.raises(NotFound, match="running"):
-        await replica.service.document(await replica.service.find(job.id, ""))
 
 
 async def test_workers_run_in_parallel(open_replica):

@@ -272,40 +272,6 @@ async def test_without_redis(open_replica, redis_server):
     assert "succeeded" == ended.status
 
 
-async def test_redis_comes_back_empty(open_replica, redis_server):
-    """A job that ran meanwhile ends and is restored with its result."""
-    replica = await open_replica(FakeProcess(stops_at=2), settle_s=0.5)
-    job = await replica.submit()
-    await replica.process.started.get()
-    redis_server.kill()
-    replica.process.gate.set()
-    redis_server.start()
-    async with asyncio.timeout(TIMEOUT_S):
-        await asyncio.gather(*replica.runs())
-    ended = await replica.service.find(job.id, "")
-
-    assert "succeeded" == ended.status
-    assert ["page1", "page2"] == [page.text for page in (await replica.service.document(ended)).pages]
-
-
-async def test_redis_comes_back_empty_while_all_workers_are_busy(open_replica, redis_server):
-    """The job is seen again with the next renewal, and ends; so does one that waits for it."""
-    here, there = await open_replica(FakeProcess(stops_at=2)), await idle(open_replica)
-    job = await here.submit()
-    await here.process.started.get()
-    [claim], running = await here.store.held(), await here.service.find(job.id, "")
-    redis_server.client.flushall()
-    renewed = asyncio.create_task(here.store.renew(claim, running))
-    assert "kept" == await asyncio.wait_for(renewed, TIMEOUT_S)
-    assert "running" == (await there.service.find(job.id, "")).status
-    following = asyncio.create_task(there.ended(job))
-    here.process.gate.set()
-
-    assert "succeeded" == (await following).status
-    assert "succeeded" == (await there.ended(await there.submit(b"%PDF-1.7 two"))).status
-    assert {1, 2} >= set(await there.store.pages(job.id))
-
-
 async def test_a_job_of_another_release_waits_for_it(open_replica, redis_server):
     """A replica that cannot read it goes on with other jobs; it runs where it can be read."""
     older = await open_replica(FakeProcess(stops_at=1))

@@ -1,40 +1,12 @@
 """What only ONNX Runtime can get wrong: threads, lanes that share a session, models without a graph."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from backend.models import onnx_encoder
 from backend.models.encoder import pack
 from backend.models.onnx_graph import graph_inputs
-from backend.models.spec import Pooling
-from tests.models.test_parity import random_ids, run
-from tests.tiny_models import encoder_of
-
-
-@pytest.mark.parametrize("dtype", ["fp32", "int8"])
-def test_lanes_share_one_session(dtype):
-    """Four threads at once, each with texts of its own, get what each gets alone."""
-    encoder = encoder_of("minilm", "onnx", dtype)
-    work = [random_ids([4 + thread, 19, 2], 30000, seed=thread) for thread in range(4)]
-    expected = [run(encoder, ids, Pooling.MEAN) for ids in work]
-    found: dict[int, np.ndarray] = {}
-    together = threading.Barrier(len(work))
-
-    def lane(number: int) -> None:
-        together.wait(10)
-        found[number] = run(encoder, work[number], Pooling.MEAN)
-
-    threads = [threading.Thread(target=lane, args=(number,)) for number in range(len(work))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-    assert len(found) == 4
-    for number, vectors in found.items():
-        np.testing.assert_array_equal(expected[number], vectors)
+from tests.models.test_parity import random_ids
 
 
 def test_threads_are_the_lanes_own():

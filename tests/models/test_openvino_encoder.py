@@ -3,7 +3,6 @@
 import ctypes
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -59,32 +58,6 @@ def test_weights_beside_bfloat16_are_kept_in_half_precision(dtype, kept, monkeyp
     constants = [node for node in compiled[0].get_ops() if node.get_type_name() == "Constant"]
 
     assert kept == max(constants, key=lambda node: node.get_byte_size()).get_element_type().get_type_name()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
-def test_lanes_do_not_disturb_each_other(dtype):
-    """Four threads at once, each with texts of its own, get what each gets alone."""
-    encoder = encoder_of("minilm", "openvino", dtype)
-    work = [random_ids([4 + thread, 19, 2], 30000, seed=thread) for thread in range(4)]
-    expected = [run(encoder, ids, Pooling.MEAN) for ids in work]
-    found: dict[tuple[int, int], np.ndarray] = {}
-    together = threading.Barrier(len(work))
-
-    def lane(number: int) -> None:
-        together.wait(10)
-        for turn in range(5):
-            found[number, turn] = run(encoder, work[number], Pooling.MEAN)
-
-    threads = [threading.Thread(target=lane, args=(number,)) for number in range(len(work))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-    assert len(found) == 20
-    for (number, _), vectors in found.items():
-        np.testing.assert_array_equal(expected[number], vectors)
 
 
 def test_results_outlive_the_next_call():

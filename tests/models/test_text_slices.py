@@ -63,16 +63,24 @@ def test_no_character_before_a_cut_joins_with_the_blank():
     assert [number for encoding in alone for number in encoding.ids] == whole.ids.tolist()
 
 
-def test_the_bundled_tokenizers_slices_are_short():
-    """Of prose, lines and forms; a word without an end, and scripts without blanks, stay whole."""
-    slices = tokenizer_of("bundled").slices
-    for unit in ("la factura ", "Zürich,\n", "12,50 €\t", "</s> <mask> "):
-        text = unit * (500_000 // len(unit))
+@pytest.mark.parametrize(
+    ("source", "units", "whole"),
+    [
+        pytest.param("minilm", ("a ", "la factura\n", "中", "(", "[MASK]"), ("a",), id="minilm"),
+        pytest.param("bundled", ("la factura ", "Zürich,\n", "12,50 €\t", "</s> <mask> "), ("a", "発票"), id="bundled"),
+    ],
+)
+def test_slices_are_short_and_cover_the_text(source, units, whole):
+    """Of prose, lines, forms and punctuation; a word without an end is not cut, nor scripts without blanks."""
+    slices = tokenizer_of(source).slices
+    for unit in units:
+        text = unit * (1_000_000 // len(unit))
         parts = list(slices(text))
 
         assert text == "".join(text[start:stop] for start, stop in parts)
         assert max(stop - start for start, stop in parts) < SLICE_CHARS + 20
-    for text in ("a" * 300_000, "発票" * 100_000):
+    for unit in whole:
+        text = unit * (300_000 // len(unit))
         assert [(0, len(text))] == list(slices(text))
 
 
@@ -119,18 +127,6 @@ def test_every_family_of_tokenizers(tiny: TinyModels, family):
 
     assert_equals_the_whole(tokenizer, text, 1)
     assert (family in CUTTABLE) == (len(list(tokenizer.slices(text, 1))) > 1)
-
-
-def test_slices_are_short_and_cover_the_text():
-    """Of prose, of one character a line, of ideographs and of punctuation; only a word without an end is not cut."""
-    slices = tokenizer_of("minilm").slices
-    for unit in ("a ", "la factura\n", "中", "(", "[MASK]"):
-        text = unit * (1_000_000 // len(unit))
-        parts = list(slices(text))
-
-        assert text == "".join(text[start:stop] for start, stop in parts)
-        assert max(stop - start for start, stop in parts) < SLICE_CHARS + 20
-    assert [(0, 300_000)] == list(slices("a" * 300_000))
 
 
 @pytest.mark.slow

@@ -84,12 +84,6 @@ def test_precision_as_asked():
     assert "fp32" == value(plan_for(with_card(T4), workload=Workload(model_type="t5")), "precision")
 
 
-def test_fp16_on_a_cpu_is_refused():
-    """The error gives the reason."""
-    with pytest.raises(BadSettings, match="float16 on a CPU"):
-        plan_for(CPU, TrainingConfig(mixed_precision=MixedPrecisionConfig(dtype="float16")))
-
-
 @pytest.mark.parametrize(
     ("machine", "steps", "expected"),
     [

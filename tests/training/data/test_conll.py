@@ -3,7 +3,7 @@
 import pytest
 
 from backend.errors import BadData
-from backend.training.data.conll import bio_labels, check_types, detokenize, keep_types, read_conll, rename_types
+from backend.training.data.conll import bio_labels, detokenize, keep_types, read_conll, rename_types
 
 TWO = "La\tO\nSra.\tB-PER\nVega\tI-PER\n\nBilbao\tB-LOC\n"
 
@@ -120,15 +120,6 @@ def test_renamed_types(tmp_path):
 
     renamed = rename_types(sentences, {"GROUP": "ORG", "NONE": "LOC"})
     assert [("B-ORG", "I-ORG", "O"), ("B-LOC",)] == [sentence.tags for sentence in renamed]
-
-
-def test_an_unknown_kind_at_evaluation(tmp_path):
-    """The error names the type, its location and the types of the training data."""
-    sentences = read_conll(write(tmp_path, "a\tB-PER\n\nb\tO\nc\tB-LAW\n"))
-
-    check_types(sentences, ["O", "B-PER", "I-PER", "B-LAW", "I-LAW"])
-    with pytest.raises(BadData, match=r"some\.conll:3: .*'LAW'.*it has PER"):
-        check_types(sentences, ["O", "B-PER", "I-PER"])
 
 
 def test_words_as_text():

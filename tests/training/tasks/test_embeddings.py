@@ -15,7 +15,6 @@ from backend.models.torch_encoder import TorchEncoder
 from backend.training.records import TrainingConfig
 from backend.training.tasks.classifier_head import encode, frozen_vectors
 from backend.training.tasks.embeddings import prepare
-from backend.training.trainer.loop import train
 from tests.models.test_parity import assert_same, run
 from tests.tiny_models import FAMILIES, PROMPTS, tokenizer_of
 from tests.training.tasks.task_checks import assert_splits_agree, fit
@@ -234,20 +233,3 @@ def test_queries_and_a_corpus(tiny, tmp_path):
 
     assert [12, 4] == [len(task.data.train), len(task.data.evaluation)]
     assert {"mrr@10", "recall@1", "ndcg@10"} <= task.evaluate(task.model.eval()).keys()
-
-
-@pytest.mark.parametrize("micro_batch", [None, 3])
-def test_the_loop_trains_it(tiny, tmp_path, micro_batch):
-    """The project's loop hands over whole effective batches, and publishes what it learnt."""
-    config = TrainingConfig(
-        batch_size=16, micro_batch=micro_batch, epochs=2, learning_rate=3e-3, device="cpu", use_amp=False, num_workers=0
-    )
-    file = pairs(tmp_path)
-    task = prepare(file, resolve(str(tiny.folder("bert"))), config, evaluation=file)
-
-    result = train(task, config, output=None)
-    task.publish(task.model, tmp_path / "out", {"config": config.as_dict()})
-
-    assert 4 == result.steps
-    assert 0 < result.metrics["mrr@10"] <= 1
-    assert resolve(str(tmp_path / "out")).width == 32

@@ -14,7 +14,6 @@ from backend.training.data.conll import detokenize, read_conll
 from backend.training.losses import IGNORED
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, first_pieces, prepare, sentence_rows
-from backend.training.trainer.loop import train
 from tests.tiny_models import FAMILIES, MAX_TOKENS
 from tests.training.tasks.tagged_sentences import CONFIG, LABELS, SENTENCES, conll, sentence
 from tests.training.tasks.task_checks import assert_splits_agree, fit
@@ -236,21 +235,6 @@ def test_the_config_says_what_it_is(tiny, tmp_path):
     assert {label: number for number, label in enumerate(LABELS)} == config["label2id"]
     assert ["DistilBertForTokenClassification"] == config["architectures"]
     assert "float32" == config["dtype"]
-
-
-def test_the_loop_trains_it(tiny, tmp_path):
-    """The project's loop, with LoRA and checkpoints on disk; the folder is loaded by transformers."""
-    config = TrainingConfig(
-        batch_size=16, micro_batch=5, epochs=2, learning_rate=1e-2, lora_rank=4, device="cpu", use_amp=False
-    )
-    task = prepare(conll(tmp_path, *SENTENCES), resolve(str(tiny.folder("bert"))), config)
-
-    result = train(task, config, output=tmp_path / "out")
-    task.publish(task.model, tmp_path / "out", {"config": config.as_dict()})
-
-    assert "epochs" == result.reason
-    assert len(SENTENCES) * 9 // 10 <= len(task.lengths)
-    assert 5 == AutoModelForTokenClassification.from_pretrained(tmp_path / "out").config.num_labels
 
 
 def test_the_encoders_dropout_can_be_set(tiny, tmp_path):

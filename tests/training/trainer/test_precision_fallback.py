@@ -11,15 +11,12 @@ from backend.device.records import DeviceType
 from backend.errors import BadSettings, TrainingFailed
 from backend.training.records import MixedPrecisionConfig, TrainingResult
 from backend.training.trainer.loop import train
-from backend.training.trainer.model_setup import supported_dtypes
 from backend.training.trainer.precision import (
-    MixedPrecision,
     NumericFailure,
     PrecisionFallback,
     find_bad_examples,
     precisions_for,
 )
-from tests.tiny_models import placement
 from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, same_bits, weights_of
 
 ALL = ("fp16", "bf16", "tf32", "fp32")
@@ -67,15 +64,6 @@ def test_fp16_on_a_cpu_is_refused() -> None:
         train(ToyTask(), config, output=None)
 
 
-def test_a_model_that_overflows_fp16_is_not_started_in_it() -> None:
-    """T5's activations pass float16's largest number; its kind is known before the first step."""
-    model = torch.nn.Linear(2, 2)
-    model.config = type("Config", (), {"model_type": "t5"})()  # type: ignore[assignment]
-    where = placement()
-
-    assert ("fp32",) == supported_dtypes(where, model)
-
-
 @pytest.mark.parametrize(
     ("precisions", "failures", "expected"),
     [
@@ -95,30 +83,6 @@ def test_the_order_of_fallback(precisions: tuple[str, ...], failures: int, expec
         reached.append(fallback.precision)
 
     assert expected == reached
-
-
-def test_an_example_that_fails_twice_is_left_out() -> None:
-    """Not at the first failure, which may be due to the precision; the message names it."""
-    fallback = PrecisionFallback(("bf16", "fp32"))
-    first = fallback.fall_back(NumericFailure("step 3: the loss was not finite", (17, 4)))
-    excluded = fallback.excluded
-    second = fallback.fall_back(NumericFailure("step 3: the loss was not finite", (17,)))
-
-    assert ((), (17,)) == (excluded, fallback.excluded)
-    assert "with example(s) 17, 4: back to the last good snapshot, from bf16 to fp32" in first
-    assert "once more in fp32, without example(s) 17, which failed twice" in second
-
-
-def test_exclusions_end() -> None:
-    """Examples are excluded once; a third failure in full precision ends the run."""
-    fallback = PrecisionFallback(("fp32",))
-    for _ in range(2):
-        fallback.fall_back(NumericFailure("x", tuple(range(20))))
-    state = fallback.state_dict()
-    with pytest.raises(TrainingFailed, match="and 12 more"):
-        fallback.fall_back(NumericFailure("x", tuple(range(20, 40))))
-
-    assert {"precision": "fp32", "failures_in_last": 2, "drops": 0}.items() <= state.items()
 
 
 def test_state_comes_back() -> None:
@@ -319,19 +283,6 @@ def test_fp16_that_cannot_be_scaled_falls_back(monkeypatch: pytest.MonkeyPatch) 
     assert "fp32" == result.precision
     assert "4 steps in a row at the smallest loss scale" in result.events[0].message
     assert 12 == result.steps
-
-
-def test_a_scaler_goes_on_after_a_stop() -> None:
-    """Its scale is part of the state; other precisions have no scaler."""
-    precision, other = (
-        MixedPrecision(torch.device("cpu"), MixedPrecisionConfig(dtype="float16"), "fp16") for _ in range(2)
-    )
-    precision.scaler.update(512.0)
-    other.load_state_dict(json.loads(json.dumps(precision.state_dict())))
-
-    assert 512.0 == other.scaler.get_scale()
-    other.switch_to("bf16")
-    assert other.scaler is None
 
 
 def test_bf16_trains_nearly_the_same() -> None:
