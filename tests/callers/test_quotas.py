@@ -3,7 +3,7 @@
 import pytest
 
 from backend.callers.callers import NO_METER, Caller, Meter, Quotas
-from backend.callers.quotas import MAX_LABELS, Bucket, Meters
+from backend.callers.quotas import MAX_LABELS, Meters
 from backend.errors import QuotaExceeded
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
@@ -55,21 +55,6 @@ def test_exactly_the_quota(limit: int):
     meter.admit()
 
 
-def test_without_quotas():
-    """A caller without any is counted and never refused; its answers have no headers of quotas."""
-    telemetry, clock = Telemetry(), ManualClock()
-    meter = meter_of(Quotas(), clock, telemetry)
-    for _ in range(1000):
-        meter.admit()
-    meter.charge("tokens", 10**9)
-    meter.require("requests", "tokens", "pages")
-    meter.count(499)
-
-    assert () == meter.headers()
-    assert 1e9 == counted(telemetry, "key_tokens_total", key="team")
-    assert 1 == counted(telemetry, "key_requests_total", key="team", status="4xx")
-
-
 def test_callers_that_are_not_metered():
     """Nothing is counted for an owner that is in no settings, such as the job of a key that was withdrawn."""
     meters = Meters(Telemetry())
@@ -89,14 +74,6 @@ def test_opened_twice():
 
     with pytest.raises(QuotaExceeded):
         meters.of("owner").admit()
-
-
-def test_usage_shows_debt():
-    """A bucket counts what it did not have."""
-    bucket = Bucket("tokens", 10, clock=ManualClock())
-    bucket.charge(25)
-
-    assert (25, (0, pytest.approx(96.0))) == (bucket.used, bucket.left())
 
 
 def test_quotas_that_change():

@@ -77,18 +77,6 @@ def test_a_commit_says_its_version():
     assert len(versions) == len({action for action, _, _ in versions})
 
 
-def test_newer_versions_are_proposed_in_groups_and_not_on_their_first_day():
-    """Of everything that is pinned here; a week gives others the time to find what is wrong with a release."""
-    wish = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))
-
-    assert {"pip", "docker", "docker-compose", "github-actions"} == {
-        one["package-ecosystem"] for one in wish["updates"]
-    }
-    for update in wish["updates"]:
-        assert update["cooldown"]["default-days"] >= 7
-        assert [["*"]] == [group["patterns"] for group in update["groups"].values()]
-
-
 def test_the_token_can_only_read():
     """For the whole workflow, and no job asks for more; code of strangers runs without secrets."""
     triggers = FLOW[True]  # YAML 1.1 reads the key `on` as true
@@ -97,9 +85,3 @@ def test_the_token_can_only_read():
     assert not [name for name, job in JOBS.items() if "permissions" in job]
     assert {"push", "pull_request"} <= set(triggers)
     assert "pull_request_target" not in triggers
-
-
-def test_a_newer_push_ends_the_older_run():
-    """Of a pull request; the main branch is checked commit by commit."""
-    assert "github.ref" in FLOW["concurrency"]["group"]
-    assert "pull_request" in FLOW["concurrency"]["cancel-in-progress"]

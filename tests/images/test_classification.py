@@ -157,43 +157,6 @@ async def test_equal_requests_at_the_same_time_share_one(stack: Stack) -> None:
     assert 2 == stack.telemetry.registry.get_sample_value("financia_jobs_coalesced_total")
 
 
-async def test_callers_that_all_leave(stack: Stack) -> None:
-    """Nothing is left on the lanes, and the next request computes anew."""
-    stack.engine.gate.clear()
-    held = asyncio.create_task(stack.classes(picture(1)))
-    assert await asyncio.to_thread(stack.engine.entered.wait, 20)
-    calls = [asyncio.create_task(stack.classes(picture(2))) for _ in range(2)]
-    await asyncio.sleep(0)
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
-    stack.engine.gate.set()
-
-    assert ["dark"] == await held
-    assert ["dark"] == await stack.classes(picture(2))
-    assert not stack.service._shared._calls
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        pytest.param(picture(mode="RGBA"), "light", id="rgba"),
-        pytest.param(picture(mode="CMYK", form="JPEG"), "light", id="cmyk"),
-        pytest.param(picture(mode="1", form="TIFF"), "light", id="fax"),
-        pytest.param(picture(60_000, mode="I;16"), "light", id="16-bit"),
-        pytest.param(picture(size=(1, 1)), "light", id="one-pixel"),
-        pytest.param(picture(form="WEBP"), "light", id="webp"),
-        pytest.param(
-            picture(form="GIF", save_all=True, append_images=[Image.new("L", (60, 80), 0)]), "light", id="gif"
-        ),
-        pytest.param(pdf(text(b"a page")), "light", id="pdf"),
-    ],
-)
-async def test_kinds_of_files(stack: Stack, content: bytes, expected: str) -> None:
-    """Whatever the pixels are stored as; of an animation the first frame."""
-    assert [expected] == await stack.classes(content)
-
-
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [

@@ -76,26 +76,8 @@ def test_damaged_data_are_refused(
     assert [] == list((tmp_path / "state").glob("tessdata*"))
 
 
-def test_half_an_archive_is_refused(packed: Path, tmp_path: Path):
-    packed.write_bytes(packed.read_bytes()[:100_000])
-
-    with pytest.raises(SetupError, match="is damaged"):
-        shipped_folder(tmp_path / "state")
-
-
 def test_absent_data_are_refused(packed: Path, tmp_path: Path):
     packed.unlink()
 
     with pytest.raises(SetupError, match=r"fra\.traineddata\.xz is not there; install the service again"):
         shipped_folder(tmp_path / "state")
-
-
-def test_a_state_folder_that_cannot_be_written(packed: Path, tmp_path: Path):
-    """A temporary folder serves this process. A file stands in the way: root may write anywhere else."""
-    (tmp_path / "state").touch()
-
-    folder = shipped_folder(tmp_path / "state" / "models")
-
-    assert SHIPPED["fra"] == file_digest(folder / "fra.traineddata")
-    assert tmp_path not in folder.parents
-    shutil.rmtree(folder)

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from backend.callers.callers import Quotas, read_key_ring
-from backend.callers.quotas import Meters
+from backend.callers.callers import read_key_ring
 from backend.config import Settings
 from backend.errors import Overloaded
 from backend.lanes.text_work import TextLimits, TextWork
@@ -35,24 +34,6 @@ def test_a_bucket_counts_what_all_processes_charge(pages):
 
     assert [121.0] * 3 == [level.full_at_s for level in levels]
     assert [0.0, 0.0] == [level.full_at_s for level in others]
-
-
-def test_meters_refuse_by_the_sum(pages):
-    """Ten requests a minute through either of two processes."""
-    quotas = read_key_ring(SETTINGS.api_keys, quotas=Quotas(requests_per_minute=10))
-    meters = []
-    for page in pages[1:]:
-        one = Meters(Telemetry(), clock=lambda: 1000.0)
-        one.open(quotas.callers)
-        one.share(page.level)
-        meters.append(one.of(quotas.callers[0].owner))
-    for number in range(10):
-        meters[number % 2].admit()
-
-    with pytest.raises(Exception, match="its quota is 10"):
-        meters[0].admit()
-    with pytest.raises(Exception, match="its quota is 10"):
-        meters[1].admit()
 
 
 def test_characters_elsewhere_count(pages):

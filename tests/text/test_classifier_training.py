@@ -153,19 +153,6 @@ async def test_a_swap_retrains_classifiers(setup: ClassificationSetup):
     assert [] == setup.registry.stale()
 
 
-async def test_a_start_with_another_model_retrains(setup: ClassificationSetup, build, tmp_path):
-    """A restart with another embedding model retrains what is saved."""
-    await setup.service.train_classifier("mail", EXAMPLES)
-
-    stack: ServiceStack = build(VectorEngine(budget=4096), spec={"sha256": OTHER})
-    restarted = await restarted_on(stack, tmp_path)
-    assert ["mail"] == restarted.registry.stale()
-    restarted.service.on_model_swap(stack.catalog.embedding())
-    await retrained(restarted)
-
-    assert EXPECTED == await predictions_of(restarted)
-
-
 async def test_a_disk_that_refuses_costs_no_learning(setup, monkeypatch):
     """A head that was learnt again serves, and is learnt again at the next start."""
     await setup.service.train_classifier("mail", EXAMPLES)
