@@ -30,7 +30,6 @@ from backend.gpu_toolkit import (
     MixedPrecisionTrainer,
     TrainingConfig,
     get_device_info,
-    get_gpu_manager,
     get_optimal_batch_size,
     manager,
     optimize_model_for_inference,
@@ -92,7 +91,7 @@ def on_card_0(device: str, **fields: Any) -> GPUConfig:
 
 @pytest.mark.slow
 def test_001_set_up_and_train(device: str, model: nn.Module) -> None:
-    """The system with both configs, float16 where there is a card; the batch it found, ten epochs, the clean-up."""
+    """Set up, train, clean up, with float16 where there is a card: the loss falls, and every number is there."""
     gpu = on_card_0(
         device,
         memory_fraction=0.9,
@@ -109,19 +108,29 @@ def test_001_set_up_and_train(device: str, model: nn.Module) -> None:
         mixed.dtype = "auto"
     system = IntegratedGPUTrainingSystem(gpu, mixed)
     info = system.setup_training(model, (32, 784))
-    loader = DataLoader(TensorDataset(*digits()), batch_size=info["optimal_batch_size"])
+    loader = DataLoader(TensorDataset(*digits()), batch_size=min(16, info["optimal_batch_size"]), **info["loader"])
+    epochs: list[int] = []
     stats = system.training_loop(
         model=model,
         train_loader=loader,
         criterion=nn.CrossEntropyLoss(),
         optimizer=torch.optim.Adam(model.parameters(), lr=0.001),
         num_epochs=10,
+        on_epoch=lambda epoch, row: epochs.append(epoch),
     )
     system.cleanup()
 
-    assert 10 == len(stats["epochs"])
-    assert stats["final_loss"] < stats["epochs"][0]["loss"]
+    assert 1 <= info["optimal_batch_size"] <= 1024
+    assert 32 * (784 + 1) + 10 * (32 + 1) == info["trainable_parameters"] == info["total_parameters"]
+    assert info["model"] is model
+    assert any("precision" in why or "bear" in why or "half" in why for why in info["why"])
+    assert stats["final_loss"] == stats["epochs"][-1]["loss"] < stats["epochs"][0]["loss"]
+    assert 20 == stats["steps"] + stats["skipped_steps"]  # float16 may look for its scale
+    assert (0, None) == (stats["out_of_memory"], stats["micro_batch"])
     assert {stats["precision"]: stats["steps"]} == stats["steps_by_precision"]
+    assert [*range(10)] == epochs
+    assert {"loss", "steps", "duration_s", "step_s", "items_per_s"} == set(stats["epochs"][0])
+    assert stats["device_metrics"]["device"] == str(system.device)
 
 
 @pytest.mark.slow
@@ -221,17 +230,6 @@ def test_001_when_numbers_break(device: str, model: nn.Module) -> None:
     assert (None, "bfloat16", 1.5) == (config.loss_scaling, config.dtype, config.growth_factor)
 
 
-def test_001_when_it_is_slow(device: str) -> None:
-    """torch's own switch, and pinning and workers assigned later."""
-    torch.backends.cudnn.benchmark = True
-    config = GPUConfig(device=device)
-    config.pin_memory = True
-    config.num_workers = 8
-    settings = GPUManager(config).loader_settings()
-
-    assert (8, device != "cpu") == (settings.num_workers, settings.pin_memory)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["language", "vision", "diffusion"])
 def test_001_kinds_of_models(device: str, kind: str) -> None:
@@ -267,17 +265,6 @@ def test_002_the_right_device(device: str) -> None:
     assert all(isinstance(gpu, GPUInfo) for gpu in default_device.machine_facts().gpus)
 
 
-def test_002_automatic_mixed_precision(device: str) -> None:
-    """The process's manager says whether and in which dtype."""
-    found = get_gpu_manager(GPUConfig(device=device))
-
-    assert get_gpu_manager() is found
-    if found.supports_amp():
-        assert found.get_amp_dtype() in (torch.float16, torch.bfloat16)
-    else:
-        assert torch.float32 == found.get_amp_dtype()
-
-
 def test_002_profile_and_inference(device: str, model: nn.Module) -> None:
     """Samples a second of a model that was prepared; the largest batch; everything about the device."""
     served = optimize_model_for_inference(model, device=device)
@@ -310,20 +297,6 @@ def test_002_training_config(fields: dict[str, Any], expected: tuple[int, int, s
     assert expected == (config.effective_batch, config.items_at_once or config.effective_batch, config.short_dtype)
     assert fields == {name: getattr(config, name) for name in fields}
     assert fields.items() <= config.as_dict().items()
-
-
-def test_002_slow(device: str) -> None:
-    """Both switches, which the manager sets in torch."""
-    from backend.device.plan.precision import fp32_precision, set_fp32_precision
-
-    before = fp32_precision()
-    try:
-        GPUManager(GPUConfig(device=device, cudnn_benchmark=True, allow_tf32=True)).setup_device()
-
-        assert "tf32" == fp32_precision()
-        assert device == "cpu" or torch.backends.cudnn.benchmark
-    finally:
-        set_fp32_precision(before)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from backend.device import GPUConfig
 from backend.errors import DoesNotFit, TrainingFailed
 from backend.gpu_toolkit import manager as manager_module
-from backend.gpu_toolkit.training_system import count_items, split_pair, take_part, weight_of
+from backend.gpu_toolkit.training_system import count_items, take_part, weight_of
 from backend.training import IntegratedGPUTrainingSystem, MixedPrecisionConfig
 
 OFF = MixedPrecisionConfig(enabled=False)
@@ -67,34 +67,6 @@ def trained(made: IntegratedGPUTrainingSystem, most: int, criterion: nn.Module, 
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     loader = DataLoader(dataset(), batch_size=16)
     return made.training_loop(model, loader, criterion, optimizer, num_epochs=epochs), model
-
-
-@pytest.mark.slow
-def test_as_the_guide_calls_it(system: Callable[..., IntegratedGPUTrainingSystem]):
-    """Set up, train, clean up: the loss falls and every statistic is there."""
-    made = system(memory_fraction=0.9, enable_gradient_checkpointing=True)
-    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 4))
-    info = made.setup_training(model, (32, 6))
-    loader = DataLoader(dataset(64), batch_size=min(16, info["optimal_batch_size"]), **info["loader"])
-    epochs: list[int] = []
-    stats = made.training_loop(
-        model=model,
-        train_loader=loader,
-        criterion=nn.CrossEntropyLoss(),
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
-        num_epochs=5,
-        on_epoch=lambda epoch, row: epochs.append(epoch),
-    )
-
-    assert 1 <= info["optimal_batch_size"] <= 1024
-    assert 32 * (6 + 1) + 4 * (32 + 1) == info["trainable_parameters"] == info["total_parameters"]
-    assert info["model"] is model
-    assert any("precision" in why or "bear" in why or "half" in why for why in info["why"])
-    assert stats["final_loss"] == stats["epochs"][-1]["loss"] < stats["epochs"][0]["loss"]
-    assert (20, 0, 0, None) == tuple(stats[name] for name in ("steps", "skipped_steps", "out_of_memory", "micro_batch"))
-    assert [0, 1, 2, 3, 4] == epochs
-    assert {"loss", "steps", "duration_s", "step_s", "items_per_s"} == set(stats["epochs"][0])
-    assert stats["device_metrics"]["device"] == str(made.device)
 
 
 @pytest.mark.slow  # five seconds each
@@ -175,7 +147,7 @@ def test_clean_up(system: Callable[..., IntegratedGPUTrainingSystem]):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("loader", "message"),
-    [([], "the loader gave no batch"), ([torch.zeros(2, 6)], "pairs"), ([("a", "b")], "without a tensor")],
+    [([], "the loader gave no batch"), ([{"x": 1, "y": 2}], "a batch of dict"), ([("a", "b")], "without a tensor")],
 )
 def test_loaders_that_are_wrong(system: Callable[..., IntegratedGPUTrainingSystem], loader: list[Any], message: str):
     """An error, instead of a loss over nothing."""
@@ -210,13 +182,6 @@ def test_items():
     for wrong in (torch.tensor(1.0), "text", {}):
         with pytest.raises(ValueError, match="without a tensor of items"):
             count_items(wrong)
-
-
-def test_pairs():
-    """A batch that is no pair is refused."""
-    assert (1, 2) == split_pair([1, 2]) == split_pair((1, 2))
-    with pytest.raises(ValueError, match="a batch of dict"):
-        split_pair({"x": 1, "y": 2})
 
 
 @pytest.mark.parametrize(
