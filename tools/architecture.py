@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     frozenset(row.split())
     for row in (
-        "tracing errors", "abandoned durable_files lazy_exports own_modules reasons retry telemetry word_cache",
+        "tracing errors",
+        "abandoned durable_files lazy_exports normal_forms own_modules reasons retry telemetry word_cache",
         "device supervision", "files models", "lanes training", "callers gpu_toolkit ocr serving", "replicas",
         "text", "images speech summaries tables", "books invoices", "documents", "jobs search", "batches", "api config",
         "bootstrap", "processes", "main check_gpu keys scaleout transfer_stores",

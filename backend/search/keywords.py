@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -30,6 +29,7 @@ from typing import Literal, NamedTuple
 from snowballstemmer.english_stemmer import EnglishStemmer
 from snowballstemmer.spanish_stemmer import SpanishStemmer
 
+from backend.normal_forms import normalized
 from backend.search.records import KeywordQuery
 from backend.text.patterns import find_patterns
 from backend.text.patterns.folding import fold
@@ -306,7 +306,7 @@ def _stemmed(word: str, stems: _Stems) -> Iterator[str]:
 
 def _folded_uncached(word: str) -> str:
     """A word in lower case, without accents but with its ñ, letters and digits only."""
-    composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).casefold())
+    composed = normalized("NFKC", normalized("NFKC", word).casefold())
     plain = "ñ".join(fold(part).text for part in composed.split("ñ"))
     return "".join(character for character in plain if character.isalnum())
 

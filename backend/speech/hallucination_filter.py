@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from backend.normal_forms import normalized
 from backend.reasons import because
 from backend.speech.records import DecodedPiece, TimedText
 
@@ -221,6 +222,6 @@ def _most_in_a_row(words: Sequence[str], length: int) -> int:
 
 def _plain(text: str) -> str:
     """Lower case, without accents and punctuation."""
-    decomposed = unicodedata.normalize("NFD", text.lower())
+    decomposed = normalized("NFD", text.lower())
     kept = (" " if unicodedata.category(char)[0] in "PSZ" else char for char in decomposed if char.isprintable())
     return " ".join("".join(char for char in kept if not unicodedata.combining(char)).split())

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from backend.abandoned import require_wanted
 from backend.models.words import Offsets
+from backend.normal_forms import normalized
 from backend.text.diverse_selection import min_max_scaled, select_diverse, unit_vectors
 from backend.text.word_lists import COMMON_VERBS, NUMBER_WORDS, VAGUE_WORDS, connectors, function_words
 
@@ -208,7 +209,7 @@ def _is_no_content(word: str) -> bool:
 
 def _folded(lowered: str) -> str:
     """A word without accents and plural endings."""
-    marks = unicodedata.normalize("NFD", lowered).replace("-", "")
+    marks = normalized("NFD", lowered).replace("-", "")
     plain = (
         marks if marks.isascii() else "".join(mark for mark in marks if unicodedata.category(mark) != "Mn") or lowered
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
 from threading import Lock
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from backend.normal_forms import normalized
 
 # The model knows 140 languages. Left out are dialects and small related languages that short texts are mistaken for:
 # with all of them, Spanish cut at 60 characters became Extremaduran in 4 % of cases.
@@ -71,7 +72,7 @@ def _sample(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    words = (word for word in unicodedata.normalize("NFC", text).split() if "@" not in word and "://" not in word)
+    words = (word for word in normalized("NFC", text).split() if "@" not in word and "://" not in word)
     plain = " ".join(words).translate(_NO_WORD).split()
     return " ".join(word.lower() if len(word) > 1 and word.isupper() else word for word in plain)
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from backend.errors import InvalidField, TooLarge
+from backend.normal_forms import normalized
 
 MAX_LABELS, MAX_CHARS, MAX_LEVELS = 200, 1000, 4
 MAX_CHOICES = 1000  # of one enum
@@ -143,7 +144,7 @@ def words_of(name: str) -> str:
 
 def plain_of(text: str) -> str:
     """In small letters, without accents and with single blanks: how spellings are compared."""
-    bare = "".join(one for one in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(one))
+    bare = "".join(one for one in normalized("NFD", text.casefold()) if not unicodedata.combining(one))
     return " ".join(bare.split())
 
 

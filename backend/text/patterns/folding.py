@@ -10,6 +10,8 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
+from backend.normal_forms import normalized
+
 _ZERO_WIDTH = ("Mn", "Me", "Cf")  # combining and enclosing marks; joiners, direction marks, soft hyphen
 _MARKS = ("Mn", "Me")
 _SLICE_CHARS = 16_384  # in one step, which holds the interpreter for 3 ms
@@ -79,7 +81,7 @@ def letters_of(text: str) -> str:
 
 def visible(text: str) -> str:
     """Original text in composed form (NFC), without format characters such as joiners and soft hyphens."""
-    composed = unicodedata.normalize("NFC", text)
+    composed = normalized("NFC", text)
     return "".join(character for character in composed if unicodedata.category(character) != "Cf")
 
 
