@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from backend.files.visual_rows import PageRows, VisualRow
-from backend.invoices.label_match import tokens_of
+from backend.invoices.items.labels import COLUMNS
 from backend.invoices.parties.address import CERTAIN, LIKELY
 from backend.invoices.parties.blocks import Block, blocks_of
 from backend.invoices.parties.labels import CUSTOMER, DELIVERY, GREETING, PAYEE, VENDOR
@@ -19,23 +19,7 @@ from backend.invoices.records import Field, printed_field
 from backend.reasons import because
 from backend.text.patterns.folding import fold, letters_of
 
-# Headings of the columns of goods and services, without accents.
-_GOODS = frozenset(
-    re.split(
-        " ",
-        "descripcion concepto conceptos articulo articulos detalle producto servicio cantidad cant uds "
-        "unidades referencia description item items product qty quantity hours details particulars service "
-        "activity bezeichnung beschreibung menge pos leistung anzahl artikel designation quantite descricao "
-        "quantidade artigo descrizione quantita descripcio quantitat omschrijving aantal",
-    )
-)
-_FIGURES = frozenset(
-    re.split(
-        " ",
-        "precio importe dto ud pvp total price rate amount unit disc preis einzelpreis betrag gesamt prix "
-        "montant pu preco valor prezzo importo preu import prijs bedrag iva vat tax",
-    )
-)
+_GOODS = frozenset({"Description", "Article", "Quantity", "Units"})  # columns that name what is sold, or how much
 _MIN_COLUMNS = 2
 _AMOUNT = re.compile(r"(?<![\d.,/-])-?\d{1,3}(?:[., ]?\d{3})*[.,]\d{2}(?![\d./-])")
 _MAX_ABOVE_HEADER = 4  # rows with an amount
@@ -65,9 +49,8 @@ def body_start(page: PageRows) -> int:
 
 def _is_header(row: VisualRow) -> bool:
     cells = [cell for cell in row.cells if len(cell.words) <= _WIDE_CELL]
-    headings = {token for cell in cells for token in tokens_of(cell.text)}
-    goods = len(headings & _GOODS)
-    return len(cells) >= _MIN_COLUMNS and goods > 0 and goods + len(headings & _FIGURES) >= _MIN_COLUMNS
+    kinds = {match.label for cell in cells for match in COLUMNS.find(cell)} - {"Other", "NotItems"}
+    return len(cells) >= _MIN_COLUMNS and len(kinds) >= _MIN_COLUMNS and not kinds.isdisjoint(_GOODS)
 
 
 _HEAD = 0.45  # of the page's height: the nearer to the top, the likelier the vendor
