@@ -22,6 +22,7 @@ from backend.invoices.money.labels import MONEY_LABELS, readings_of
 from backend.invoices.money.labels import Kind as MoneyKind
 from backend.invoices.parties.blocks import party_label
 from backend.invoices.parties.labels import CUSTOMER
+from backend.invoices.statement import movement_columns
 from backend.models.fields_network import KINDS
 from backend.reasons import because
 from backend.tables.numbers import numbers_in
@@ -192,17 +193,7 @@ _BILLED = {"total", "tax"}  # letters name sums of money; with their tax only th
 _AMOUNT = re.compile(r"\d[.,]\d\d(?![.,]?\d)")  # no date
 _WORDS_TO_AMOUNT = 8  # from what a sentence calls it
 _SURE = 0.7  # least strength of a reading: "importe" alone heads any column
-_COLUMNS = Vocabulary(
-    {
-        "cells": (
-            "cargo", "cargos", "abono", "abonos", "debe", "haber", "saldo", "debit", "credit", "debits", "credits",
-            "withdrawal", "withdrawals", "deposit", "deposits", "paid out", "paid in", "money out", "money in",
-            "balance", "soll", "haben", "solde", "débito", "crédito", "dare", "avere",
-        )
-    }
-)  # fmt: skip
 _STATEMENT = 2.5  # points for the header of an account's movements
-_STATEMENT_COLUMNS = 3  # of them in the header of an account's movements
 _SAYS_NO_INVOICE = re.compile(  # "This is not a VAT invoice" stands on those of the United States
     r"(?:documento?|recibo|justificante|extracto?|albaran|presupuesto|pedido|presente|;) n(?:o|ao|on) "
     r"(?:es|e|constitu\w+|s[ie]r?ve (?:de|como)"
@@ -319,7 +310,7 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     if pages and pages[0].page.height > _SLIP * pages[0].page.width:
         seen.add("slip")
     title = max(titles.values(), default=0.0)
-    has_movements = any(map(_heads_movements, pages[:2]))
+    has_movements = any(movement_columns(row, page) for page in pages[:2] for row in page.rows)
     points = title + sum(_POINTS[name] for name in seen) + _PAIR * sum(pair <= seen for pair in _PAIRS)
     points += _STATEMENT if has_movements else 0.0
     is_statement = ("bank_statement" in titles and "account" in seen) or has_movements
@@ -494,9 +485,3 @@ def _kind(titles: Mapping[str, float], seen: AbstractSet[str], *, is_statement: 
     if is_paid_at_once or (titles.get("receipt", 0.0) >= max(invoice, 1.0) and "due" not in seen):
         return "receipt"
     return "invoice" if invoice else None
-
-
-def _heads_movements(page: PageRows) -> bool:
-    """Whether the header of an account's movements stands on the page."""
-    wide = (row for row in page.rows if len(row.cells) >= _STATEMENT_COLUMNS)
-    return any(sum(bool(_COLUMNS.find(cell)) for cell in row.cells) >= _STATEMENT_COLUMNS for row in wide)
