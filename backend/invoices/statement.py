@@ -101,19 +101,6 @@ FACTS = Vocabulary(
         ),
     }
 )  # fmt: skip
-TITLES = Vocabulary(
-    {
-        "title": (
-            "extracto de cuenta", "extracto", "extracto bancario", "extracto de movimientos", "extracto mensual",
-            "movimientos de cuenta", "movimientos de la cuenta", "ultimos movimientos", "consulta de movimientos",
-            "extracto integrado", "bank statement", "account statement", "statement of account", "account summary",
-            "consolidated statement", "current account statement", "your statement", "checking account statement",
-            "monthly statement", "statement", "kontoauszug", "releve de compte", "releve bancaire", "extrato de conta",
-            "extrato bancario", "extrato", "estratto conto", "extracte de compte", "extracte",
-        )
-    }
-)  # fmt: skip
-
 
 _MIN_COLUMNS = 3
 _MONEY = ("Debit", "Credit", "Amount", "Balance")
@@ -369,7 +356,7 @@ class _Fact(NamedTuple):
 def find_statement(pages: Sequence[PageRows], mark: str) -> tuple[Field, ...]:
     """AccountNumber, AccountHolder, PeriodStart, PeriodEnd, OpeningBalance, ClosingBalance, Movements.
 
-    Nothing where no page heads an account's movements and none has a statement's title and balances.
+    Nothing where no page heads an account's movements and none has both balances.
 
     Args:
         mark: the document's decimal separator, from `numbers.decimal_mark_of`.
@@ -378,7 +365,7 @@ def find_statement(pages: Sequence[PageRows], mark: str) -> tuple[Field, ...]:
     opening = _balance(facts, "OpeningBalance", mark)
     closing = _balance(facts, "ClosingBalance", mark)
     has_columns = any(movement_columns(row, page) for page in pages for row in page.rows)
-    if not (has_columns or (opening is not None and closing is not None and _is_titled(pages))):
+    if not has_columns and (opening is None or closing is None):
         return ()
     order = order_of(fold("\n".join(page.page.text for page in pages)).text)
     period = _period(pages, facts, order)
@@ -395,11 +382,6 @@ def find_statement(pages: Sequence[PageRows], mark: str) -> tuple[Field, ...]:
             value = f"{last.balance.value:f}"
             fields.append(printed_field("ClosingBalance", value, last.balance.words, last.page, score=0.8, why=why))
     return tuple(fields)
-
-
-def _is_titled(pages: Sequence[PageRows]) -> bool:
-    cells = (cell for page in pages[:1] for row in page.rows[:_TOP_ROWS] for cell in row.cells)
-    return any(len(cell.words) <= _LABEL_WORDS and TITLES.find(cell) for cell in cells)
 
 
 def _facts(page: PageRows) -> Iterator[_Fact]:
@@ -506,10 +488,8 @@ def _period(pages: Sequence[PageRows], facts: Sequence[_Fact], order: DateOrder)
             dates = dates_in(row.words, order, is_ocr=page.page.source == "ocr")
             if len(dates) == 2 and dates[0].value < dates[1].value:
                 return _span(page, dates[0], dates[1], because("two_dates"))
-            if any(TITLES.find(cell) for cell in row.cells):
-                month = _month(page, row.words)
-                if month:
-                    return month
+            if month := _month(page, row.words):
+                return month
     return []
 
 
