@@ -44,6 +44,15 @@ class Box(NamedTuple):
     def height(self) -> float:
         return self.bottom - self.top
 
+    def shares_width(self, other: Box) -> bool:
+        """Whether one stands above, below or on the other: they share a part of the page's width."""
+        return self.left < other.right and other.left < self.right
+
+    def aside(self, other: Box) -> float:
+        """How far apart the nearest of their left sides, right sides and middles are."""
+        left, right = self.left - other.left, self.right - other.right
+        return min(abs(left), abs(right), abs(left + right) / 2)
+
     def scaled(self, factor: float) -> Box:
         """The same rectangle in other units."""
         return Box(self.left * factor, self.top * factor, self.right * factor, self.bottom * factor)

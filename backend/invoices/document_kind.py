@@ -465,10 +465,7 @@ def _amount_labels(page: PageRows, cell: Cell) -> set[str]:
     below = page.rows[cell.row + 1 : cell.row + 2]
     beside = any(numbers_in(other) for other in row.cells if other.box.left >= cell.box.left)
     under = any(
-        numbers_in(other)
-        for following in below
-        for other in following.cells
-        if other.box.left < cell.box.right and cell.box.left < other.box.right
+        numbers_in(other) for following in below for other in following.cells if other.box.shares_width(cell.box)
     )
     return found if beside or under else set()
 

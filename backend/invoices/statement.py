@@ -400,7 +400,7 @@ def _places(page: PageRows, cell: Cell, behind: tuple[Word, ...]) -> Iterator[tu
     row = page.rows[cell.row]
     yield from (other.words for other in row.cells if other.box.left >= cell.box.right and not FACTS.find(other))
     for below in page.rows[cell.row + 1 : cell.row + 2]:
-        under = [other for other in below.cells if other.box.left < cell.box.right and cell.box.left < other.box.right]
+        under = [other for other in below.cells if other.box.shares_width(cell.box)]
         yield from (other.words for other in under if not FACTS.find(other))
 
 

@@ -315,10 +315,9 @@ def _in_order(pages: Sequence[_Labelled], items: ItemLines | None, order: DateOr
     best: dict[str, _Dated] = {}
     taken: set[tuple[int, int]] = set()
     for dated in sorted(found, key=lambda dated: -dated.score):
-        candidates = {(dated.page.page.number, word.start) for word in dated.date.words}
-        if dated.field not in best and not candidates & taken:
+        if dated.field not in best and not _places(dated) & taken:
             best[dated.field] = dated
-            taken |= candidates
+            taken |= _places(dated)
     if "InvoiceDate" not in best and pages:
         bare = [dated for dated in _bare_dates(pages[0], items, order) if not _places(dated) & taken]
         if bare:

@@ -18,7 +18,7 @@ from stdnum.es import cif, nif
 from backend.files.visual_rows import PageRows
 from backend.invoices.learned.read import AMOUNTS, Guess, PageReader, guesses
 from backend.invoices.money.candidates import Candidate
-from backend.invoices.money.labels import Kind
+from backend.invoices.money.labels import KIND_OF_AMOUNT, Kind
 from backend.invoices.parties.names import has_legal_form
 from backend.invoices.records import Field, printed_field
 from backend.reasons import because
@@ -27,7 +27,6 @@ from backend.text.patterns.folding import fold, letters_of
 
 Learned = Mapping[str, Sequence[Guess]]  # likeliest first
 WHY = because("network")
-_KINDS: Mapping[str, Kind] = {"SubTotal": "base", "TotalTax": "tax", "InvoiceTotal": "total", "AmountDue": "due"}
 _WEIGHT = 0.8  # of its probability among the scores of labels
 _MIN_AMOUNT = 0.5  # probability of an amount that is tried
 _CENTS = 2  # decimals
@@ -65,7 +64,7 @@ def amounts_of(learned: Learned) -> list[tuple[Kind, Candidate]]:
     """What the network takes amounts for, as candidates of the settlement."""
     return [
         (kind, Candidate(guess.number.value, _WEIGHT * guess.score, (guess.number,), guess.page, WHY))
-        for name, kind in _KINDS.items()
+        for name, kind in KIND_OF_AMOUNT.items()
         for guess in learned.get(name, ())
         if guess.number is not None and guess.score >= _MIN_AMOUNT and _is_whole(guess)
     ]

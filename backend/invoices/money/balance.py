@@ -12,7 +12,7 @@ from itertools import combinations
 from math import inf
 from typing import NamedTuple
 
-from backend.invoices.money.candidates import Candidate, Candidates, part_sums
+from backend.invoices.money.candidates import Candidate, Candidates, cents_of, part_sums
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.taxes import TaxRow, is_tax
 from backend.invoices.records import Difference
@@ -165,18 +165,14 @@ def _context(found: Candidates, rows: Sequence[TaxRow], items: Sequence[Decimal]
     own = [row for row in rows if not row.is_surcharge]
     bases = [row.base.value for row in own if row.base is not None]
     return Context(
-        _cents(sum(bases)) if bases and len(bases) == len(own) else None,
-        _cents(sum(row.amount.value for row in rows)) if rows else None,
+        cents_of(sum(bases, Decimal(0))) if bases and len(bases) == len(own) else None,
+        cents_of(sum((row.amount.value for row in rows), Decimal(0))) if rows else None,
         tuple(c.cents for c in found.of("total") if c.page and c.score >= _STRONG_TOTAL and c.cents not in due),
         tuple(c.cents for c in found.of("base") if c.page and c.score >= _STRONG_BASE and c.cents not in parts),
         own[0].rate if len(own) == 1 and own[0].base is None else None,
-        None if items is None else _cents(sum(items, Decimal(0))),
-        frozenset(map(_cents, items or ()) if len(items or ()) > 1 else ()),
+        None if items is None else cents_of(sum(items, Decimal(0))),
+        frozenset(map(cents_of, items or ()) if len(items or ()) > 1 else ()),
     )
-
-
-def _cents(value: Decimal | int) -> int:
-    return int((value * 100).to_integral_value()) if isinstance(value, Decimal) else value * 100
 
 
 def _likely(options: Iterable[Candidate]) -> list[Candidate]:

@@ -32,7 +32,8 @@ _DUE_AS_TOTAL = 0.6  # "Amount due" alone is the total, too
 _TOTAL_HEADINGS: tuple[Kind, ...] = ("total", "due")
 
 
-def _cents(value: Decimal) -> int:
+def cents_of(value: Decimal) -> int:
+    """An amount in hundredths."""
     return int((value * 100).to_integral_value())
 
 
@@ -49,7 +50,7 @@ class Candidate:
     @cached_property
     def cents(self) -> int:
         """The value in hundredths."""
-        return _cents(self.value)
+        return cents_of(self.value)
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ def _bases_of_rates(lines: MoneyLines, rows: Sequence[TaxRow]) -> Iterable[Candi
     if len(taxed) != 1 or not taxed[0].rate or taxed[0].base is not None:
         return
     printed = {
-        _cents(number.value): (page, number)
+        cents_of(number.value): (page, number)
         for page, _, numbers in (*lines.plain, *lines.goods)
         for number in numbers
         if _is_money(number) and is_tax(number.value, taxed[0].rate, taxed[0].amount.value)
@@ -148,7 +149,7 @@ def _by_arithmetic(lines: MoneyLines, found: dict[Kind, list[Candidate]]) -> Ite
     """Printed sums under an unknown label: base + tax is the total, less withholding and payments what is due."""
     printed: dict[int, tuple[PageRows, Number]] = {}
     for page, _, numbers in lines.plain:
-        printed.update({_cents(number.value): (page, number) for number in numbers if _is_money(number)})
+        printed.update({cents_of(number.value): (page, number) for number in numbers if _is_money(number)})
 
     def sums(kinds: Sequence[Kind], parts: Sequence[Kind], sign: int) -> Iterable[Candidate]:
         wholes = [whole for kind in kinds for whole in _best(found.get(kind, ()))[:3]]
@@ -324,7 +325,7 @@ def _is_printed(kind: Kind, rows: Sequence[TaxRow], options: Iterable[Candidate]
 
 def part_sums(numbers: Iterable[Number | None]) -> set[int]:
     """All sums of some of a few numbers but not of all, in cents."""
-    values = [_cents(number.value) for number in numbers if number is not None][:_MAX_PARTS]
+    values = [cents_of(number.value) for number in numbers if number is not None][:_MAX_PARTS]
     sums = {0}
     for value in values:
         sums |= {known + value for known in sums}

@@ -218,6 +218,10 @@ Kind = Literal[
 ]  # fmt: skip
 
 
+# A field -> what labels say of its amount.
+KIND_OF_AMOUNT: dict[str, Kind] = {"SubTotal": "base", "TotalTax": "tax", "InvoiceTotal": "total", "AmountDue": "due"}
+
+
 class Reading(NamedTuple):
     """What a phrase may say of the amount beside it."""
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from backend.files.visual_rows import PageRows
 from backend.invoices.money.balance import CENTS, Balance
-from backend.invoices.money.candidates import Candidate, Candidates
+from backend.invoices.money.candidates import Candidate, Candidates, cents_of
 from backend.invoices.money.labels import KNOWN_RATES, SURCHARGE_RATES, Kind
 from backend.invoices.money.lines import MoneyLines
 from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax, rates_of
@@ -138,7 +138,7 @@ def _amounts(lines: MoneyLines) -> dict[int, _Printed]:
     found: list[_Printed] = []
     for page, _, numbers in (*lines.goods, *lines.plain):
         amounts = [n for n in numbers if not n.percent and (n.decimals == CENTS or n.currency) and n.value]
-        found += [_Printed(n, page, abs(int((n.value * 100).to_integral_value()))) for n in amounts]
+        found += [_Printed(n, page, abs(cents_of(n.value))) for n in amounts]
     last = sorted(found[-_MAX_AMOUNTS:], key=lambda printed: printed.number.value > 0)  # "-10,00" is what was paid
     return {printed.cents: printed for printed in last}
 

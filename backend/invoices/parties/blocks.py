@@ -281,11 +281,11 @@ def _row_blocks(cells: Sequence[Cell], below: Sequence[Cell]) -> list[Block]:
             blocks.append(Block(party.label, cell))
             if words := without_colon(party.rest):
                 blocks[-1].lines.append(BlockLine(cell, words))
-            elif right is not None and _is_value_of(cell, right, below, reach):
+            elif right is not None and _is_value_of(cell, right, below, reach, of_party=True):
                 blocks[-1].lines.append(BlockLine(rest.pop(0), right.words))
         elif form is not None:
             words = without_colon(form.rest)
-            if not words and right is not None and _is_form_value(cell, right, below, reach):
+            if not words and right is not None and _is_value_of(cell, right, below, reach, of_party=False):
                 words = rest.pop(0).words
             lines = [BlockLine(cell, words, form.label)] if words else []
             is_first = form.phrase not in phrases
@@ -306,30 +306,16 @@ def _row_blocks(cells: Sequence[Cell], below: Sequence[Cell]) -> list[Block]:
     return blocks
 
 
-def _is_value_of(label: Cell, right: Cell, below: Sequence[Cell], reach: float) -> bool:
-    """Whether the cell to the right of a party's label is its name and not the next column's heading."""
-    if (
-        right.box.left - label.box.right > reach * label.box.height
-        or party_label(right)
-        or label_of(right, FORM_LABELS)
-    ):
-        return False
-    if next((piece.role for piece in pieces_of(right.words)), Role.OTHER) is not Role.NAME:
-        return False
-    return label.text.rstrip().endswith(":") or not _has_value_below(label, below)
+def _is_value_of(label: Cell, right: Cell, below: Sequence[Cell], reach: float, *, of_party: bool) -> bool:
+    """Whether the cell to the right of a label is its value and not the next column's heading.
 
-
-def _is_form_value(label: Cell, right: Cell, below: Sequence[Cell], reach: float) -> bool:
-    """Whether the cell to the right of "Domicilio" is the address."""
-    if (
-        right.box.left - label.box.right > reach * label.box.height
-        or party_label(right)
-        or label_of(right, FORM_LABELS)
-        or is_tax_label(right.text)
-    ):
+    Args:
+        of_party: the value of a party's label is a name; that of "Domicilio" anything but a heading or another datum.
+    """
+    if right.box.left - label.box.right > reach * label.box.height or _is_label(right) or is_tax_label(right.text):
         return False
     role = next((piece.role for piece in pieces_of(right.words)), Role.OTHER)
-    if role in (Role.HEADING, Role.FIELD):
+    if role is not Role.NAME if of_party else role in (Role.HEADING, Role.FIELD):
         return False
     return label.text.rstrip().endswith(":") or not _has_value_below(label, below)
 
@@ -340,7 +326,7 @@ def _is_label(cell: Cell) -> bool:
 
 def _has_value_below(label: Cell, below: Sequence[Cell]) -> bool:
     """Whether a name or an address is under a label, and not another label."""
-    cell = next((cell for cell in below if _overlap(cell, label)), None)
+    cell = next((cell for cell in below if cell.box.shares_width(label.box)), None)
     if cell is None or _is_label(cell) or is_tax_label(cell.text):
         return False
     return any(piece.role in (Role.NAME, Role.ADDRESS) for piece in pieces_of(cell.words))
@@ -363,20 +349,13 @@ def _block_above(new: Block, blocks: Sequence[Block], rows: PageRows) -> Block |
         if block.last.row >= cell.row:
             continue
         ends = (block.first,) if block.last is block.first else (block.first, block.last)
-        offsets = [_offset(cell, other) for other in ends if _overlap(cell, other) or other is block.first]
+        offsets = [
+            cell.box.aside(other.box) for other in ends if cell.box.shares_width(other.box) or other is block.first
+        ]
         offset = min(offsets, default=_ALIGNED * height * 2)
-        if _overlap(cell, block.last) and is_form_alone(cell.text):
+        if cell.box.shares_width(block.last.box) and is_form_alone(cell.text):
             offset = 0.0
         is_better = best is None or offset < best[0] or (offset == best[0] and not best[1].lines)  # a heading gives way
         if offset <= _ALIGNED * height and is_better:
             best = offset, block
     return best[1] if best else None
-
-
-def _offset(cell: Cell, other: Cell) -> float:
-    a, b = cell.box, other.box
-    return min(abs(a.left - b.left), abs(a.right - b.right), abs(a.left + a.right - b.left - b.right) / 2)
-
-
-def _overlap(cell: Cell, other: Cell) -> bool:
-    return cell.box.left < other.box.right and other.box.left < cell.box.right

@@ -16,7 +16,7 @@ from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import Kind as DocumentKind
 from backend.invoices.items.find import ItemLines
 from backend.invoices.money.candidates import Candidate
-from backend.invoices.money.labels import Kind
+from backend.invoices.money.labels import KIND_OF_AMOUNT, Kind
 from backend.invoices.parties.names import clean_name
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.records import TAX_IDS, Field, FieldRow, printed_field
@@ -38,7 +38,6 @@ from backend.invoices.taught.tables import ColumnSpot, taught_items
 from backend.reasons import because
 from backend.text.patterns.folding import letters_of
 
-_KINDS: Mapping[str, Kind] = {"SubTotal": "base", "TotalTax": "tax", "InvoiceTotal": "total", "AmountDue": "due"}
 _WEIGHT = 1.4  # among the scores of labels, of which the best is 1.25
 _LIKE = 0.72  # of 1: what stands as a value of an example stood
 _LIKE_PLACE = 0.9  # without words around it
@@ -87,7 +86,7 @@ class Taught:
     @property
     def corrected_amounts(self) -> bool:
         """Whether the reader had one wrong."""
-        return any(name in _KINDS and proposal.spot.corrected for name, proposal in self.proposals.items())
+        return any(name in KIND_OF_AMOUNT and proposal.spot.corrected for name, proposal in self.proposals.items())
 
     def items(self, pages: Sequence[PageRows], mark: str) -> ItemLines | None:
         """The lines of goods in the columns of the latest example that finds some."""
@@ -113,7 +112,7 @@ class Taught:
     def amounts(self) -> list[tuple[Kind, Candidate]]:
         """Its amounts as candidates of the settlement."""
         found: list[tuple[Kind, Candidate]] = []
-        for name, kind in _KINDS.items():
+        for name, kind in KIND_OF_AMOUNT.items():
             proposal = self.proposals.get(name)
             if proposal is None or proposal.printed is None or proposal.printed.number is None:
                 continue
@@ -532,7 +531,7 @@ def _is_same(name: str, value: str, other: str) -> bool:
 
 def _may_be(proposal: Proposal, field: Field | None, adds_up: bool | None, is_due: bool) -> bool:
     name, printed = proposal.spot.name, proposal.printed
-    if name in AMOUNTS and adds_up and (field is not None or name in _KINDS) and not is_due:
+    if name in AMOUNTS and adds_up and (field is not None or name in KIND_OF_AMOUNT) and not is_due:
         return False
     if name == "CustomerAddress" and field is not None and field.value.startswith(proposal.value):
         return False  # it has more lines than the example's

@@ -250,7 +250,7 @@ class PrintedPages:
             enough = len(found) + 1 >= extent.rows and whole
             if under.box.top - bottom > _GAP * page.line_height or (enough and not extent.below):
                 break
-            cell = next((cell for cell in under.cells if _is_below(cell.box, box, page.line_height)), None)
+            cell = next((cell for cell in under.cells if cell.box.aside(box) < page.line_height), None)
             if cell is None:
                 continue
             if extent.below and _mark_or_word(cell.words[0]) == extent.below:
@@ -301,7 +301,7 @@ class PrintedPages:
                 break
             found += own
             box = bounding_box(word.box for word in own) if own else box
-            cells = (cell for cell in below.cells if cell.box.left < box.right and box.left < cell.box.right)
+            cells = (cell for cell in below.cells if cell.box.shares_width(box))
             goes_on = (word for cell in cells for word in cell.words if _begins(wanted, letters_of(word.text)))
             first = next(goes_on, None)
             line = () if first is None else below.words[below.words.index(first) :]
@@ -326,7 +326,7 @@ class PrintedPages:
         under = page.rows[last + 1] if last + 1 < len(rows) else None
         below = ""
         if under is not None and under.box.top - box.bottom < _GAP * page.line_height:
-            next_lines = (c.words[0] for c in under.cells if _is_below(c.box, box, page.line_height))
+            next_lines = (c.words[0] for c in under.cells if c.box.aside(box) < page.line_height)
             below = next(map(_mark_or_word, next_lines), "")
         lines = len({self._at[number, word.start][0] for word in words})
         return Printed(value, tuple(words), page, before, self._above(page, row, box), place, after, below, lines)
@@ -368,12 +368,6 @@ def date_of(text: str, form: str) -> str:
         return date(year, int(parts["m"]), int(parts["d"])).isoformat() if _YEARS[0] <= year < _YEARS[1] else ""
     except ValueError:
         return ""
-
-
-def _is_below(box: Box, upper: Box, reach: float) -> bool:
-    """Whether a cell stands below another text: at its left, its right or its middle."""
-    sides = (box.left - upper.left, box.right - upper.right, (box.left + box.right - upper.left - upper.right) / 2)
-    return min(map(abs, sides)) < reach
 
 
 def _begins(text: str, word: str) -> bool:
