@@ -594,6 +594,10 @@ class Paper:
                 lines += self.pair(label, pieces, form)
         return lines
 
+    def sum_of(self, key: str, value: Decimal, label: str = "", rate: Decimal | None = None) -> Entry:
+        """A sum with its name before it."""
+        return self.say.label(key, rate), self.amount(value, label)
+
     def sum_rows(self, *, with_rates: bool, rest: bool = True) -> list[Entry]:
         """Label and amount of every sum.
 
@@ -603,91 +607,86 @@ class Paper:
         """
         rng, say, facts = self.rng, self.say, self.facts
         rows: list[Entry] = []
-        several = len(facts.taxes) > 1
         included = self.kind == "simplified" and rng.random() < 0.35
         tax_key = "igic" if facts.igic else "tax"
         if facts.discount:
-            rows.append((say.label("gross"), self.amount(facts.gross, "")))
+            rows.append(self.sum_of("gross", facts.gross))
             sign = rng.choice((1, -1))
-            rows.append(
-                (say.label("discount", facts.discount_rate), self.amount(sign * facts.discount, "TotalDiscount"))
-            )
+            rows.append(self.sum_of("discount", sign * facts.discount, "TotalDiscount", facts.discount_rate))
         if self.kind == "utility" and rng.random() < 0.7:
             rows += [
                 (say.label("utilrow"), self.amount(cents(facts.base * rng.randint(1, 60) / 100), ""))
                 for _ in range(rng.randint(1, 6))
             ]
         if rest and not included and rng.random() < (0.75 if self.kind == "utility" else 0.93):
-            rows.append((say.label("base"), self.amount(facts.base, "SubTotal")))
+            rows.append(self.sum_of("base", facts.base, "SubTotal"))
         if with_rates and not included:
-            for index, (rate, base, tax) in enumerate(facts.taxes):
-                if not rate and rng.random() < 0.6:
-                    continue
-                said = rate if several or rng.random() < 0.8 else None
-                pieces = self.amount(tax, "TaxAmount" if several else "TotalTax")
-                if several and rng.random() < 0.25:
-                    pieces = [*self.amount(base, "TaxBase"), *pieces]
-                if rng.random() < 0.12 and not facts.surcharges:  # the rate in a cell of its own
-                    rows.append((say.label(tax_key), [(say.rate(rate), "TaxRate"), *pieces]))
-                    continue
-                rows.append((say.label(tax_key, said), pieces))
-                if facts.surcharges and rng.random() < 0.9:
-                    rows.append(
-                        (
-                            say.label("surcharge", facts.surcharges[index][0]),
-                            self.amount(facts.surcharges[index][1], "EquivalenceSurcharge"),
-                        )
-                    )
-            if several and rng.random() < 0.3:
-                rows.append((say.say("tax").replace("{r}", "").strip(" ()"), self.amount(facts.tax, "TotalTax")))
+            rows += self.tax_rows(tax_key)
         elif rest and not included:
-            rows.append((say.label(tax_key), self.amount(facts.tax, "TotalTax")))
-        after = self.after()
-        held = None
-        if facts.withheld:
-            sign = rng.choice((1, -1))
-            held = (
-                say.label("withholding", facts.withheld_rate * (-1 if rng.random() < 0.15 else 1)),
-                self.amount(sign * facts.withheld, "WithholdingAmount"),
-            )
-        total = (say.label("total"), self.amount(facts.total, "InvoiceTotal"))
-        if held is not None:
-            if rng.random() < 0.75 and not after:  # one figure after withholding, the total
-                rows += [held, (say.label("total"), self.amount(facts.total - facts.withheld, "InvoiceTotal"))]
-            else:
-                rows += [total, held, *after, (say.label("due.amount"), self.amount(self.to_pay(), "AmountDue"))]
-        elif after:
-            rows += [total, *after, (say.label("due.amount"), self.amount(self.to_pay(), "AmountDue"))]
-        elif self.kind == "simplified" and say.region == "my" and rng.random() < 0.45:
-            rounded = (facts.total * 20).to_integral_value() / 20
-            rows += [
-                (total[0], self.amount(facts.total, "InvoiceTotal" if rounded == facts.total else "")),
-                (say.label("rounding"), self.amount(cents(rounded - facts.total), "")),
-            ]
-            rows.append((say.label("rounded"), self.amount(cents(rounded), "InvoiceTotal")))
-        else:
-            rows.append(total)
-            if rng.random() < 0.06:
-                rows.append((say.label("due.amount"), self.amount(facts.total, "AmountDue")))
+            rows.append(self.sum_of(tax_key, facts.tax, "TotalTax"))
+        rows += self.total_rows()
         if included and rng.random() < 0.5:
-            rows.append((say.label(tax_key, facts.taxes[0][0]), self.amount(facts.tax, "TotalTax")))
+            rows.append(self.sum_of(tax_key, facts.tax, "TotalTax", facts.taxes[0][0]))
         if self.kind == "simplified" and rng.random() < 0.6:
             given = facts.total + Decimal(rng.choice((0, 0, 5, 10)))
-            rows += [
-                (say.label("misc"), self.amount(given, "")),
-                (say.label("misc"), self.amount(given - facts.total, "")),
-            ]
+            rows += [self.sum_of("misc", given), self.sum_of("misc", given - facts.total)]
             if rng.random() < 0.25:
                 rows.insert(0, (say.label("misc"), [(str(len(facts.goods)), "")]))
             if rng.random() < 0.1:  # before and after rounding
-                rows.insert(
-                    len(rows) - 2,
-                    (say.label("misc"), self.amount(Decimal("0.00") if rng.random() < 0.5 else Decimal("0.02"), "")),
-                )
+                label = say.label("misc")
+                rounding = Decimal("0.00") if rng.random() < 0.5 else Decimal("0.02")
+                rows.insert(len(rows) - 2, (label, self.amount(rounding, "")))
         if rng.random() < 0.04 and len(rows) > 2:
             rows.insert(0, rows.pop())
         self.split_rates(rows)
         return rows
+
+    def tax_rows(self, key: str) -> list[Entry]:
+        """A row for each rate of tax, with its surcharge."""
+        rng, say, facts = self.rng, self.say, self.facts
+        several = len(facts.taxes) > 1
+        rows: list[Entry] = []
+        for index, (rate, base, tax) in enumerate(facts.taxes):
+            if not rate and rng.random() < 0.6:
+                continue
+            said = rate if several or rng.random() < 0.8 else None
+            pieces = self.amount(tax, "TaxAmount" if several else "TotalTax")
+            if several and rng.random() < 0.25:
+                pieces = [*self.amount(base, "TaxBase"), *pieces]
+            if rng.random() < 0.12 and not facts.surcharges:  # the rate in a cell of its own
+                rows.append((say.label(key), [(say.rate(rate), "TaxRate"), *pieces]))
+                continue
+            rows.append((say.label(key, said), pieces))
+            if facts.surcharges and rng.random() < 0.9:
+                surcharge_rate, surcharge = facts.surcharges[index]
+                rows.append(self.sum_of("surcharge", surcharge, "EquivalenceSurcharge", surcharge_rate))
+        if several and rng.random() < 0.3:
+            rows.append((say.say("tax").replace("{r}", "").strip(" ()"), self.amount(facts.tax, "TotalTax")))
+        return rows
+
+    def total_rows(self) -> list[Entry]:
+        """The total, with what is withheld and paid of it and what is due; where cash is rounded, the rounded one."""
+        rng, say, facts = self.rng, self.say, self.facts
+        after = self.after()
+        if facts.withheld:
+            sign = rng.choice((1, -1))
+            rate = facts.withheld_rate * (-1 if rng.random() < 0.15 else 1)
+            held = self.sum_of("withholding", sign * facts.withheld, "WithholdingAmount", rate)
+            total = self.sum_of("total", facts.total, "InvoiceTotal")
+            if rng.random() < 0.75 and not after:  # one figure after withholding, the total
+                return [held, self.sum_of("total", facts.total - facts.withheld, "InvoiceTotal")]
+            return [total, held, *after, self.sum_of("due.amount", self.to_pay(), "AmountDue")]
+        total = self.sum_of("total", facts.total, "InvoiceTotal")
+        if after:
+            return [total, *after, self.sum_of("due.amount", self.to_pay(), "AmountDue")]
+        if self.kind == "simplified" and say.region == "my" and rng.random() < 0.45:
+            rounded = (facts.total * 20).to_integral_value() / 20
+            return [
+                (total[0], self.amount(facts.total, "InvoiceTotal" if rounded == facts.total else "")),
+                self.sum_of("rounding", cents(rounded - facts.total)),
+                self.sum_of("rounded", cents(rounded), "InvoiceTotal"),
+            ]
+        return [total, self.sum_of("due.amount", facts.total, "AmountDue")] if rng.random() < 0.06 else [total]
 
     def split_rates(self, rows: list[Entry]) -> None:
         """The rate within a label is a value of its own: put before the amounts, where it ends the label."""
@@ -712,7 +711,7 @@ class Paper:
         if self.facts.paid:
             rows.append((self.say.label("paid"), self.amount(self.rng.choice((1, -1)) * self.facts.paid, "")))
         if self.facts.older:
-            rows.append((self.say.label("older"), self.amount(self.facts.older, "")))
+            rows.append(self.sum_of("older", self.facts.older))
         return rows
 
     def differs(self) -> bool:

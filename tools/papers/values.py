@@ -270,10 +270,7 @@ class Speaker:
             place += f" ({self.city().split(',')[0]})"
         lines = [first, place]
         if rng.random() < 0.12:
-            lines.insert(
-                1,
-                rng.choice(listed("park")),
-            )
+            lines.insert(1, rng.choice(listed("park")))
         if rng.random() < 0.2:
             lines.append(self.say("country"))
         joined = rng.random()
@@ -368,14 +365,8 @@ def tax_id(rng: random.Random, language: str, person: bool, region: str = "") ->
         if region == "us":
             return _digits(rng, rng.choice(("##-#######", "##-#######", "#########")))
         if region == "my":
-            return _digits(
-                rng,
-                rng.choice(listed("taxid.my")),
-            )
-        return _digits(
-            rng,
-            rng.choice(listed("taxid.en")),
-        )
+            return _digits(rng, rng.choice(listed("taxid.my")))
+        return _digits(rng, rng.choice(listed("taxid.en")))
     if language == "pt":
         number = _digits(rng, rng.choice("1235") + "#######")
         check = 11 - sum(int(d) * (9 - i) for i, d in enumerate(number)) % 11
