@@ -7,7 +7,7 @@ import numpy as np
 
 from backend.models.model_files import BUNDLED_ADAPTERS
 from tests.documents.test_own_fields import MeaningByFirstWord
-from tools.train_own_matches import ask, calibration, chosen, examples, fit, make_paper, read_kinds
+from tools.train_own_matches import ask, calibration, chosen, examples, fit, likelihoods, make_paper, read_kinds
 
 
 def test_pages_print_what_they_say() -> None:
@@ -34,8 +34,8 @@ async def test_learning() -> None:
     asked = await examples(embeddings, [(1, 24)])
     network = fit(asked)
 
-    likelier = np.concatenate([network.likelihoods(one)[one.right] for one in asked])
-    others = np.concatenate([network.likelihoods(one)[~one.right] for one in asked])
+    likelier = np.concatenate([likelihoods(network, one)[one.right] for one in asked])
+    others = np.concatenate([likelihoods(network, one)[~one.right] for one in asked])
     assert likelier.mean() > others.mean() + 0.2
     with np.load(BUNDLED_ADAPTERS / "own-names" / "weights.npz") as bundled:
         assert all(bundled["mean"].shape == one.features.shape[1:] for one in asked)

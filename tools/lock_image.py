@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from backend.device.facts.torch_wheels import INDEX, WHEELS
+from tools.torch_index import index_answers
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "deploy" / "image"
@@ -169,19 +169,10 @@ def torch_wheels(index: str, machine: str, version: str, known: Iterable[str]) -
     return found
 
 
-def answers(index: str) -> bool:
-    """True where the index has a page for torch."""
-    try:
-        with urllib.request.urlopen(f"{index}/torch/", timeout=10) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
 def lock_torch(build: str, version: str, known: Iterable[str], *, index: str, folder: Path) -> str:
     """Write the list of one build of torch, where its index answers; what was done, in a sentence."""
     file = folder / f"torch-{build}.txt"
-    if not answers(index):
+    if not index_answers(index):
         return f"{file.name}: {index} does not answer, {_kept(file, version)}"
     found = [torch_wheels(index, machine, version, known) for machine in BUILDS[build]]
     versions = {name: told for wheels in found for name, (told, _) in wheels.items()}

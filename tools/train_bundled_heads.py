@@ -11,13 +11,14 @@ import argparse
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from backend.models.classifier_head import NONE
 from backend.training import cli
 from backend.training.data.texts import hold_out, read_rows
+from backend.training.model_card import data_source
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = Path("build/heads")
@@ -66,15 +67,10 @@ Row = Mapping[str, Any]
 
 def document_type(data: Path, folder: Path) -> list[str]:
     """Twenty document types: licensed documents of twelve, our own of all, and texts of none."""
-    rows = [row for _, row in read_rows(data / "cls_doctype_text" / "train.jsonl")]
-    sources = [_kind_of_source(row) for row in rows]
-    held_out = frozenset(
-        hold_out(
-            [row["text"] for row in rows], share=0.2, seed=42, strata=list(zip(_labels(rows), sources, strict=True))
-        )
-    )
-    train = [{"text": row["text"], "label": row["label"]} for index, row in enumerate(rows) if index not in held_out]
-    evaluation = [{"text": row["text"], "label": row["label"]} for index, row in enumerate(rows) if index in held_out]
+    documents = data / "cls_doctype_text" / "train.jsonl"
+    rows = _rows(documents)
+    collections = [str(row["source"]).partition(":")[0] for _, row in read_rows(documents)]  # without file names
+    train, evaluation = _split(rows, 0.2, [(row["label"], name) for row, name in zip(rows, collections, strict=True)])
     train += _own("document-type")
     for name, (file, field) in FOREIGN.items():
         texts = _spread(list(_texts(data / name / file, field)), 2 * FOREIGN_EACH)
@@ -98,24 +94,18 @@ def topics(data: Path, folder: Path) -> list[str]:
     ]
     _write(folder / "train.jsonl", [*rows, *_own("topics")])
     for language in ("en", "es"):
-        dev_rows = (row for _, row in read_rows(data / "cls_sib200" / f"{language}_dev.tsv"))
-        _write(folder / f"{language}_dev.jsonl", ({"text": row["text"], "label": row["label"]} for row in dev_rows))
+        _write(folder / f"{language}_dev.jsonl", _rows(data / "cls_sib200" / f"{language}_dev.tsv"))
     _source(folder, data, ["cls_sib200"], _OWN_LICENCE)
     return ["--no-grams"]  # tried on folds of the training texts: no gain beside vectors that know both languages
 
 
 def banking_intents(data: Path, folder: Path) -> list[str]:
     """77 intents of bank customers: English ones, a tenth of each class held back, and our own in both languages."""
-    rows = [
-        {"text": row["text"], "label": row["label"]} for _, row in read_rows(data / "cls_banking77" / "en_train.tsv")
-    ]
-    held_out = frozenset(hold_out([row["text"] for row in rows], share=0.1, seed=42, strata=_labels(rows)))
-    _write(
-        folder / "train.jsonl", [*(row for i, row in enumerate(rows) if i not in held_out), *_own("banking-intents")]
-    )
-    _write(folder / "en_dev.jsonl", (rows[index] for index in sorted(held_out)))
-    unseen = (row for _, row in read_rows(UNSEEN_INTENTS))
-    _write(folder / "es_dev.jsonl", ({"text": row["text"], "label": row["label"]} for row in unseen))
+    rows = _rows(data / "cls_banking77" / "en_train.tsv")
+    train, evaluation = _split(rows, 0.1, [row["label"] for row in rows])
+    _write(folder / "train.jsonl", [*train, *_own("banking-intents")])
+    _write(folder / "en_dev.jsonl", evaluation)
+    _write(folder / "es_dev.jsonl", _rows(UNSEEN_INTENTS))
     _source(folder, data, ["cls_banking77"], _OWN_LICENCE)
     return []
 
@@ -146,17 +136,22 @@ def train(name: str, data: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def _rows(file: Path) -> list[dict[str, str]]:
+    """Texts and labels alone."""
+    return [{"text": row["text"], "label": row["label"]} for _, row in read_rows(file)]
+
+
 def _own(name: str) -> list[dict[str, str]]:
-    return [{"text": row["text"], "label": row["label"]} for _, row in read_rows(EXAMPLES / f"{name}.jsonl")]
+    return _rows(EXAMPLES / f"{name}.jsonl")
 
 
-def _labels(rows: Sequence[Row]) -> list[str]:
-    return [row["label"] for row in rows]
-
-
-def _kind_of_source(row: Row) -> str:
-    """The collection of a document, without the file name."""
-    return str(row["source"]).partition(":")[0]
+def _split(
+    rows: Sequence[dict[str, str]], share: float, strata: Sequence[Hashable]
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Rows to learn from, and those that are held out."""
+    held_out = frozenset(hold_out([row["text"] for row in rows], share=share, seed=42, strata=strata))
+    train = [row for index, row in enumerate(rows) if index not in held_out]
+    return train, [rows[index] for index in sorted(held_out)]
 
 
 def _texts(file: Path, field: str) -> Iterator[str]:
@@ -185,12 +180,9 @@ def _write(file: Path, rows: Iterable[Row]) -> None:
 
 def _source(folder: Path, data: Path, sets: Sequence[str], *more: str) -> None:
     """One SOURCE.md for the card, from those of the sets."""
-    licences, sources = [], []
-    for name in sets:
-        text = (data / name / "SOURCE.md").read_text(encoding="utf-8")
-        sections = {part.split("\n", 1)[0].strip(): part.split("\n", 1)[-1].strip() for part in text.split("\n## ")}
-        licences.append(f"{name}: {sections.get('Licence', 'not stated')}")
-        sources.append(f"{name}: {sections.get('Source', 'not stated')}")
+    stated = [data_source(data / name, role="", examples=0) for name in sets]
+    licences = [f"{one.name}: {one.licence or 'not stated'}" for one in stated]
+    sources = [f"{one.name}: {one.source or 'not stated'}" for one in stated]
     text = f"# Data\n\n## Licence\n\n{'; '.join([*licences, *more])}\n\n## Source\n\n{'; '.join(sources)}\n"
     (folder / "SOURCE.md").write_text(text, encoding="utf-8")
 

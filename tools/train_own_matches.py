@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from backend.bootstrap.services import build
 from backend.config import load_settings
@@ -355,36 +357,26 @@ async def examples(embeddings: EmbeddingService, pages: Sequence[tuple[int, int]
     return [one for one in found + few_names if one is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The fitted network with what its inputs are standardised by."""
-
-    network: MLPClassifier
-    mean: NDArray[np.float32]
-    scale: NDArray[np.float32]
-
-    def likelihoods(self, asked: Asked) -> NDArray[np.float64]:
-        return np.asarray(self.network.predict_proba((asked.features - self.mean) / self.scale)[:, 1])
-
-
-def fit(asked: Sequence[Asked]) -> Network:
-    """The network that tells right pairs from others."""
+def fit(asked: Sequence[Asked]) -> Pipeline:
+    """The network that tells right pairs from others, behind what standardises its inputs."""
     counted = [one for one in asked for _ in range(FEW_TIMES if one.has_few else 1)]
-    rows = np.vstack([one.features for one in counted])
-    mean, scale = rows.mean(axis=0), rows.std(axis=0)
-    scale[scale < 1e-6] = 1
     network = MLPClassifier(
         (HIDDEN,), alpha=DECAY, random_state=0, max_iter=PASSES, batch_size=BATCH, learning_rate_init=RATE
     )
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # more passes fit made pages alone
-        network.fit((rows - mean) / scale, np.concatenate([one.right for one in counted]))
-    return Network(network, mean, scale)
+        return make_pipeline(StandardScaler(), network).fit(
+            np.vstack([one.features for one in counted]), np.concatenate([one.right for one in counted])
+        )
 
 
-def chosen(network: Network, asked: Sequence[Asked]) -> Iterator[tuple[float, bool]]:
+def likelihoods(network: Pipeline, asked: Asked) -> NDArray[np.float64]:
+    return np.asarray(network.predict_proba(asked.features)[:, 1])
+
+
+def chosen(network: Pipeline, asked: Sequence[Asked]) -> Iterator[tuple[float, bool]]:
     """Likelihood and truth of the pairs that are taken: labels, names and values each once, the likeliest first."""
     for one in asked:
-        likely, labels, taken = network.likelihoods(one), set[int](), set[Segment]()
+        likely, labels, taken = likelihoods(network, one), set[int](), set[Segment]()
         for at in np.argsort(-likely, kind="stable"):
             label, segments = one.pairs[at]
             if likely[at] >= LIKELY and label not in labels and not segments & taken:
@@ -419,11 +411,11 @@ async def teach(pages: Sequence[tuple[int, int]], output: Path) -> None:
     )
     print(f"{len(asked)} pages; kinds held out: precision {right / len(taken):.3f}, recall {right / wanted:.3f}")
     curve = calibration(taken)
-    network = fit(asked)
-    (hidden, out), (hidden_bias, out_bias) = network.network.coefs_, network.network.intercepts_
+    scaler, network = fit(asked)
+    (hidden, out), (hidden_bias, out_bias) = network.coefs_, network.intercepts_
     weights = {
-        "mean": network.mean,
-        "scale": network.scale,
+        "mean": scaler.mean_,
+        "scale": scaler.scale_,
         "hidden": hidden,
         "hidden_bias": hidden_bias,
         "out": out[:, 0],
