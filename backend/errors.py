@@ -50,6 +50,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -57,6 +58,7 @@ UnavailableKind = Literal["passing", "lane_died", "starved", "for_good"]
 
 _MESSAGE_CHARS = 2000  # messages quote what the caller sent, which may be megabytes; field first, remedy last
 _PARAM_CHARS = 200
+_FIELD = re.compile(r"[\w-]+(?=[.\[:])")  # of the place that a message begins with
 _LEFT_OUT = " […] "
 
 
@@ -88,10 +90,18 @@ class BadInput(FinanciaError):
 
 
 class InvalidField(BadInput):
-    """A field is absent, of the wrong type, or has an invalid value."""
+    """A field is absent, of the wrong type, or has an invalid value.
+
+    Its message begins with the place, such as ``files[1].name: ``; ``param`` is the field of that place unless told.
+    """
 
     status = 422
     code = "invalid_field"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        if param is None and (field := _FIELD.match(message)):
+            param = field[0]
+        super().__init__(message, param=param)
 
 
 class TokenIdsOutOfRange(BadInput):

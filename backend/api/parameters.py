@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from backend.api.request_context import context_of, number_of
-from backend.api.request_fields import OrAbsent, param_of
+from backend.api.request_fields import OrAbsent
 from backend.errors import InvalidField, NotFound
 from backend.search.records import FileStatus, ListPage, Order
 
@@ -32,9 +32,7 @@ def path_id(request: Request, kind: str, name: str = "id") -> str:
 def check_id(value: Any, place: str) -> str:
     """An id in a body. Raises: InvalidField."""
     if type(value) is not str or not _ID.fullmatch(value):
-        raise InvalidField(
-            f"{place}: must be an id of 1 to 80 letters, digits, - and _, got {value!r:.60}", param=param_of(place)
-        )
+        raise InvalidField(f"{place}: must be an id of 1 to 80 letters, digits, - and _, got {value!r:.60}")
     return value
 
 
@@ -114,7 +112,7 @@ _DPI = (10.0, 110.0, 300.0)  # least, usual, most
 def page_number(text: str) -> int:
     """A page's number in a path. Raises: InvalidField."""
     if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text) > 0):
-        raise InvalidField(f"number: must be a page's number from 1, got '{text[:40]}'", param="number")
+        raise InvalidField(f"number: must be a page's number from 1, got '{text[:40]}'")
     return int(text)
 
 
@@ -125,7 +123,7 @@ def dots_per_inch(text: str | None) -> float:
         return usual
     dpi = number_of(text)
     if not least <= dpi <= most:
-        raise InvalidField(f"dpi: must be a number from {least:g} to {most:g}, got '{text[:40]}'", param="dpi")
+        raise InvalidField(f"dpi: must be a number from {least:g} to {most:g}, got '{text[:40]}'")
     return dpi
 
 
@@ -150,9 +148,7 @@ def idempotency_key(request: Request) -> str | None:
         return None
     key = header.decode("latin-1").strip()
     if not 1 <= len(key) <= _KEY_CHARS:
-        raise InvalidField(
-            f"Idempotency-Key: must have 1 to {_KEY_CHARS} characters, got {len(key)}", param="Idempotency-Key"
-        )
+        raise InvalidField(f"Idempotency-Key: must have 1 to {_KEY_CHARS} characters, got {len(key)}")
     return key
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
@@ -36,6 +36,7 @@ from backend.models.tokenizer import Truncate
 from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS, read_types
 
 Value = TypeVar("Value")
+Read = Callable[[Any, str], Any]  # what a request's value says, told where it stands for what is wrong with it
 Texts = list[str]
 TokenIds = list[list[int]]
 # Characters that stand for whole phrases, and how many letters of them tokenizers read: a million of the first took 8 s
@@ -43,6 +44,20 @@ TokenIds = list[list[int]]
 _PHRASES = {"\ufdfa": 18, "\ufdfb": 8}
 LABEL_CHARS = 500  # of a label: a name, or a description short enough for every model that reads labels
 TYPE_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+
+
+def reads(read: Read, **schema: Any) -> PlainValidator:
+    """Reads a field, given its name; ``schema`` is as PlainValidator's."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
+        return read(value, info.field_name or "")
+
+    return PlainValidator(validate, **schema)
+
+
+def reads_unless_null(read: Read, **schema: Any) -> PlainValidator:
+    """As ``reads``; null stays null."""
+    return reads(lambda value, name: None if value is None else read(value, name), **schema)
 
 
 def param_of(location: str) -> str:
@@ -53,7 +68,7 @@ def param_of(location: str) -> str:
 def wrong_type(location: str, value: Any, expected: str) -> InvalidField:
     """The error for a value of another kind than ``expected``; ``location`` is a field, or a place in one."""
     got = TYPE_NAMES.get(type(value), "null")
-    return InvalidField(f"{location}: must be {expected}, got {got}", param=param_of(location))
+    return InvalidField(f"{location}: must be {expected}, got {got}")
 
 
 def require_no_empty_items(inputs: Sequence[Any], name: str) -> None:
@@ -130,17 +145,14 @@ def require_two_labels(labels: Sequence[str] | None, remedy: str = "") -> None:
     """Raise InvalidField (422) for one label alone. ``remedy`` is what else would help, beginning with ", or"."""
     if labels is not None and len(labels) == 1:
         raise InvalidField(
-            f"labels: one label alone would always win with score 1; give a second one such as 'other'{remedy}",
-            param="labels",
+            f"labels: one label alone would always win with score 1; give a second one such as 'other'{remedy}"
         )
 
 
 def require_one_name(model: str | None, classifier_id: str | None) -> None:
     """Raise InvalidField where the two words for a classifier's name say different ones."""
     if None not in (model, classifier_id) and model != classifier_id:
-        raise InvalidField(
-            "classifier_id: says the same as model, but here another name; send one of them", param="classifier_id"
-        )
+        raise InvalidField("classifier_id: says the same as model, but here another name; send one of them")
 
 
 def require_labels(value: Sequence[Any], name: str) -> None:
@@ -153,12 +165,11 @@ def require_labels(value: Sequence[Any], name: str) -> None:
             raise BadInput(f"{name}[{index}]: must not be empty", param=name)
         if len(label) > LABEL_CHARS:
             raise InvalidField(
-                f"{name}[{index}]: a label is a name of at most {LABEL_CHARS} characters, got {len(label)}", param=name
+                f"{name}[{index}]: a label is a name of at most {LABEL_CHARS} characters, got {len(label)}"
             )
         if stripped in seen:
             raise InvalidField(
-                f"{name}[{index}]: {stripped!r} is there twice, as {name}[{seen[stripped]}] too; leave one out",
-                param=name,
+                f"{name}[{index}]: {stripped!r} is there twice, as {name}[{seen[stripped]}] too; leave one out"
             )
         seen[stripped] = index
 
@@ -331,9 +342,8 @@ def _known_fields(request: type[BaseModel]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _check_inputs(value: Any, info: ValidationInfo) -> Texts | TokenIds:
+def _check_inputs(value: Any, name: str) -> Texts | TokenIds:
     """One text or one list of ids becomes a list of one; anything else must be a list of one kind."""
-    name = info.field_name or "input"
     if type(value) is str:
         value = [value]
     elif type(value) is not list:
@@ -350,13 +360,13 @@ def _check_inputs(value: Any, info: ValidationInfo) -> Texts | TokenIds:
     raise _mixed(value, name)
 
 
-def _check_inputs_or_objects(value: Any, info: ValidationInfo) -> Texts | TokenIds:
+def _check_inputs_or_objects(value: Any, name: str) -> Texts | TokenIds:
     """As ``_check_inputs``, or texts of which some are ``{"text": …}``, as Jina's clients send them."""
     if type(value) is dict or (
         type(value) is list and value and type(value[0]) in (str, dict) and dict in set(map(type, value))
     ):
-        return _check_items(value, info)
-    return _check_inputs(value, info)
+        return _check_items(value, name)
+    return _check_inputs(value, name)
 
 
 def _check_ids(inputs: list[Any], name: str) -> TokenIds:
@@ -367,7 +377,7 @@ def _check_ids(inputs: list[Any], name: str) -> TokenIds:
             other = next(item for item in ids if type(item) is not int)
             raise wrong_type(f"{name}[{index}]", other, "a list of whole numbers (token ids) only")
         if ids and (max(ids) > _LARGEST_ID or min(ids) < -_LARGEST_ID):
-            raise InvalidField(f"{name}[{index}]: holds a number that no tokenizer has as a token id", param=name)
+            raise InvalidField(f"{name}[{index}]: holds a number that no tokenizer has as a token id")
     require_no_empty_items(inputs, name)
     return inputs
 
@@ -380,9 +390,8 @@ def _mixed(value: list[Any], name: str) -> InvalidField:
     return wrong_type(f"{name}[{index}]", value[index], f"{TYPE_NAMES[first]} like {name}[0]")
 
 
-def _check_texts(value: Any, info: ValidationInfo) -> Texts:
+def _check_texts(value: Any, name: str) -> Texts:
     """One text becomes a list of one; empty texts are fine where nothing is embedded."""
-    name = info.field_name or "inputs"
     if type(value) is str:
         return [value]
     if type(value) is not list:
@@ -392,9 +401,8 @@ def _check_texts(value: Any, info: ValidationInfo) -> Texts:
     return value
 
 
-def _check_filled_texts(value: Any, info: ValidationInfo) -> Texts:
+def _check_filled_texts(value: Any, name: str) -> Texts:
     """A list of texts, none of them empty."""
-    name = info.field_name or "texts"
     if type(value) is not list:
         raise wrong_type(name, value, "a list of texts")
     require_not_empty(value, name)
@@ -403,34 +411,28 @@ def _check_filled_texts(value: Any, info: ValidationInfo) -> Texts:
     return value
 
 
-def _check_truncate(value: Any, info: ValidationInfo) -> Truncate | None:
+def _check_truncate(value: Any, name: str) -> Truncate:
     """Any service's way to say it: a side in either case, or whether to cut at all."""
-    if value is None:
-        return None
     if type(value) is bool:
         return "end" if value else "none"
     if type(value) is str and value.lower() in _TRUNCATIONS and value in (value.lower(), value.upper()):
         return cast("Truncate", value.lower())
-    name = info.field_name or "truncate"
-    raise InvalidField(
-        f"{name}: must be end, start or none (in capitals, too), true or false, got {value!r:.60}", param=name
-    )
+    raise InvalidField(f"{name}: must be end, start or none (in capitals, too), true or false, got {value!r:.60}")
 
 
-def refuse(value: Any, info: ValidationInfo, why: str = "") -> None:
+def refuse(value: Any, name: str, why: str = "") -> None:
     """Validates a field that is not served, and may say ``why``: null and false are taken. Raises: InvalidField."""
     if value is not None and value is not False:  # 0 and 0.0 equal False
         reason = f", as {why}" if why else ""
-        raise InvalidField(f"{info.field_name}: is not served{reason}; leave it out", param=info.field_name)
+        raise InvalidField(f"{name}: is not served{reason}; leave it out")
 
 
 def _infinity_model(value: str | None) -> str | None:
     return None if value == _INFINITY_ANY_MODEL else value
 
 
-def _check_items(value: Any, info: ValidationInfo) -> Texts:
+def _check_items(value: Any, name: str) -> Texts:
     """One text or a list of texts, each as it is or as ``{"text": …}``; none may be empty."""
-    name = info.field_name or "input"
     items = value if type(value) is list else [value]
     require_not_empty(items, name)
     texts: list[Any] = [item.get("text") if type(item) is dict else item for item in items]
@@ -453,20 +455,19 @@ class ImageInputs:
         try:
             return base64.b64decode(self.encoded[index].translate(_URL_SAFE), validate=True)
         except ValueError as error:
-            raise InvalidField(f"input[{index}]: image is no base64: {error}", param="input") from error
+            raise InvalidField(f"input[{index}]: image is no base64: {error}") from error
 
 
-def _check_texts_or_images(value: Any, info: ValidationInfo) -> Texts | ImageInputs:
+def _check_texts_or_images(value: Any, name: str) -> Texts | ImageInputs:
     """As ``_check_items``; or images, each as ``{"image": base64 or a data URL}``. Not both in one request."""
     items = value if type(value) is list else [value]
     are_images = [type(item) is dict and "image" in item and "text" not in item for item in items]
     if not any(are_images):
-        return _check_items(value, info)
-    name = info.field_name or "input"
+        return _check_items(value, name)
     if not all(are_images):
         index = are_images.index(False)
         raise InvalidField(
-            f"{name}[{index}]: is no image, but others are; send texts and images in requests of their own", param=name
+            f"{name}[{index}]: is no image, but others are; send texts and images in requests of their own"
         )
     return ImageInputs(tuple(_encoded_image(item["image"], f"{name}[{index}]") for index, item in enumerate(items)))
 
@@ -491,38 +492,29 @@ def _encoded_image(value: Any, location: str) -> str:
     return encoded
 
 
-def _check_item(value: Any, info: ValidationInfo) -> str:
+def _check_item(value: Any, name: str) -> str:
     """One text, as it is or as ``{"text": …}``; it may not be empty."""
-    name = info.field_name or "input"
     if type(value) is list:
         raise wrong_type(name, value, "one text; send a request for each")
-    [text] = _check_items(value, info)
+    [text] = _check_items(value, name)
     return text
 
 
 def _not_a_text(location: str, item: Any) -> InvalidField:
     if type(item) is dict and "text" not in item:
         return InvalidField(
-            f"{location}: must be a text or an object with the field text; other kinds of content are not read",
-            param=param_of(location),
+            f"{location}: must be a text or an object with the field text; other kinds of content are not read"
         )
     value = item["text"] if type(item) is dict else item
     return wrong_type(location, value, 'a text or {"text": a text}')
 
 
-def _check_labels(value: Any, info: ValidationInfo) -> Texts | None:
-    name = info.field_name or "labels"
-    if value is None:
-        return None
+def _check_labels(value: Any, name: str) -> Texts:
     if type(value) is not list:
         raise wrong_type(name, value, "a list of texts")
     require_not_empty(value, name, "; leave the field out to use a trained classifier")
     require_labels(value, name)
     return value
-
-
-def _check_own_types(value: Any, info: ValidationInfo) -> dict[str, str] | None:
-    return None if value is None else read_types(value, info.field_name or "labels")
 
 
 _INPUT_KINDS = [
@@ -537,23 +529,21 @@ _INPUT_OR_OBJECT_KINDS = [
     {**_TEXT_OBJECT, "title": "a text as Jina's clients send it"},
     {**many({"oneOf": [TEXT, _TEXT_OBJECT]}), "title": "texts as Jina's clients send them"},
 ]
-Inputs = Annotated[Any, PlainValidator(_check_inputs), WithJsonSchema({"oneOf": _INPUT_KINDS})]
-InputsOrObjects = Annotated[
-    Any, PlainValidator(_check_inputs_or_objects), WithJsonSchema({"anyOf": _INPUT_OR_OBJECT_KINDS})
-]
-FilledTexts = Annotated[Any, PlainValidator(_check_filled_texts), WithJsonSchema(many(TEXT))]
+Inputs = Annotated[Any, reads(_check_inputs), WithJsonSchema({"oneOf": _INPUT_KINDS})]
+InputsOrObjects = Annotated[Any, reads(_check_inputs_or_objects), WithJsonSchema({"anyOf": _INPUT_OR_OBJECT_KINDS})]
+FilledTexts = Annotated[Any, reads(_check_filled_texts), WithJsonSchema(many(TEXT))]
 NOT_SERVED = WithJsonSchema({"enum": [False, None]})
-NotServed = Annotated[None, PlainValidator(refuse), NOT_SERVED]
+NotServed = Annotated[None, reads(refuse), NOT_SERVED]
 InfinityModel = Annotated[str | None, AfterValidator(_infinity_model)]
 AnyTruncate = Annotated[
     Any,
-    PlainValidator(_check_truncate),
+    reads_unless_null(_check_truncate),
     WithJsonSchema({"enum": [*_TRUNCATIONS, *map(str.upper, _TRUNCATIONS), True, False, None]}),
 ]
-TextInputs = Annotated[Any, PlainValidator(_check_texts), WithJsonSchema({"oneOf": [ANY_TEXT, many(ANY_TEXT)]})]
+TextInputs = Annotated[Any, reads(_check_texts), WithJsonSchema({"oneOf": [ANY_TEXT, many(ANY_TEXT)]})]
 ClassifyItems = Annotated[
     Any,
-    PlainValidator(_check_texts_or_images),
+    reads(_check_texts_or_images),
     WithJsonSchema(
         {
             "oneOf": [
@@ -563,13 +553,13 @@ ClassifyItems = Annotated[
         }
     ),
 ]  # fmt: skip
-TextItem = Annotated[Any, PlainValidator(_check_item), WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT]})]
+TextItem = Annotated[Any, reads(_check_item), WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT]})]
 TokenIdInputs = Annotated[  # texts are refused where they are used
-    Any, PlainValidator(_check_inputs), WithJsonSchema({"anyOf": [_TOKEN_IDS, many(_TOKEN_IDS)]})
+    Any, reads(_check_inputs), WithJsonSchema({"anyOf": [_TOKEN_IDS, many(_TOKEN_IDS)]})
 ]
-Labels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=1))]
-OwnTypes = Annotated[Any, PlainValidator(_check_own_types), WithJsonSchema(_OWN_TYPES)]
-TwoLabels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=2))]
+Labels = Annotated[Any, reads_unless_null(_check_labels), WithJsonSchema(_labels(at_least=1))]
+OwnTypes = Annotated[Any, reads_unless_null(read_types), WithJsonSchema(_OWN_TYPES)]
+TwoLabels = Annotated[Any, reads_unless_null(_check_labels), WithJsonSchema(_labels(at_least=2))]
 Sentence = Annotated[str, Field(min_length=1, json_schema_extra={LIMIT_KEYWORD: "LIMIT_TEXT_CHARS"})]
 
 

@@ -214,7 +214,7 @@ def _decode(encoded: str, stored: StoredFile, location: str) -> None:
             stored.write(base64.b64decode(part[:whole], validate=True))
         stored.write(base64.b64decode(rest + "=" * (-len(rest) % 4), validate=True))
     except ValueError as error:
-        raise InvalidField(f"{location}: is no base64: {error}", param=param_of(location)) from error
+        raise InvalidField(f"{location}: is no base64: {error}") from error
     if not stored.size_bytes:
         raise BadInput(f"{location}: is empty; it must hold a file as base64", param=param_of(location))
 

@@ -195,8 +195,7 @@ def same_job(keyed: Job | None, equal: Job | None, new: Job) -> Job | None:
     if keyed is not None:
         if keyed.same != new.same:
             raise InvalidField(
-                "Idempotency-Key: it came before with another file or other options; send a new key with a new request",
-                param="Idempotency-Key",
+                "Idempotency-Key: it came before with another file or other options; send a new key with a new request"
             )
         return keyed
     if equal is not None and equal.status not in ("failed", "cancelled") and equal.models == new.models:

@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from typing import Any
 
-from backend.errors import InvalidField, TooLarge
+from backend.errors import InvalidField
 from backend.invoices.records import ExtractedFields, Field
 from backend.search.filters import Comparison, Compound, Filter
-from backend.search.records import Attributes, Scalar
+from backend.search.records import Scalar
 from backend.text.entity_merge import Entity
 
 KEY_CHARS, VALUE_CHARS = 64, 512  # as OpenAI's
 NAME_CHARS, DESCRIPTION_CHARS, METADATA_KEYS = 256, 2_000, 16
+ATTRIBUTE_KEYS = 64  # of one file; OpenAI's limit is 16
 # Control characters, in classes of regular expressions: keys have none, texts line feeds, returns and tabs alone.
 KEY_CONTROLS = r"\u0000-\u001f\u007f-\u009f"
 TEXT_CONTROLS = r"\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f"
@@ -40,90 +40,49 @@ _SEPARATORS = re.compile(r"[\s.\-/]+")
 _SPANISH = re.compile(r"(?:ES)?((?:\d{8}|[XYZKLM]\d{7})[A-Z]|[A-HJNP-SUVW]\d{7}[0-9A-J])")  # NIF, NIE or CIF
 
 
-def checked_attributes(
-    attributes: Mapping[str, Any], most: int, location: str = "attributes", param: str = ""
-) -> Attributes:
-    """The attributes, numbers as floats.
-
-    Args:
-        location: of the attributes in the request, for messages, such as ``files[1].attributes``.
-        param: the request's own field; the location where it is absent.
-
-    Raises: TooLarge, InvalidField with the attribute at fault.
-    """
-    param = param or location
-    if len(attributes) > most:
-        raise TooLarge(location, len(attributes), most, "fixed", advice="Send fewer.", param=param)
-    return {
-        checked_key(key, f"{location}.{key[:KEY_CHARS]}", param): checked_value(
-            value, f"{location}.{key[:KEY_CHARS]}", param
-        )
-        for key, value in attributes.items()
-    }
-
-
-def checked_metadata(metadata: Mapping[str, Any], location: str = "metadata") -> dict[str, str]:
-    """The metadata of a store. Raises: TooLarge, InvalidField."""
-    if len(metadata) > METADATA_KEYS:
-        raise TooLarge(location, len(metadata), METADATA_KEYS, "fixed", advice="Send fewer keys.", param=location)
-    checked: dict[str, str] = {}
-    for key, value in metadata.items():
-        where = f"{location}.{key[:KEY_CHARS]}"
-        if not isinstance(value, str):
-            raise InvalidField(f"{where}: must be a text, got {type(value).__name__}", param=location)
-        checked[checked_key(key, where, location)] = checked_text(value, where, VALUE_CHARS, location)
-    return checked
-
-
-def checked_key(key: str, location: str, param: str) -> str:
+def checked_key(key: str, location: str) -> str:
     """A name of 1 to 64 characters. Raises: InvalidField."""
     if not key:
-        raise InvalidField(f"{location}: the name of an attribute must not be empty", param=param)
-    return _checked(key, location, KEY_CHARS, param, _NOT_IN_KEYS)
+        raise InvalidField(f"{location}: the name of an attribute must not be empty")
+    return _checked(key, location, KEY_CHARS, _NOT_IN_KEYS)
 
 
-def checked_value(value: Any, location: str, param: str) -> Scalar:
+def checked_value(value: Scalar, location: str) -> Scalar:
     """A text, a boolean, or a number as float64. Raises: InvalidField."""
     if isinstance(value, bool):
         return value
-    if isinstance(value, int | float):
-        return _number(value, location, param)
     if isinstance(value, str):
-        return checked_text(value, location, VALUE_CHARS, param)
-    raise InvalidField(f"{location}: must be a text, a number or a boolean, got {type(value).__name__}", param=param)
+        return checked_text(value, location, VALUE_CHARS)
+    return _number(value, location)
 
 
-def checked_text(text: str, location: str, most_chars: int, param: str) -> str:
+def checked_text(text: str, location: str, most_chars: int) -> str:
     """Any Unicode but control characters, those of layout aside, and lone surrogates. Raises: InvalidField."""
-    return _checked(text, location, most_chars, param, _NOT_IN_TEXTS)
+    return _checked(text, location, most_chars, _NOT_IN_TEXTS)
 
 
-def _checked(text: str, location: str, most_chars: int, param: str, forbidden: re.Pattern[str]) -> str:
+def _checked(text: str, location: str, most_chars: int, forbidden: re.Pattern[str]) -> str:
     if len(text) > most_chars:
-        raise InvalidField(
-            f"{location}: must have at most {most_chars} characters (fixed), got {len(text)}", param=param
-        )
+        raise InvalidField(f"{location}: must have at most {most_chars} characters (fixed), got {len(text)}")
     if match := forbidden.search(text):
         raise InvalidField(
             f"{location}: has the character U+{ord(match[0]):04X} at {match.start()}; control characters and lone "
-            "surrogates cannot be stored",
-            param=param,
+            "surrogates cannot be stored"
         )
     return text
 
 
-def _number(value: float, location: str, param: str) -> float:
+def _number(value: float, location: str) -> float:
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InvalidField(f"{location}: must be a finite number, at most 1.8e308", param=param)
+        raise InvalidField(f"{location}: must be a finite number, at most 1.8e308")
     if isinstance(value, int) and int(number) != value:
         raise InvalidField(
             f"{location}: got a whole number of {len(str(abs(value)))} digits that a float64 does not hold exactly "
-            "(all up to 2^53 are); send it as a text",
-            param=param,
+            "(all up to 2^53 are); send it as a text"
         )
     return number
 

@@ -135,8 +135,8 @@ class FileService:
         file_id: str | None = None,
     ) -> FileRecord:
         """What is kept of a new file beside its bytes. Raises: InvalidField."""
-        checked_text(name, "file.name", NAME_CHARS, "file")
-        checked_text(purpose, "purpose", NAME_CHARS, "purpose")
+        checked_text(name, "file.name", NAME_CHARS)
+        checked_text(purpose, "purpose", NAME_CHARS)
         now_s = self._now()
         return FileRecord(
             id=file_id or new_file_id(),

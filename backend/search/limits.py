@@ -25,8 +25,6 @@ class SearchLimits:
     stored_chunks: int = 1_000_000
     vector_stores: int = 1_000
     waiting_files: int = 10_000  # files of vector stores that are not indexed yet
-    attributes: int = 64  # of one file; OpenAI's limit is 16
-    filters: int = 100  # comparisons of one search
     owner_bytes: int | None = None  # one owner's quota, in place of stored_bytes
 
     def of_owner(self, quota_bytes: int | None) -> SearchLimits:

@@ -127,10 +127,7 @@ class StoredDocuments:
         if stored is None or self._files.has_expired(stored.file):
             return None
         if stored.file.sha256 != content.sha256:
-            raise InvalidField(
-                "Idempotency-Key: it came before with another file; send a new key with a new file",
-                param="Idempotency-Key",
-            )
+            raise InvalidField("Idempotency-Key: it came before with another file; send a new key with a new file")
         return stored
 
     async def _add(self, file: FileRecord, content: StoredFile, answer: Mapping[str, Any]) -> StoredDocument:
@@ -333,8 +330,7 @@ class StoredDocuments:
                 at_s, count = self._files.now_s(), len(stored.parts)
                 if document is not None and not 0 <= document < count:
                     raise InvalidField(
-                        f"document: this file holds {count}, so it must be 0 to {count - 1}, got {document}",
-                        param="document",
+                        f"document: this file holds {count}, so it must be 0 to {count - 1}, got {document}"
                     )
                 if len(stored.changes) >= _MAX_CHANGES:
                     raise TooLarge("changes of this document", len(stored.changes), _MAX_CHANGES, "fixed", advice=_ANEW)
@@ -377,7 +373,7 @@ class StoredDocuments:
                 continue
             end = await self._storage.document_position(owner, cursor, query.sort)
             if end is None:
-                raise InvalidField(f"{param}: there is no document '{cursor[:64]}' (any more)", param=param)
+                raise InvalidField(f"{param}: there is no document '{cursor[:64]}' (any more)")
             ends.append(end)
         return ListRange(page.limit + 1, page.order, *ends)
 
@@ -443,12 +439,11 @@ def pages_of_parts(cut: Sequence[str], known: Sequence[int], page_count: int) ->
 def _require_divisible(stored: StoredDocument, anew: Sequence[Pages]) -> None:
     """Raise where a file cannot be cut otherwise."""
     if stored.answer["kind"] == RECORDING:
-        raise InvalidField("documents: a recording has no documents to cut", param="documents")
+        raise InvalidField("documents: a recording has no documents to cut")
     fields = [field for part in stored.parts for field in part.read["fields"].values()]
     if anew and any(field["source"] == "xml" for field in fields):
         raise InvalidField(
-            "documents: the electronic invoice in the file is of the whole file, which stays one document",
-            param="documents",
+            "documents: the electronic invoice in the file is of the whole file, which stays one document"
         )
 
 
@@ -483,7 +478,7 @@ def _wrong(field: Mapping[str, Any]) -> str | None:
 def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Corrections as `DocumentChange` keeps them. Raises: InvalidField, TooLarge."""
     if not fields:
-        raise InvalidField("fields: is empty; name at least one field and its value", param="fields")
+        raise InvalidField("fields: is empty; name at least one field and its value")
     return {name: _checked(name, value) for name, value in fields.items()}
 
 

@@ -144,12 +144,11 @@ class UploadService:
         if whole.size_bytes != upload.size_bytes:
             raise InvalidField(
                 f"part_ids: these parts are {whole.size_bytes} bytes together, and the upload was announced with "
-                f"{upload.size_bytes}; name all its parts, or begin another upload",
-                param="part_ids",
+                f"{upload.size_bytes}; name all its parts, or begin another upload"
             )
         if md5 is not None and md5.lower() != digest.hexdigest():
             raise InvalidField(
-                f"md5: the parts together have {digest.hexdigest()}, and not {md5[:64]}; send them again", param="md5"
+                f"md5: the parts together have {digest.hexdigest()}, and not {md5[:64]}; send them again"
             )
 
     async def _delete(self, owner: str, upload_id: str) -> None:
@@ -193,6 +192,4 @@ def _no_upload(upload_id: str) -> NotFound:
 
 
 def _no_part(index: int, part_id: str, upload_id: str) -> InvalidField:
-    return InvalidField(
-        f"part_ids[{index}]: there is no part '{part_id[:64]}' of the upload '{upload_id[:64]}'", param="part_ids"
-    )
+    return InvalidField(f"part_ids[{index}]: there is no part '{part_id[:64]}' of the upload '{upload_id[:64]}'")

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backend.errors import InvalidField, NotFound, WrongEncoder
-from backend.search.attributes import DESCRIPTION_CHARS, NAME_CHARS, checked_attributes, checked_metadata, checked_text
-from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, identity_of
+from backend.search.document_chunks import identity_of
 from backend.search.limits import SearchLimits
 from backend.search.records import Attributes, Chunking, FileStatus, ListPage, StoredChunk, StoreFile, VectorStore
 from backend.search.storage import SearchStorage, list_range
@@ -95,12 +94,12 @@ class VectorStoreService:
         store = VectorStore(
             id=f"vs_{secrets.token_hex(12)}",
             owner=owner,
-            name=checked_text(name, "name", NAME_CHARS, "name"),
+            name=name,
             created_s=now_s,
             last_active_s=now_s,
-            description=checked_text(description, "description", DESCRIPTION_CHARS, "description"),
-            metadata=checked_metadata(metadata or {}),
-            expires_after_days=None if expires_after_days is None else checked_days(expires_after_days),
+            description=description,
+            metadata=metadata or {},
+            expires_after_days=expires_after_days,
         )
         attached = await self._attachable(owner, store, files) if files else []
         await self._storage.add_store(store, attached, limits=self._limits.of_owner(self._bytes_of(owner)))
@@ -126,12 +125,10 @@ class VectorStoreService:
         days = store.expires_after_days if change.expires_after_days is None else change.expires_after_days
         changed = replace(
             store,
-            name=store.name if change.name is None else checked_text(change.name, "name", NAME_CHARS, "name"),
-            description=store.description
-            if change.description is None
-            else checked_text(change.description, "description", DESCRIPTION_CHARS, "description"),
-            metadata=store.metadata if change.metadata is None else checked_metadata(change.metadata),
-            expires_after_days=None if change.clears_expiry or days is None else checked_days(days),
+            name=store.name if change.name is None else change.name,
+            description=store.description if change.description is None else change.description,
+            metadata=store.metadata if change.metadata is None else change.metadata,
+            expires_after_days=None if change.clears_expiry else days,
             last_active_s=self._now(),
         )
         if not await self._storage.update_store(changed):
@@ -184,9 +181,8 @@ class VectorStoreService:
         Raises: TooLarge also over LIMIT_STORED_BYTES; QuotaExceeded; InvalidField.
         """
         await self.find(owner, store_id)
-        checked = checked_attributes(attributes, self._limits.attributes)
         limits = self._limits.of_owner(self._bytes_of(owner))
-        file = await self._storage.set_attributes(store_id, file_id, checked, limits=limits)
+        file = await self._storage.set_attributes(store_id, file_id, attributes, limits=limits)
         if file is None:
             raise _no_file(file_id)
         return file
@@ -207,7 +203,7 @@ class VectorStoreService:
     async def add_batch(self, owner: str, store_id: str, files: Sequence[NewFile]) -> FileBatch:
         """As `add_files`, to be watched and cancelled together."""
         if not files:
-            raise InvalidField("file_ids: a batch needs at least one file", param="file_ids")
+            raise InvalidField("file_ids: a batch needs at least one file")
         batch_id = f"vsfb_{int(self._now()):08x}{secrets.token_hex(8)}"  # tells when it was made
         await self._add(owner, store_id, files, batch_id)
         return await self.batch(owner, store_id, batch_id)
@@ -265,8 +261,8 @@ class VectorStoreService:
                 file_id=file.file_id,
                 name=record.name,
                 created_s=self._now(),
-                attributes=checked_attributes(file.attributes, self._limits.attributes),
-                chunking=checked_chunking(file.chunking),
+                attributes=file.attributes,
+                chunking=file.chunking,
                 batch_id=batch_id,
             )
         return list(attached.values())
@@ -319,32 +315,3 @@ def _batch_status(counts: Mapping[FileStatus, int]) -> FileStatus:
     if counts.get("cancelled"):
         return "cancelled"
     return "failed" if counts.get("failed") and not counts.get("completed") else "completed"
-
-
-def checked_days(days: int) -> int:
-    """After how many days a store is deleted. Raises: InvalidField."""
-    if not 1 <= days <= MAX_DAYS:
-        raise InvalidField(f"expires_after.days: must be 1 to {MAX_DAYS}, got {days!s:.20}", param="expires_after")
-    return days
-
-
-def checked_chunking(
-    chunking: Chunking, place: str = "chunking_strategy", param: str = "chunking_strategy"
-) -> Chunking:
-    """Raises: InvalidField for sizes out of range; what is over the model's length is lowered to it when it is cut."""
-    tokens, overlap = chunking.max_tokens, chunking.overlap_tokens
-    if chunking.is_auto:
-        return chunking
-    if not MIN_CHUNK_TOKENS <= tokens <= MAX_CHUNK_TOKENS:
-        raise InvalidField(
-            f"{place}.static.max_chunk_size_tokens: must be {MIN_CHUNK_TOKENS} to {MAX_CHUNK_TOKENS}, got "
-            f"{tokens!s:.20}",
-            param=param,
-        )
-    if not 0 <= overlap <= tokens // 2:
-        raise InvalidField(
-            f"{place}.static.chunk_overlap_tokens: must be 0 to {tokens // 2}, half of max_chunk_size_tokens, got "
-            f"{overlap!s:.20}",
-            param=param,
-        )
-    return chunking

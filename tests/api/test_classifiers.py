@@ -74,8 +74,8 @@ async def test_bundled_classifiers_have_no_training_data(client: httpx.AsyncClie
 @pytest.mark.parametrize(
     ("body", "status", "param", "named"),
     [
-        pytest.param({}, 422, None, ["examples", "labels"], id="nothing"),
-        pytest.param({"examples": EXAMPLES, "labels": BY_LABEL}, 422, None, ["either"], id="both"),
+        pytest.param({}, 422, "examples", ["examples", "labels"], id="nothing"),
+        pytest.param({"examples": EXAMPLES, "labels": BY_LABEL}, 422, "examples", ["either"], id="both"),
         pytest.param({"examples": []}, 400, "examples", ["empty"], id="no-examples"),
         pytest.param({"examples": [{"text": "a"}]}, 422, "examples.0.label", ["required"], id="no-label"),
         pytest.param({"examples": [{"text": "", "label": "a"}]}, 400, "examples.0.text", ["empty"], id="empty-text"),

@@ -148,8 +148,7 @@ class TranslationForm(BaseModel):
         if code is None:
             raise InvalidField(
                 f"language: '{language.strip()[:40]}' is not one that the model knows; send its ISO 639-1 code, one of "
-                f"{', '.join(sorted(LANGUAGES))}, or leave it out to have it found",
-                param="language",
+                f"{', '.join(sorted(LANGUAGES))}, or leave it out to have it found"
             )
         return code
 
@@ -158,7 +157,7 @@ class TranslationForm(BaseModel):
     def _refuses_what_is_not_served(cls, fields: Any) -> Any:
         for name, why in _NOT_SERVED.items():
             if fields.get(name) or fields.get(f"{name}[]"):
-                raise InvalidField(f"{name}: is not served: {why}; leave it out", param=name)
+                raise InvalidField(f"{name}: is not served: {why}; leave it out")
         return fields
 
     @model_validator(mode="after")
@@ -166,8 +165,7 @@ class TranslationForm(BaseModel):
         if self.stream and self.response_format in _WHOLE:
             raise InvalidField(
                 f"stream: {self.response_format} comes whole; send response_format json, text or verbose_json with "
-                "stream, or stream=false",
-                param="stream",
+                "stream, or stream=false"
             )
         return self
 
@@ -236,8 +234,7 @@ class TranscriptionForm(TranslationForm):
         if chunking not in (None, "", "auto") or any(name.startswith("chunking_strategy[") for name in fields):
             raise InvalidField(
                 "chunking_strategy: only auto is served: recordings are cut where nobody speaks; send auto or leave it "
-                "out",
-                param="chunking_strategy",
+                "out"
             )
         return fields
 
@@ -439,8 +436,7 @@ def _require_speakers(form: TranslationForm, speech: TranscriptionService) -> No
     why = "set SPEAKER_MODEL to an ONNX model of voices" if not speech.tells_speakers else "of transcriptions alone"
     raise InvalidField(
         f"response_format: diarized_json is not served, speakers are not told apart ({why}); there are "
-        f"{', '.join(_FORMATS)}",
-        param="response_format",
+        f"{', '.join(_FORMATS)}"
     )
 
 

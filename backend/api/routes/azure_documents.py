@@ -95,7 +95,7 @@ class AnalyzeQuery(BaseModel):
         for feature in _words(features):
             if feature not in _SERVED_FEATURES:
                 served = ", ".join(_SERVED_FEATURES)
-                raise InvalidField(f"features: '{feature[:40]}' is not served; there are {served}", param="features")
+                raise InvalidField(f"features: '{feature[:40]}' is not served; there are {served}")
         return features
 
     @field_validator("query_fields")
@@ -129,13 +129,10 @@ class AnalyzeSource(WireRequest):
         """The file's base64. Raises: InvalidField where there is none."""
         if self.url is not None:
             raise InvalidField(
-                "urlSource: the service fetches no addresses; send the file itself as base64Source or as the body",
-                param="urlSource",
+                "urlSource: the service fetches no addresses; send the file itself as base64Source or as the body"
             )
         if self.base64 is None:
-            raise InvalidField(
-                "base64Source: is missing; send the file as base64, or as the body", param="base64Source"
-            )
+            raise InvalidField("base64Source: is missing; send the file as base64, or as the body")
         return self.base64
 
 

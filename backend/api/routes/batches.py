@@ -166,9 +166,7 @@ async def create_batch(request: Request) -> Response:
     batches, caller = _batches_of(request), context_of(request).caller
     if body.endpoint not in batches.endpoints:
         known = ", ".join(batches.endpoints)
-        raise InvalidField(
-            f"endpoint: batches answer requests to {known} only, got '{body.endpoint[:64]}'", param="endpoint"
-        )
+        raise InvalidField(f"endpoint: batches answer requests to {known} only, got '{body.endpoint[:64]}'")
     quota = None if (limit := caller.quotas.jobs) is None else JobQuota(limit, caller.quotas.setting("jobs"))
     expires_after_s = None if body.output_expires_after is None else body.output_expires_after.seconds
     asked = BatchRequest(body.input_file_id, body.endpoint, body.metadata, expires_after_s)

@@ -77,7 +77,7 @@ class BookQuery(DocumentConditions):
         for part in self.ids.split(","):
             match = _CHOSEN.fullmatch(part.strip())
             if match is None:
-                raise InvalidField(f"ids: '{part[:60]}' is no id such as {FILE_ID} or {FILE_ID}:2", param="ids")
+                raise InvalidField(f"ids: '{part[:60]}' is no id such as {FILE_ID} or {FILE_ID}:2")
             file_id, index = match.groups()
             indices = chosen[file_id]
             if index is None:

@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    RootModel,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, RootModel, WithJsonSchema, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -38,6 +28,7 @@ from backend.api.request_fields import (
     check_count,
     check_labels,
     check_limits,
+    reads_unless_null,
     require_one_name,
     require_two_labels,
     wrong_type,
@@ -76,18 +67,13 @@ _TWO_LABELS: dict[str, Any] = {
 _EACH_BY_ITSELF: dict[str, Any] = {"properties": {"multi_label": {"const": True}}, "required": ["multi_label"]}
 
 
-def _check_template(value: Any, info: ValidationInfo) -> str | None:
-    name = info.field_name or "hypothesis_template"
-    if value is None:
-        return None
+def _check_template(value: Any, name: str) -> str:
     if type(value) is not str:
         raise wrong_type(name, value, "a text")
     if len(value) > LABEL_CHARS:  # each label is put into it: megabytes of it would be gigabytes
-        raise InvalidField(f"{name}: is a sentence of at most {LABEL_CHARS} characters, got {len(value)}", param=name)
+        raise InvalidField(f"{name}: is a sentence of at most {LABEL_CHARS} characters, got {len(value)}")
     if value.count(_PLACEHOLDER) != 1 or set(value.replace(_PLACEHOLDER, "")) & set(_PLACEHOLDER):
-        raise InvalidField(
-            f"{name}: must hold {_PLACEHOLDER} once, where the label goes, and no other braces", param=name
-        )
+        raise InvalidField(f"{name}: must hold {_PLACEHOLDER} once, where the label goes, and no other braces")
     return value
 
 
@@ -96,8 +82,7 @@ def _require_own_labels(request: ClassifyRequest) -> None:
     for name in ("labels", "multi_label", "hypothesis_template"):
         if getattr(request, name) is not None:
             raise InvalidField(
-                f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out",
-                param=name,
+                f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out"
             )
 
 
@@ -127,7 +112,7 @@ class ClassifyRequest(WireRequest):
         le=1.0,
         description="Least score of `prediction`, which is null below; unset: the classifier's own.",
     )
-    hypothesis_template: Annotated[Any, PlainValidator(_check_template), WithJsonSchema(_TEMPLATE)] = Field(
+    hypothesis_template: Annotated[Any, reads_unless_null(_check_template), WithJsonSchema(_TEMPLATE)] = Field(
         None, description="How a label becomes a sentence, with {} in its place."
     )
 
@@ -402,8 +387,7 @@ def _require_no_labels(fields: dict[str, str]) -> None:
     for name in _OF_TEXTS:
         if fields.get(name):
             raise InvalidField(
-                f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out",
-                param=name,
+                f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out"
             )
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 import orjson
-from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -36,6 +36,7 @@ from backend.api.request_fields import (
     check_limits,
     many,
     only,
+    reads,
     require_no_empty_items,
     require_not_empty,
     wrong_type,
@@ -59,29 +60,28 @@ _INPUT = {
 }
 
 
-def _check_no_images(value: Any, info: ValidationInfo) -> None:
+def _check_no_images(value: Any, name: str) -> None:
     if value is not None and not (type(value) is list and not value):
-        raise InvalidField(f"{info.field_name}: images are not read, only texts", param=info.field_name)
+        raise InvalidField(f"{name}: images are not read, only texts")
 
 
-def _check_inputs(value: Any, info: ValidationInfo) -> list[str]:
+def _check_inputs(value: Any, name: str) -> list[str]:
     """The text of each input: its parts, one a line."""
-    name = info.field_name or "inputs"
     if type(value) is not list:
         raise wrong_type(name, value, "a list of objects with the field content")
     require_not_empty(value, name)
-    return [_text_of(item, f"{name}[{index}]", name) for index, item in enumerate(value)]
+    return [_text_of(item, f"{name}[{index}]") for index, item in enumerate(value)]
 
 
-def _text_of(item: Any, place: str, name: str) -> str:
+def _text_of(item: Any, place: str) -> str:
     parts = item.get("content") if isinstance(item, Mapping) else None
     if type(parts) is not list:
-        raise InvalidField(f"{place}: must be an object with the field content, a list of parts", param=name)
+        raise InvalidField(f"{place}: must be an object with the field content, a list of parts")
     require_not_empty(parts, f"{place}.content")
     for index, part in enumerate(parts):
         if not (isinstance(part, Mapping) and part.get("type") == "text" and type(part.get("text")) is str):
             raise InvalidField(
-                f'{place}.content[{index}]: must be {{"type": "text", "text": a text}}; images are not read', param=name
+                f'{place}.content[{index}]: must be {{"type": "text", "text": a text}}; images are not read'
             )
     texts = [part["text"] for part in parts]
     require_no_empty_items(texts, f"{place}.content")
@@ -90,7 +90,7 @@ def _text_of(item: Any, place: str, name: str) -> str:
 
 _NoImages = Annotated[
     None,
-    PlainValidator(_check_no_images),
+    reads(_check_no_images),
     WithJsonSchema({"anyOf": [{"type": "array", "maxItems": 0}, {"type": "null"}]}),
 ]
 
@@ -128,7 +128,7 @@ class CohereEmbedV2Request(_EmbedRequest):
     model_config = ConfigDict(json_schema_extra={"oneOf": [only("texts", "inputs"), only("inputs", "texts")]})
 
     texts: FilledTexts | None = Field(None, description="What to embed, at most LIMIT_INPUTS.")
-    inputs: Annotated[Any, PlainValidator(_check_inputs), WithJsonSchema(many(_INPUT))] | None = Field(
+    inputs: Annotated[Any, reads(_check_inputs), WithJsonSchema(many(_INPUT))] | None = Field(
         None, description="The same as objects, whose content is a list of texts; these are joined, one a line."
     )
     output_dimension: Count | None = Field(None, description="Leading dimensions to keep, at most the model's width.")
@@ -138,7 +138,7 @@ class CohereEmbedV2Request(_EmbedRequest):
     @model_validator(mode="after")
     def _one_kind(self) -> CohereEmbedV2Request:
         if (self.texts is None) == (self.inputs is None):
-            raise InvalidField("texts: send either texts or inputs", param="texts")
+            raise InvalidField("texts: send either texts or inputs")
         return self
 
     @property
@@ -247,8 +247,7 @@ async def create_v2(request: Request) -> Response:
     if body.max_tokens is not None and body.max_tokens < max_tokens:
         raise InvalidField(
             f"max_tokens: texts are read to the model's {max_tokens} tokens, got {body.max_tokens}; leave it out, or "
-            "send shorter texts",
-            param="max_tokens",
+            "send shorter texts"
         )
     contents = body.contents()
     embedded = await embed(request, contents, body.options(), param=body.kind, model=body.model)

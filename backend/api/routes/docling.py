@@ -108,9 +108,7 @@ class ConvertOptions(BaseModel):
         """How the result is written. Raises: InvalidField for formats that are not served."""
         formats = tuple(dict.fromkeys(self.to_formats or ("md",)))
         if not set(formats) & set(FORMATS):
-            raise InvalidField(
-                f"to_formats: {_refusal(formats[0])}; there are {', '.join(FORMATS)}", param="to_formats"
-            )
+            raise InvalidField(f"to_formats: {_refusal(formats[0])}; there are {', '.join(FORMATS)}")
         return Asked(formats, target, self.md_page_break_placeholder or "", **chunks)
 
     def options(self, *features: str, chunk_tokens: int) -> DocumentOptions:
@@ -128,7 +126,7 @@ class ConvertOptions(BaseModel):
         if self.page_range is None:
             return ""
         if len(self.page_range) != 2:
-            raise InvalidField("page_range: must be two numbers, the first and the last page", param="page_range")
+            raise InvalidField("page_range: must be two numbers, the first and the last page")
         first, last = self.page_range
         pages = f"{first}-" if last >= _LAST_PAGE else f"{first}-{last}"
         check_page_ranges(pages)
@@ -220,7 +218,7 @@ def _checked_target(kind: str) -> str:
             "Presigned URL target requires artifact storage to be configured and enabled on the server.", param="target"
         )
     if kind not in ("inbody", "zip"):
-        raise InvalidField(f"target: '{kind[:40]}' is not served; there are inbody and zip", param="target")
+        raise InvalidField(f"target: '{kind[:40]}' is not served; there are inbody and zip")
     return kind
 
 
@@ -348,7 +346,7 @@ async def poll(request: Request) -> Response:
     jobs = await _task_of(request)
     wait_s = number_of(request.query_params.get("wait", "0"))
     if not wait_s >= 0:
-        raise InvalidField("wait: must be a number of seconds from 0", param="wait")
+        raise InvalidField("wait: must be a number of seconds from 0")
     if wait_s and not all(job.ended for job in jobs):
         await call_within_limit(request, _wait(request, jobs, min(wait_s, limits_of(request).request_s - 1)))
         jobs = await _task_of(request)
@@ -437,7 +435,7 @@ async def clear_results(request: Request) -> Response:
     """Delete this key's tasks that ended `older_then` seconds ago, as docling spells it; those of other routes stay."""
     older_than_s = number_of(request.query_params.get("older_then", "3600"))
     if not older_than_s >= 0:
-        raise InvalidField("older_then: must be a number of seconds from 0", param="older_then")
+        raise InvalidField("older_then: must be a number of seconds from 0")
     jobs = _jobs_of(request)
     await call_within_limit(request, jobs.forget_ended(owner_of(request), "docling", older_than_s=older_than_s))
     return json_response({"status": "ok"})

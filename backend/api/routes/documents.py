@@ -223,7 +223,7 @@ class JsonReadRequest(ReadRequest):
     @classmethod
     def _is_json(cls, name: str | None) -> str | None:
         if name not in (None, "json"):
-            raise InvalidField(f"format: the answer comes as json, not as {name}", param="format")
+            raise InvalidField(f"format: the answer comes as json, not as {name}")
         return name
 
 
@@ -291,9 +291,7 @@ class DocumentRequest(ReadRequest):
         require_labels(self.labels or (), "labels")
         require_two_labels(self.labels)
         if self.entity_labels and self.features is not None and "entities" not in self.features:
-            raise InvalidField(
-                "entity_labels: features leaves entities out; add it, or leave entity_labels out", param="entity_labels"
-            )
+            raise InvalidField("entity_labels: features leaves entities out; add it, or leave entity_labels out")
         require_min_below_max(self.summary_min_tokens, self.summary_tokens, "summary_")
         return self
 
@@ -328,7 +326,7 @@ class NewDocumentRequest(DocumentRequest, ExpiryForm):
     @model_validator(mode="after")
     def _is_kept(self) -> NewDocumentRequest:
         if self.seconds is not None and not self.store:
-            raise InvalidField("expires_after: is for documents that are kept; send store=true", param="expires_after")
+            raise InvalidField("expires_after: is for documents that are kept; send store=true")
         return self
 
 
@@ -441,8 +439,7 @@ def require_storing(request: Request, document_format: Format) -> None:
     if document_format.name != "json":
         raise InvalidField(
             f"format: a document is stored with format=json, got {document_format.name}; other formats are answered "
-            "without store=true",
-            param="format",
+            "without store=true"
         )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
-from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import AliasChoices, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -15,7 +15,15 @@ from typing_extensions import TypedDict
 from backend.api.json_io import VECTOR_ENCODINGS, JsonBytes, parse_json, read_json, require_body_bytes
 from backend.api.problems import openai_error, problem_of
 from backend.api.request_context import ApiLimits, Handle, call_service_timed, context_of, limits_of
-from backend.api.request_fields import AnyTruncate, Count, InputsOrObjects, NotServed, WireRequest, check_limits
+from backend.api.request_fields import (
+    AnyTruncate,
+    Count,
+    InputsOrObjects,
+    NotServed,
+    WireRequest,
+    check_limits,
+    reads_unless_null,
+)
 from backend.api.routing import REQUEST_TIMEOUT, name_parameter, post
 from backend.batches import LineAnswer
 from backend.errors import BadInput, InferenceFailed, InvalidField
@@ -58,28 +66,19 @@ TASKS: Mapping[str, Prompts] = {
 }
 
 
-def _word_of(words: Mapping[str, Prompts], value: Any, info: ValidationInfo) -> Prompts | None:
-    name = info.field_name or "input_type"
-    if value is None:
-        return None
+def _read_word(words: Mapping[str, Prompts], value: Any, name: str) -> Prompts:
     if value == "image":
-        raise InvalidField(f"{name}: images are not read, only texts", param=name)
+        raise InvalidField(f"{name}: images are not read, only texts")
     prompts = words.get(value) if type(value) is str else None
     if prompts is None:
-        raise InvalidField(f"{name}: must be one of {', '.join(words)}; got {value!r:.60}", param=name)
+        raise InvalidField(f"{name}: must be one of {', '.join(words)}; got {value!r:.60}")
     return prompts
 
 
-def _check_input_type(value: Any, info: ValidationInfo) -> Prompts | None:
-    return _word_of(INPUT_TYPES, value, info)
-
-
-def _check_task(value: Any, info: ValidationInfo) -> Prompts | None:
-    return _word_of(TASKS, value, info)
-
-
-InputType = Annotated[Any, PlainValidator(_check_input_type), WithJsonSchema({"enum": [*INPUT_TYPES, None]})]
-Task = Annotated[Any, PlainValidator(_check_task), WithJsonSchema({"enum": [*TASKS, None]})]
+InputType = Annotated[
+    Any, reads_unless_null(partial(_read_word, INPUT_TYPES)), WithJsonSchema({"enum": [*INPUT_TYPES, None]})
+]
+Task = Annotated[Any, reads_unless_null(partial(_read_word, TASKS)), WithJsonSchema({"enum": [*TASKS, None]})]
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]  # of VECTOR_ENCODINGS
 PROMPT_NAME = "One of the model's prompts, put before each text; GET /v1/models lists them."
 TRUNCATE = "Which end of a text beyond the model's length is cut; none answers 413 instead."
@@ -141,9 +140,7 @@ class EmbeddingsRequest(WireRequest):
             return ()
         name = "task" if self.task is not None else "input_type"
         if [self.prompt_name, self.task, self.input_type].count(None) < 2:
-            raise InvalidField(
-                f"{name}: send one of prompt_name, task and input_type; each chooses a prompt", param=name
-            )
+            raise InvalidField(f"{name}: send one of prompt_name, task and input_type; each chooses a prompt")
         require_texts_for_prompt(self.input, name)
         prompts: Prompts = self.task if self.task is not None else self.input_type
         return prompts
@@ -152,9 +149,7 @@ class EmbeddingsRequest(WireRequest):
 def require_texts_for_prompt(inputs: Any, name: str) -> None:
     """Raise InvalidField (422) for token ids: a prompt goes before texts. ``name`` is the field that asks for one."""
     if type(inputs[0]) is list:
-        raise InvalidField(
-            f"{name}: goes before texts; token ids are read as they are, put the prompt's own first", param=name
-        )
+        raise InvalidField(f"{name}: goes before texts; token ids are read as they are, put the prompt's own first")
 
 
 def checked_prompt_name(name: str | None, inputs: Any) -> str | None:

@@ -63,7 +63,7 @@ class EntitiesRequest(WireRequest):
     def _asks_in_one_way(self) -> EntitiesRequest:
         for name in ("types", "sources"):
             if self.labels is not None and getattr(self, name) is not None:
-                raise InvalidField(f"{name}: says what to look for, as labels does; leave one of them out", param=name)
+                raise InvalidField(f"{name}: says what to look for, as labels does; leave one of them out")
         return self
 
 

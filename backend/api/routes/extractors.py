@@ -67,7 +67,7 @@ def examples_in_form(value: Any) -> Any:
     try:
         return _Examples.model_validate({"examples": orjson.loads(value)}).examples
     except orjson.JSONDecodeError as error:
-        raise InvalidField(f"examples: is no JSON: {error}", param="examples") from error
+        raise InvalidField(f"examples: is no JSON: {error}") from error
     except ValidationError as error:
         fault: Any = error.errors(include_url=False)[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])[1:]
@@ -84,7 +84,7 @@ async def own_words(
     if extractor is not None:
         if schema or examples:
             sent = "schema" if schema else "examples"
-            raise InvalidField(f"{sent}: an extractor has its own; leave {sent} or extractor out", param=sent)
+            raise InvalidField(f"{sent}: an extractor has its own; leave {sent} or extractor out")
         taught = await found(_extractors_of(request), extractor)
         return taught.schema, taught.lessons
     if not examples:
@@ -148,10 +148,7 @@ def _require_known(labels: Sequence[OwnLabel], told: Sequence[Mapping[Path, Any]
         for path in values:
             if path not in known:
                 names = ", ".join(label.name for label in labels[:20])
-                raise InvalidField(
-                    f"examples[{index}].values: {'.'.join(path)[:100]!r} is not in the schema ({names})",
-                    param="examples",
-                )
+                raise InvalidField(f"examples[{index}].values: {'.'.join(path)[:100]!r} is not in the schema ({names})")
 
 
 def _schema_of(examples: Sequence[OwnExample], papers: Sequence[Document]) -> dict[str, Any]:

@@ -187,7 +187,7 @@ async def summarization(request: Request) -> Response:
     call = partial(_summaries_of(request).summarize, body.inputs, options)
     summary = (await call_service_timed(request, call, characters=characters)).summary
     if not summary.text and len(body.inputs) > MAX_SENTENCE_CHARS:  # there is no place for a warning beside it
-        raise InvalidField(f"inputs: the summary is {summary.warnings[-1].removeprefix('text: ')}", param="inputs")
+        raise InvalidField(f"inputs: the summary is {summary.warnings[-1].removeprefix('text: ')}")
     return json_response([SummaryText(summary_text=summary.text or " ".join(body.inputs.split()))])
 
 

@@ -264,7 +264,7 @@ async def retrieve_job(request: Request) -> Response:
     job = await job_of(request)
     with_result = request.query_params.get("result", "true").lower()
     if with_result not in ("true", "false", "1", "0"):
-        raise InvalidField(f"result: must be true or false, got '{with_result[:40]}'", param="result")
+        raise InvalidField(f"result: must be true or false, got '{with_result[:40]}'")
     result = await _jobs_of(request).result(job) if with_result in ("true", "1") else None
     return await _job_answer(job, result)
 
@@ -337,8 +337,7 @@ def last_event_id(request: Request) -> str:
     if header and not (parts and max(map(int, parts)) <= _EVENT_ID_MOST):
         raise InvalidField(
             f"Last-Event-ID: must be the id of an event of this stream, such as 1718000000000-0, got "
-            f"'{header[:40].decode('latin-1')}'; leave it out to begin with the first",
-            param="Last-Event-ID",
+            f"'{header[:40].decode('latin-1')}'; leave it out to begin with the first"
         )
     return header.decode("ascii")
 

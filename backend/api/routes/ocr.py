@@ -10,14 +10,14 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.json_io import JsonPieces, is_json, joined_pieces, json_pieces, validate_fields
 from backend.api.request_context import Handle, call_within_limit, owner_of
-from backend.api.request_fields import NOT_SERVED, WireRequest, refuse
+from backend.api.request_fields import NOT_SERVED, WireRequest, reads, refuse
 from backend.api.routes.document_answers import document_pieces
 from backend.api.routes.documents import (
     HEADERS,
@@ -71,7 +71,7 @@ def _check_pages(value: Any) -> Any:
     # neighbours as one range, whose end may lie behind the last page: Mistral's own examples ask for range(8)
     text = ",".join(written_ranges(sorted({*value}))) if is_list else value
     if not isinstance(text, str) or not all(_RANGE.fullmatch(part.strip()) for part in text.split(",")):
-        raise InvalidField(f"pages: must be numbers from 0, such as [0, 1] or '0-5', got {value!r:.60}", param="pages")
+        raise InvalidField(f"pages: must be numbers from 0, such as [0, 1] or '0-5', got {value!r:.60}")
     ranges = ",".join("-".join(str(int(number) + 1) for number in part.split("-")) for part in text.split(","))
     check_page_ranges(ranges)
     return ranges
@@ -107,8 +107,7 @@ def _check_annotation(value: Any) -> str:
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         raise InvalidField(
             f'{_ANNOTATION}: must be {{"type": "json_schema", "json_schema": {{"schema": …}}}} with the JSON Schema of '
-            "an object with properties: what the paper says is found, no text is written freely",
-            param=_ANNOTATION,
+            "an object with properties: what the paper says is found, no text is written freely"
         )
     return labels_json(schema, _ANNOTATION)
 
@@ -119,11 +118,11 @@ _WHY_NOT = {
 }
 
 
-def _refuse(value: Any, info: ValidationInfo) -> None:
-    refuse(value, info, _WHY_NOT[info.field_name or ""])
+def _refuse(value: Any, name: str) -> None:
+    refuse(value, name, _WHY_NOT[name])
 
 
-_NotServed = Annotated[None, PlainValidator(_refuse), NOT_SERVED]
+_NotServed = Annotated[None, reads(_refuse), NOT_SERVED]
 
 
 class _Url(BaseModel):
@@ -231,12 +230,11 @@ async def _file_of(request: Request, document: OcrDocument) -> AsyncIterator[Upl
         return
     url = document.url()
     if not url:
-        raise InvalidField("document: needs document_url, image_url or file_id", param="document")
+        raise InvalidField("document: needs document_url, image_url or file_id")
     if not url.startswith("data:"):
         raise InvalidField(
             "document: the service fetches no addresses; send the file as a data URL (data:application/pdf;base64,…), "
-            "or keep it with POST /v1/files and send its file_id",
-            param="document",
+            "or keep it with POST /v1/files and send its file_id"
         )
     async with decoded_upload(request, url, "document", name=document.document_name or "") as upload:
         yield upload

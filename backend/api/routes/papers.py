@@ -120,14 +120,13 @@ def _wire_pages(pages: Sequence[Any], location: str, most_pages: int, most_chars
 def _wire_page(page: Any, index: int, location: str) -> Page:
     words = page.get("words") if isinstance(page, dict) else None
     if not isinstance(words, list) or len(words) > MAX_WORDS:
-        raise InvalidField(f"{location}: must be an object with words, each {{text, box}}", param=param_of(location))
+        raise InvalidField(f"{location}: must be an object with words, each {{text, box}}")
     lines: dict[tuple[Any, Any], list[RawWord]] = {}
     for number, word in enumerate(words):
         box: Any = word.get("box") if isinstance(word, dict) else None
         if not is_box(box) or not isinstance(word.get("text"), str) or not word["text"]:
             raise InvalidField(
-                f"{location}.words[{number}]: must be {{text, box}}, a text and its left, top, right, bottom",
-                param=param_of(location),
+                f"{location}.words[{number}]: must be {{text, box}}, a text and its left, top, right, bottom"
             )
         block, number_of_line = (n if isinstance(n := word.get(name), int) else None for name in ("block", "line"))
         line = (None, box[1]) if number_of_line is None else (block, number_of_line)

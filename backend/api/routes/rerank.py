@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -24,6 +24,7 @@ from backend.api.request_fields import (
     check_count,
     check_limits,
     many,
+    reads,
     require_no_empty_items,
     require_not_empty,
     wrong_type,
@@ -46,8 +47,7 @@ _TEXT_FIELD: dict[str, Any] = {
 }
 
 
-def _check_documents(value: Any, info: ValidationInfo) -> list[Document]:
-    name = info.field_name or "documents"
+def _check_documents(value: Any, name: str) -> list[Document]:
     if type(value) is not list:
         raise wrong_type(name, value, "a list of texts or of objects with the field text")
     require_not_empty(value, name)
@@ -68,9 +68,9 @@ class RerankRequest(WireRequest):
     model_config = ConfigDict(json_schema_extra={"anyOf": [_OTHER_FIELDS, _TEXT_FIELD]})
 
     query: Sentence = Field(description="What the documents are to say something about.")
-    documents: Annotated[
-        Any, PlainValidator(_check_documents), WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]}))
-    ] = Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
+    documents: Annotated[Any, reads(_check_documents), WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]}))] = (
+        Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
+    )
     model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
     top_n: Count | None = Field(None, description="How many results to answer with, best first; unset: all.")
     top_k: Count | None = Field(None, description="Voyage's word for top_n.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from rapidfuzz.distance import Levenshtein
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +24,8 @@ from backend.api.request_fields import (
     WireRequest,
     check_chars,
     param_of,
+    reads,
+    reads_unless_null,
     require_no_empty_items,
     require_not_empty,
     require_texts,
@@ -38,7 +40,6 @@ from backend.errors import InvalidField, TooLarge
 from backend.files.pages import Box
 from backend.lanes.inference import Urgency
 from backend.search.filters import COMPARISONS, Comparison, Compound, Filter
-from backend.search.limits import SearchLimits
 from backend.search.records import Scalar, VectorStore
 from backend.search.retrieval import Highlight, Hit, PageBox, Ranker, SearchAnswer, SearchOptions, SearchService
 from backend.search.vector_stores import VectorStoreService
@@ -62,7 +63,7 @@ def unknown_members(names: Iterable[str], known: Sequence[str], location: str = 
         meant = _nearest(name, known)
         if meant is not None:
             at = _at(name, location)
-            raise InvalidField(f"{at}: is not a member; did you mean '{meant}'?", param=param_of(at))
+            raise InvalidField(f"{at}: is not a member; did you mean '{meant}'?")
     named = tuple(f"{_at(name, location):.80}: is not a member, and was ignored" for name in unknown[:_MAX_CHECKED])
     left = len(unknown) - len(named)
     return (*named, f"{location or 'body'}: {left:,} more unknown members were ignored") if left else named
@@ -82,7 +83,7 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 _COMPOUNDS = ("and", "or")
 _ORDERS = ("gt", "gte", "lt", "lte")
 _LISTS = ("in", "nin")
-_MAX_COMPARISONS = SearchLimits().filters
+_MAX_COMPARISONS = 100
 _MAX_LEVELS = 16  # nobody writes so many; storages recurse
 _MAX_VALUES = 1_000  # of one "in"
 
@@ -128,14 +129,14 @@ class _Reader:
             return self._comparison(value, kind, location)
         known = ", ".join((*COMPARISONS, *_COMPOUNDS))
         got = "nothing" if "type" not in value else repr(kind)
-        raise InvalidField(f"{location}.type: must be one of {known}, got {got:.60}", param=param_of(location))
+        raise InvalidField(f"{location}.type: must be one of {known}, got {got:.60}")
 
     def _compound(self, value: Mapping[str, Any], kind: Any, location: str, level: int) -> Compound:
         filters = value.get("filters")
         if type(filters) is not list:
             raise wrong_type(f"{location}.filters", filters, "a list of filters")
         if not filters:
-            raise InvalidField(f"{location}.filters: must have one filter at least", param=param_of(location))
+            raise InvalidField(f"{location}.filters: must have one filter at least")
         parts = [self.read(part, f"{location}.filters[{index}]", level + 1) for index, part in enumerate(filters)]
         return Compound(kind, tuple(parts))
 
@@ -145,7 +146,7 @@ class _Reader:
             raise TooLarge("filters: comparisons", self._comparisons, _MAX_COMPARISONS, "fixed", param="filters")
         key = check_key(value.get("key"), f"{location}.key")
         if "value" not in value:
-            raise InvalidField(f"{location}.value: is missing", param=param_of(location))
+            raise InvalidField(f"{location}.value: is missing")
         return Comparison(key, kind, _value(value["value"], kind, f"{location}.value"))
 
 
@@ -170,11 +171,9 @@ def _values(value: Any, kind: str, location: str) -> tuple[Scalar, ...]:
     return tuple(check_scalar(item, f"{location}[{index}]") for index, item in enumerate(value))
 
 
-def _validate(value: Any, info: ValidationInfo) -> Filter | None:
-    return None if value is None else read_filter(value, info.field_name or "filters")
-
-
-FilterField = Annotated[Any, PlainValidator(_validate, json_schema_input_type=ComparisonFilter | CompoundFilter | None)]
+FilterField = Annotated[
+    Any, reads_unless_null(read_filter, json_schema_input_type=ComparisonFilter | CompoundFilter | None)
+]
 _MAX_QUERIES = 16  # each is searched
 _MAX_WEIGHT = 1e6
 RankerName = Literal["auto", "none", "default-2024-11-15", "default_2024_08_21"]
@@ -212,12 +211,11 @@ def _number(value: Any, location: str, usual: float, most: float) -> float:
     if type(value) not in (int, float):
         raise wrong_type(location, value, "a number")
     if not (0 <= value <= most and math.isfinite(value)):
-        raise InvalidField(f"{location}: must be 0 to {most:g}, got {value!r:.40}", param=param_of(location))
+        raise InvalidField(f"{location}: must be 0 to {most:g}, got {value!r:.40}")
     return float(value)
 
 
-def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
-    location = info.field_name or "ranking_options"
+def _read_ranking(value: Any, location: str) -> Ranking:
     if value is None:
         return Ranking()
     if type(value) is not dict:
@@ -226,7 +224,7 @@ def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
     ranker = value.get("ranker")
     if ranker is not None and ranker not in get_args(RankerName):
         known = ", ".join(get_args(RankerName))
-        raise InvalidField(f"{location}.ranker: must be one of {known}, got {ranker!r:.60}", param=location)
+        raise InvalidField(f"{location}.ranker: must be one of {known}, got {ranker!r:.60}")
     hybrid = value.get("hybrid_search")
     if hybrid is None:
         hybrid = {}
@@ -236,7 +234,7 @@ def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
     vectors = _number(hybrid.get("embedding_weight"), f"{location}.hybrid_search.embedding_weight", 1.0, _MAX_WEIGHT)
     words = _number(hybrid.get("text_weight"), f"{location}.hybrid_search.text_weight", 1.0, _MAX_WEIGHT)
     if not vectors and not words:
-        raise InvalidField(f"{location}.hybrid_search: one of the weights must be more than 0", param=location)
+        raise InvalidField(f"{location}.hybrid_search: one of the weights must be more than 0")
     return Ranking(
         ranker="none" if ranker == "none" else "auto",
         score_threshold=_number(value.get("score_threshold"), f"{location}.score_threshold", 0.0, 1.0),
@@ -246,9 +244,8 @@ def _read_ranking(value: Any, info: ValidationInfo) -> Ranking:
     )
 
 
-def _read_query(value: Any, info: ValidationInfo) -> Texts:
+def _read_query(value: Any, name: str) -> Texts:
     """One text becomes a list of one."""
-    name = info.field_name or "query"
     queries = value if type(value) is list else [value]
     if type(value) not in (str, list):
         raise wrong_type(name, value, "a text or a list of texts")
@@ -263,10 +260,10 @@ def _read_query(value: Any, info: ValidationInfo) -> Texts:
 _QUERY = {**TEXT, "pattern": r"\S"}
 QueryField = Annotated[
     Any,
-    PlainValidator(_read_query),
+    reads(_read_query),
     WithJsonSchema({"oneOf": [_QUERY, {"type": "array", "minItems": 1, "maxItems": _MAX_QUERIES, "items": _QUERY}]}),
 ]
-RankingField = Annotated[Any, PlainValidator(_read_ranking, json_schema_input_type=RankingOptions | None)]
+RankingField = Annotated[Any, reads(_read_ranking, json_schema_input_type=RankingOptions | None)]
 
 
 class SearchRequest(WireRequest):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -22,7 +22,7 @@ from backend.api.parameters import (
 )
 from backend.api.problems import error_class
 from backend.api.request_context import Handle, call_within_limit, owner_of
-from backend.api.request_fields import WireRequest, only
+from backend.api.request_fields import WireRequest, only, reads_unless_null
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routes.vector_stores import (
     KIND,
@@ -53,9 +53,9 @@ from backend.speech.pages import seconds_of
 _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 
-def _read_files(value: Any, info: ValidationInfo) -> list[NewFile] | None:
+def _read_files(value: Any, location: str) -> list[NewFile]:
     what = "a list of objects with file_id, and attributes and chunking_strategy if any"
-    return read_few(value, info.field_name or "files", what, _read_file)
+    return read_few(value, location, what, _read_file)
 
 
 def _read_file(value: Any, location: str) -> NewFile:
@@ -76,10 +76,10 @@ class FileInBatch(BaseModel):
 
 
 BatchIdsField = Annotated[
-    list[str] | None, PlainValidator(read_ids, json_schema_input_type=Annotated[FileIds, Field(min_length=1)] | None)
+    list[str] | None, reads_unless_null(read_ids, json_schema_input_type=Annotated[FileIds, Field(min_length=1)] | None)
 ]
 _Files = Annotated[list[FileInBatch], Field(min_length=1, max_length=MAX_FILES)]
-FilesField = Annotated[Any, PlainValidator(_read_files, json_schema_input_type=_Files | None)]
+FilesField = Annotated[Any, reads_unless_null(_read_files, json_schema_input_type=_Files | None)]
 
 
 class AddFileRequest(WireRequest):
@@ -115,7 +115,7 @@ class AddBatchRequest(WireRequest):
     @model_validator(mode="after")
     def _one_kind(self) -> AddBatchRequest:
         if (self.file_ids is None) == (self.files is None):
-            raise InvalidField("file_ids: send either file_ids or files", param="file_ids")
+            raise InvalidField("file_ids: send either file_ids or files")
         return self
 
     def new_files(self) -> list[NewFile]:

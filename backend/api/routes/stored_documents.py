@@ -289,7 +289,7 @@ def _place(cursor: str | None, param: str, sort: DocumentSort) -> str | Position
         key = orjson.loads(urlsafe_b64decode(written))
         if sort != "created_at" and is_key(key, sort):
             return Position(key, check_id(file_id, param))
-    raise InvalidField(f"{param}: is of a list that is sorted in another way", param=param)
+    raise InvalidField(f"{param}: is of a list that is sorted in another way")
 
 
 @asynccontextmanager
@@ -433,9 +433,7 @@ def _revision(request: Request, own: int | None) -> int | None:
         return own
     matched = _ETAG.fullmatch(header)
     if matched is None:
-        raise InvalidField(
-            f'If-Match: must be the ETag of the document, such as "3", got {header[:60]}', param="If-Match"
-        )
+        raise InvalidField(f'If-Match: must be the ETag of the document, such as "3", got {header[:60]}')
     return int(matched[1])
 
 

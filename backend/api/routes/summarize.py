@@ -72,7 +72,7 @@ class SummarizeRequest(WireRequest):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> SummarizeRequest:
         if not self.input.strip():
-            raise InvalidField("input: it has blanks alone; send a text to summarise", param="input")
+            raise InvalidField("input: it has blanks alone; send a text to summarise")
         require_min_below_max(self.min_tokens, self.max_tokens)
         return self
 
@@ -164,7 +164,7 @@ async def _of_file(request: Request) -> Response:
 
 async def _of_plain_text(request: Request, upload: Upload, text: str, options: SummaryOptions) -> Response:
     if not text.strip():
-        raise InvalidField("file: it has no text, only blanks or tags; send one that has", param="file")
+        raise InvalidField("file: it has no text, only blanks or tags; send one that has")
     result = await call_service_timed(
         request, partial(_summaries_of(request).summarize, text, options), characters=len(text)
     )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -55,6 +55,7 @@ from backend.api.request_fields import (
     many,
     only,
     param_of,
+    reads,
     require_not_empty,
     require_texts,
     wrong_type,
@@ -180,9 +181,8 @@ class PredictInputs:
         return [text for row in self.rows for text in ([row] if isinstance(row, str) else row)]
 
 
-def _check_predict(value: Any, info: ValidationInfo) -> PredictInputs:
+def _check_predict(value: Any, name: str) -> PredictInputs:
     """One text or one pair; or a batch, which differs from a pair by its inner lists."""
-    name = info.field_name or "inputs"
     if type(value) is str:
         value = [value]
     if type(value) is not list:
@@ -197,12 +197,11 @@ def _check_predict(value: Any, info: ValidationInfo) -> PredictInputs:
 
 
 def _row(texts: list[Any], place: str) -> str | Pair:
-    name = param_of(place)
     require_texts(texts, place)
     if len(texts) not in (1, 2):
-        raise InvalidField(f"{place}: must be {_PREDICT_KINDS}; got {len(texts)} texts in one list", param=name)
+        raise InvalidField(f"{place}: must be {_PREDICT_KINDS}; got {len(texts)} texts in one list")
     if not all(texts):
-        raise BadInput(f"{place}: must not be empty; leave empty texts out of the request", param=name)
+        raise BadInput(f"{place}: must not be empty; leave empty texts out of the request", param=param_of(place))
     return (texts[0], texts[1]) if len(texts) == 2 else texts[0]
 
 
@@ -214,7 +213,7 @@ class PredictRequest(TruncatingRequest):
 
     inputs: Annotated[
         Any,
-        PlainValidator(_check_predict),
+        reads(_check_predict),
         WithJsonSchema(
             {
                 "oneOf": [
@@ -245,9 +244,7 @@ class RankTextsRequest(TruncatingRequest):
     @model_validator(mode="after")
     def _one_kind(self) -> RankTextsRequest:
         if (self.texts is None) == (self.documents is None):
-            raise InvalidField(
-                "texts: send either texts (text-embeddings-inference) or documents (infinity)", param="texts"
-            )
+            raise InvalidField("texts: send either texts (text-embeddings-inference) or documents (infinity)")
         return self
 
     def contents(self) -> list[str]:
@@ -660,11 +657,10 @@ class InvokeRequest(EmbedRequest):
             raise InvalidField(
                 "parameters: are a task's of Hugging Face, and this address embeds or ranks; tasks are at "
                 "/hf/token-classification, /hf/zero-shot-classification, /hf/question-answering, /hf/summarization "
-                "and /predict",
-                param="parameters",
+                "and /predict"
             )
         if (self.inputs is None) == (self.query is None) or (self.query is None) != (self.texts is None):
-            raise InvalidField("inputs: send inputs to embed, or query and texts to rank", param="inputs")
+            raise InvalidField("inputs: send inputs to embed, or query and texts to rank")
         return self
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -15,11 +15,12 @@ from typing_extensions import TypedDict
 from backend.api.json_io import answer_of, json_response, read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
 from backend.api.request_context import Handle, call_within_limit, owner_of
-from backend.api.request_fields import WireRequest, param_of, wrong_type
+from backend.api.request_fields import WireRequest, param_of, reads, reads_unless_null, wrong_type
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
 from backend.errors import InvalidField, TooLarge
 from backend.search.attributes import (
+    ATTRIBUTE_KEYS,
     DESCRIPTION_CHARS,
     KEY_CHARS,
     KEY_CONTROLS,
@@ -27,28 +28,17 @@ from backend.search.attributes import (
     NAME_CHARS,
     TEXT_CONTROLS,
     VALUE_CHARS,
-    checked_attributes,
     checked_key,
-    checked_metadata,
     checked_text,
     checked_value,
 )
 from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
-from backend.search.limits import SearchLimits
 from backend.search.records import FILE_STATUSES, Attributes, Chunking, Scalar, VectorStore
-from backend.search.vector_stores import (
-    MAX_DAYS,
-    NewFile,
-    StoreChange,
-    VectorStoreService,
-    checked_chunking,
-    checked_days,
-)
+from backend.search.vector_stores import MAX_DAYS, NewFile, StoreChange, VectorStoreService
 
 Item = TypeVar("Item")
 _vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
-_MAX_ATTRIBUTES = SearchLimits().attributes
 PLAIN = {"type": "string", "pattern": f"^[^{TEXT_CONTROLS}]*$"}
 KEY_SCHEMA: dict[str, Any] = {
     "type": "string", "pattern": f"^[^{KEY_CONTROLS}]*$", "minLength": 1, "maxLength": KEY_CHARS,
@@ -59,36 +49,29 @@ SCALAR_SCHEMAS: list[dict[str, Any]] = [_VALUE, {"type": "number"}, {"type": "bo
 
 def check_key(value: Any, location: str) -> str:
     """The name of an attribute. Raises: InvalidField."""
-    return checked_key(_text(value, location), location, param_of(location))
+    return checked_key(_text(value, location), location)
 
 
 def check_scalar(value: Any, location: str) -> Scalar:
     """The value of an attribute. Raises: InvalidField for other types and for numbers that a float64 cannot hold."""
     if type(value) not in (bool, str, int, float):
         raise wrong_type(location, value, "a text, a number or a boolean")
-    return checked_value(value, location, param_of(location))
+    return checked_value(value, location)
 
 
 def check_text(value: Any, location: str, most: int) -> str:
     """A text of at most ``most`` characters that can be stored. Raises: InvalidField."""
-    return checked_text(_text(value, location), location, most, param_of(location))
+    return checked_text(_text(value, location), location, most)
 
 
 def check_attributes(value: Any, location: str) -> Attributes:
     """Attributes, none where they are null. Raises: InvalidField, TooLarge."""
-    if value is None:
-        return {}
-    for key, item in _pairs_of(value, location).items():
-        if type(item) not in (bool, str, int, float):
-            raise wrong_type(f"{location}.{key[:KEY_CHARS]}", item, "a text, a number or a boolean")
-    return checked_attributes(value, _MAX_ATTRIBUTES, location, param_of(location))
+    return {} if value is None else _pairs_of(value, location, ATTRIBUTE_KEYS, check_scalar)
 
 
 def check_metadata(value: Any, location: str) -> dict[str, str]:
     """OpenAI's metadata: texts by name. Raises: InvalidField, TooLarge."""
-    for key, item in _pairs_of(value, location).items():
-        _text(item, f"{location}.{key[:KEY_CHARS]}")
-    return checked_metadata(value, location)
+    return _pairs_of(value, location, METADATA_KEYS, partial(check_text, most=VALUE_CHARS))
 
 
 def _text(value: Any, location: str) -> str:
@@ -97,18 +80,22 @@ def _text(value: Any, location: str) -> str:
     return value
 
 
-def _pairs_of(value: Any, location: str) -> Mapping[str, Any]:
+def require_object(value: Any, location: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise wrong_type(location, value, "an object")
     return value
 
 
-def _validate_attributes(value: Any, info: ValidationInfo) -> Attributes | None:
-    return None if value is None else check_attributes(value, info.field_name or "attributes")
-
-
-def _validate_metadata(value: Any, info: ValidationInfo) -> dict[str, str] | None:
-    return None if value is None else check_metadata(value, info.field_name or "metadata")
+def _pairs_of(value: Any, location: str, most: int, check: Callable[[Any, str], Item]) -> dict[str, Item]:
+    """The members of an object, each checked."""
+    pairs = require_object(value, location)
+    if len(pairs) > most:
+        raise TooLarge(location, len(pairs), most, "fixed", advice="Send fewer.", param=param_of(location))
+    checked: dict[str, Item] = {}
+    for key, item in pairs.items():
+        place = f"{location}.{key[:KEY_CHARS]}"
+        checked[check_key(key, place)] = check(item, place)
+    return checked
 
 
 def _pairs(values: dict[str, Any], most: int) -> dict[str, Any]:
@@ -116,12 +103,10 @@ def _pairs(values: dict[str, Any], most: int) -> dict[str, Any]:
     return {"anyOf": [pairs, {"type": "null"}]}
 
 
-ATTRIBUTES_SCHEMA = _pairs({"anyOf": SCALAR_SCHEMAS}, _MAX_ATTRIBUTES)
-AttributesField = Annotated[
-    dict[str, Any] | None, PlainValidator(_validate_attributes), WithJsonSchema(ATTRIBUTES_SCHEMA)
-]
+ATTRIBUTES_SCHEMA = _pairs({"anyOf": SCALAR_SCHEMAS}, ATTRIBUTE_KEYS)
+AttributesField = Annotated[dict[str, Any] | None, reads(check_attributes), WithJsonSchema(ATTRIBUTES_SCHEMA)]
 MetadataField = Annotated[
-    dict[str, str] | None, PlainValidator(_validate_metadata), WithJsonSchema(_pairs(_VALUE, METADATA_KEYS))
+    dict[str, str] | None, reads_unless_null(check_metadata), WithJsonSchema(_pairs(_VALUE, METADATA_KEYS))
 ]
 MAX_FILES = 2_000  # of one request; OpenAI's limit of a batch
 
@@ -153,23 +138,19 @@ class ExpiresAfter(BaseModel):
     days: int = Field(ge=1, le=MAX_DAYS)
 
 
-def require_object(value: Any, location: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise wrong_type(location, value, "an object")
-    return value
-
-
-def _integer(value: Any, location: str) -> int:
+def _integer(value: Any, location: str, least: int, most: int, why: str = "") -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int:
         raise wrong_type(location, value, "a whole number")
+    if not least <= value <= most:
+        raise InvalidField(f"{location}: must be {least} to {most}{why}, got {value!s:.20}")
     return value
 
 
 def _choice(value: Any, location: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise InvalidField(f"{location}: must be {' or '.join(known)}, got {value!r:.60}", param=param_of(location))
+        raise InvalidField(f"{location}: must be {' or '.join(known)}, got {value!r:.60}")
     return str(value)
 
 
@@ -180,40 +161,33 @@ def read_chunking(value: Any, location: str) -> Chunking:
         or _choice(require_object(value, location).get("type"), f"{location}.type", ("auto", "static")) == "auto"
     ):
         return Chunking()
-    sizes = require_object(value.get("static"), f"{location}.static")
-    tokens = _integer(sizes.get("max_chunk_size_tokens"), f"{location}.static.max_chunk_size_tokens")
-    overlap = _integer(sizes.get("chunk_overlap_tokens"), f"{location}.static.chunk_overlap_tokens")
-    return checked_chunking(Chunking(tokens, overlap, is_auto=False), location, param_of(location))
+    place = f"{location}.static"
+    sizes = require_object(value.get("static"), place)
+    tokens = sizes.get("max_chunk_size_tokens")
+    tokens = _integer(tokens, f"{place}.max_chunk_size_tokens", MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
+    overlap = sizes.get("chunk_overlap_tokens")
+    half = ", half of max_chunk_size_tokens"
+    overlap = _integer(overlap, f"{place}.chunk_overlap_tokens", 0, tokens // 2, half)
+    return Chunking(tokens, overlap, is_auto=False)
 
 
-def _validate_chunking(value: Any, info: ValidationInfo) -> Chunking:
-    return read_chunking(value, info.field_name or "chunking_strategy")
-
-
-def _read_expiry(value: Any, info: ValidationInfo) -> int | None:
-    location = info.field_name or "expires_after"
-    if value is None:
-        return None
+def _read_expiry(value: Any, location: str) -> int:
     _choice(require_object(value, location).get("anchor"), f"{location}.anchor", ("last_active_at",))
-    return checked_days(_integer(value.get("days"), f"{location}.days"))
+    return _integer(value.get("days"), f"{location}.days", 1, MAX_DAYS)
 
 
 def _read_text(most: int) -> PlainValidator:
-    def read(value: Any, info: ValidationInfo) -> str | None:
-        return None if value is None else check_text(value, info.field_name or "name", most)
-
     text = {**PLAIN, "maxLength": most}
-    return PlainValidator(read, json_schema_input_type=Annotated[str, WithJsonSchema(text)] | None)
+    text_or_null = Annotated[str, WithJsonSchema(text)] | None
+    return reads_unless_null(partial(check_text, most=most), json_schema_input_type=text_or_null)
 
 
-def read_ids(value: Any, info: ValidationInfo) -> list[str] | None:
-    return read_few(value, info.field_name or "file_ids", "a list of ids of files", check_id)
+def read_ids(value: Any, location: str) -> list[str]:
+    return read_few(value, location, "a list of ids of files", check_id)
 
 
-def read_few(value: Any, location: str, what: str, read: Callable[[Any, str], Item]) -> list[Item] | None:
-    """A list of at most ``MAX_FILES``, each read with its place; None for None."""
-    if value is None:
-        return None
+def read_few(value: Any, location: str, what: str, read: Callable[[Any, str], Item]) -> list[Item]:
+    """A list of at most ``MAX_FILES``, each read with its place."""
     if type(value) is not list:
         raise wrong_type(location, value, what)
     if len(value) > MAX_FILES:
@@ -230,21 +204,20 @@ def require_distinct(files: list[NewFile], location: str) -> list[NewFile]:
         if file.file_id in seen:
             raise InvalidField(
                 f"{location}[{index}]: the file {file.file_id} is there twice, as {location}[{seen[file.file_id]}], "
-                "too; leave one out",
-                param=location,
+                "too; leave one out"
             )
         seen[file.file_id] = index
     return files
 
 
 ChunkingField = Annotated[
-    Any, PlainValidator(_validate_chunking, json_schema_input_type=AutoChunkingStrategy | StaticChunkingStrategy | None)
+    Any, reads(read_chunking, json_schema_input_type=AutoChunkingStrategy | StaticChunkingStrategy | None)
 ]
-ExpiryField = Annotated[int | None, PlainValidator(_read_expiry, json_schema_input_type=ExpiresAfter | None)]
+ExpiryField = Annotated[int | None, reads_unless_null(_read_expiry, json_schema_input_type=ExpiresAfter | None)]
 NameField = Annotated[str | None, _read_text(NAME_CHARS)]
 DescriptionField = Annotated[str | None, _read_text(DESCRIPTION_CHARS)]
 FileIds = Annotated[list[Annotated[str, Field(pattern=ID_PATTERN)]], Field(max_length=MAX_FILES)]
-FileIdsField = Annotated[list[str] | None, PlainValidator(read_ids, json_schema_input_type=FileIds | None)]
+FileIdsField = Annotated[list[str] | None, reads_unless_null(read_ids, json_schema_input_type=FileIds | None)]
 
 
 class CreateStoreRequest(WireRequest):
