@@ -85,6 +85,16 @@ def test_the_order_of_fallback(precisions: tuple[str, ...], failures: int, expec
     assert expected == reached
 
 
+def test_examples_are_excluded_once() -> None:
+    """The next failure in full precision ends the run, though it has new suspects; the error names a few."""
+    fallback = PrecisionFallback(("fp32",))
+    for examples in (range(40), range(20)):
+        fallback.fall_back(NumericFailure("x", tuple(examples)))
+
+    with pytest.raises(TrainingFailed, match="and 12 more"):
+        fallback.fall_back(NumericFailure("x", tuple(range(20, 40))))
+
+
 def test_state_comes_back() -> None:
     """A resumed run does not go back to the precision that failed."""
     fallback, other, elsewhere = PrecisionFallback(ALL), PrecisionFallback(ALL), PrecisionFallback(("fp32",))
