@@ -225,8 +225,7 @@ class PageSetter:
             page.block += bool(index)
             page.bottom += _PITCH * bool(index)
             self._places += _set_table(page, part, lefts, widths, header_rows, runs_on=is_sheet)
-            what = "places in tables of the file, empty ones too, at least"
-            self._check(what, self._places, _MAX_PLACES * self._limits.document_lines, "LIMIT_DOCUMENT_LINES")
+            self.check_places(0)
 
     def placed(self, page: SetPage, text: str, box: Sides, size: float) -> None:
         """A paragraph at a place of its own; what stands in the box already is not looked at.
@@ -278,6 +277,11 @@ class PageSetter:
         self._check(
             "paragraphs, lines and cells", self._lines + more, self._limits.document_lines, "LIMIT_DOCUMENT_LINES"
         )
+
+    def check_places(self, more: int) -> None:
+        """Raises: TooLarge where so many places of tables are too many that were found, and will be set later."""
+        what = "places in tables, empty ones too,"
+        self._check(what, self._places + more, _MAX_PLACES * self._limits.document_lines, "LIMIT_DOCUMENT_LINES")
 
     def bounded(self, cells: Iterable[Cell]) -> Iterator[Cell]:
         """The cells of a table that will be set later. Raises: as `check_lines`, as soon as there are too many."""

@@ -154,7 +154,7 @@ class _Reader:
         """The cells of a table; none where tables in it, or a single column, show that it only places things."""
         if next(table.iterdescendants("table"), None) is not None or table.get("role") == "presentation":
             return []
-        cells = list(self._content.setter.bounded(_cells(table)))
+        cells = list(self._content.setter.bounded(_cells(table, self._content.setter.check_places)))
         is_data = len({cell.row for cell in cells}) > 1 and len({cell.column for cell in cells}) > 1
         return cells if is_data else []
 
@@ -232,21 +232,27 @@ def _inline_picture(source: str, number: int) -> tuple[str, bytes] | None:
     return f"image{number}", content
 
 
-def _cells(table: etree._Element) -> Iterator[Cell]:
-    free_at: dict[int, int] = {}  # column -> the first row that no cell of a row above reaches down to
+def _cells(table: etree._Element, check_places: Callable[[int], None]) -> Iterator[Cell]:
+    above: list[tuple[int, int, int]] = []  # of cells that reach down: first column, past column, past row
+    places = 0  # that these take in the rows so far, at least
     for row_index, row in enumerate(table.iterdescendants("tr")):
-        column = 0
+        above = sorted(one for one in above if one[2] > row_index)
+        places += len(above)
+        check_places(places)
+        column, passed, reaching = 0, 0, []
         for element in row:
             if element.tag not in ("td", "th"):
                 continue
-            while free_at.get(column, 0) > row_index:
-                column += 1
+            while passed < len(above) and above[passed][0] <= column:
+                column = max(column, above[passed][1])
+                passed += 1
             rowspan = max(1, min(whole_number(element.get("rowspan", ""), 1), _MAX_SPAN))
             colspan = max(1, min(whole_number(element.get("colspan", ""), 1), _MAX_SPAN))
             if rowspan > 1:
-                free_at.update(dict.fromkeys(range(column, column + colspan), row_index + rowspan))
+                reaching.append((column, column + colspan, row_index + rowspan))
             yield Cell(row_index, column, _cell_text(element), rowspan, colspan)
             column += colspan
+        above += reaching
 
 
 def _cell_text(element: etree._Element) -> str:

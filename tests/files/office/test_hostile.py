@@ -318,6 +318,11 @@ _GREEDY = [  # each with how often "a" stands in it
         id="cells-that-span-a-million",
     ),
     pytest.param(
+        lambda: b"<html><table>" + b"<tr><td rowspan=1000 colspan=1000>a" * 900 + b"</table>",
+        900,
+        id="rows-of-cells-that-span-a-million",
+    ),
+    pytest.param(
         lambda: b"From: a@b.es\nSubject: a\nContent-Type: text/plain; charset=punycode\n\n" + b"b" * 1_000_000,
         1,
         id="square-charset",
