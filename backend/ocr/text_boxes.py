@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 # Pixels that the line's middle lies below its box's middle, at evenly spaced points along the box.
 Bend = NDArray[np.float32]
-Corners = NDArray[np.float32]  # (4, 2): clockwise from the top left
+Quad = NDArray[np.float32]  # (4, 2): corners clockwise from the top left of the text
+Pixels = NDArray[np.uint8]
 
 _STRAIGHT_FILL = 0.7  # share of its box that a straight line's contour fills; on crumpled paper it is about half
 _MIN_ASPECT = 4.0  # width to height of a box; below, a bend cannot be told from the shape of letters
@@ -21,7 +22,7 @@ _DEGREE = 5  # of the curve through the middle: two waves
 _POINTS = 33
 
 
-def fit_bend(contour: Any, corners: Corners) -> tuple[Corners, Bend] | None:
+def fit_bend(contour: Any, corners: Quad) -> tuple[Quad, Bend] | None:
     """The box of a curved line, as high as the line itself, and its bend; None for a line that is straight enough.
 
     Args:
@@ -30,7 +31,7 @@ def fit_bend(contour: Any, corners: Corners) -> tuple[Corners, Bend] | None:
     """
     import cv2  # lazily: only pages need it
 
-    across, down = _lengths(corners)
+    across, down = _sides(corners)
     if across < _MIN_ASPECT * down or cv2.contourArea(contour) > _STRAIGHT_FILL * across * down:
         return None
     upright = np.array([[0, 0], [across, 0], [across, down], [0, down]], np.float32)
@@ -48,11 +49,11 @@ def fit_bend(contour: Any, corners: Corners) -> tuple[Corners, Bend] | None:
     return _with_height(corners, float(np.median(thickness[columns])) / down), bend
 
 
-def crop_along_bend(page: NDArray[np.uint8], corners: Corners, bend: Bend) -> NDArray[np.uint8]:
+def crop_along_bend(page: Pixels, corners: Quad, bend: Bend) -> Pixels:
     """The crop along a curved line, at the page's resolution."""
     import cv2  # see ``fit_bend``
 
-    across, down = _lengths(corners)
+    across, down = _sides(corners)
     columns, rows = np.meshgrid(np.arange(round(across)) + 0.5, np.arange(max(1, round(down))) + 0.5)
     rows = rows + np.interp(columns[0] / across, np.linspace(0, 1, len(bend)), bend)
     right, below = (corners[1] - corners[0]) / across, (corners[3] - corners[0]) / down
@@ -64,19 +65,14 @@ def crop_along_bend(page: NDArray[np.uint8], corners: Corners, bend: Bend) -> ND
     return np.asarray(strip, np.uint8)
 
 
-def bend_offset(corners: Corners, bend: Bend, along: float) -> NDArray[np.float32]:
+def bend_offset(corners: Quad, bend: Bend, along: float) -> NDArray[np.float32]:
     """(2,): x and y by which the line lies off its box at ``along`` of its length, 0 to 1."""
-    _, down = _lengths(corners)
+    _, down = _sides(corners)
     below = (corners[3] - corners[0]) / down
     return np.asarray(below * np.interp(along, np.linspace(0, 1, len(bend)), bend), np.float32)
 
 
-def _lengths(corners: Corners) -> tuple[float, float]:
-    across, down = np.linalg.norm(corners[1] - corners[0]), np.linalg.norm(corners[3] - corners[0])
-    return max(1.0, float(across)), max(1.0, float(down))
-
-
-def _with_height(corners: Corners, ratio: float) -> Corners:
+def _with_height(corners: Quad, ratio: float) -> Quad:
     """The box with ``ratio`` of its height, around the same middle."""
     top_left, top_right, bottom_right, bottom_left = corners
     left, right = (top_left + bottom_left) / 2, (top_right + bottom_right) / 2
@@ -92,9 +88,6 @@ _MAX_LINES = 1000
 CROP_HEIGHT_PX = 48
 _MAX_CROP_WIDTH_PX = 3200  # 66 times the height: a line of 150 letters
 _TALL_RATIO = 2.0  # height to width of a box with a line that runs downwards, not one letter
-
-Quad = NDArray[np.float32]  # (4, 2): corners clockwise from the top left of the text
-Pixels = NDArray[np.uint8]
 
 
 class LineShape(NamedTuple):

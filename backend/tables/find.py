@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median
 
 from backend.abandoned import require_wanted
-from backend.files.pages import Box, Document, Grid, Page, Word, bounding_box, printed_rows
+from backend.files.pages import Box, Document, Grid, GridCell, Page, Word, bounding_box, printed_rows
 from backend.files.visual_rows import Cell, page_rows
 from backend.tables.aligned import Stretch, lines_of, stretches
 from backend.tables.aligned_layout import aligned_layout, header_rows, parts_of
@@ -79,36 +79,41 @@ def build_table(layout: Layout, page: LevelPage, values: CellValues, source: Tab
 
 
 def _cell(span: CellSpan, page: LevelPage, values: CellValues, *, is_header: bool) -> TableCell:
-    lines = [[placed.word for placed in line] for line in by_lines(span.words)]
-    words = [word for line in lines for word in line]
-    if not words:
+    if not span.words:
         return TableCell(span.row, span.column, "", span.rowspan, span.colspan, is_header, page=page.page.number)
-    start = page.start + min(word.start for word in words)
-    end = page.start + max(word.end for word in words)
+    lines = [[placed.word for placed in line] for line in by_lines(span.words)]
+    return _filled_cell(span, lines, page.page, page.start, values, is_header=is_header)
+
+
+def _filled_cell(
+    place: CellSpan | GridCell,
+    lines: Sequence[Sequence[Word]],
+    page: Page,
+    page_start: int,
+    values: CellValues,
+    *,
+    is_header: bool,
+) -> TableCell:
+    words = [word for line in lines for word in line]
+    start, end = page_start + min(word.start for word in words), page_start + max(word.end for word in words)
     return TableCell(
-        row=span.row,
-        column=span.column,
+        row=place.row,
+        column=place.column,
         text=" ".join(word.text for word in words),
-        rowspan=span.rowspan,
-        colspan=span.colspan,
+        rowspan=place.rowspan,
+        colspan=place.colspan,
         header=is_header,
         value=values.value(words, start, end),
-        page=page.page.number,
-        boxes=tuple(_line_box(line) for line in lines),
+        page=page.number,
+        boxes=tuple(bounding_box(word.box for word in line) for line in lines),
         start=start,
         end=end,
     )
 
 
-def _line_box(line: list[Word]) -> Box:
-    return bounding_box(word.box for word in line)
-
-
 _MAX_ASIDE = 0.04  # of the page's width: how far the edges of two pieces may be apart
-_ENDS_BELOW, _BEGINS_ABOVE = (
-    0.6,
-    0.35,
-)  # of the page's height: where a piece without a header ends, and where the next begins
+# Of the page's height: where a piece without a header ends, and where the next begins.
+_ENDS_BELOW, _BEGINS_ABOVE = 0.6, 0.35
 
 
 def join_pages(tables: Sequence[Table], document: Document) -> list[Table]:
@@ -345,22 +350,8 @@ def _table_of_file(grid: Grid, page: Page, start: int, values: CellValues) -> Ta
     for cell in grid.cells:
         words = page.words[cell.first : cell.past]
         if len(words) == cell.past - cell.first > 0:
-            first, past = start + words[0].start, start + words[-1].end
-            cells.append(
-                TableCell(
-                    row=cell.row,
-                    column=cell.column,
-                    text=" ".join(word.text for word in words),
-                    rowspan=cell.rowspan,
-                    colspan=cell.colspan,
-                    header=cell.row < grid.header_rows,
-                    value=values.value(words, first, past),
-                    page=page.number,
-                    boxes=tuple(bounding_box(word.box for word in row) for row in printed_rows(words)),
-                    start=first,
-                    end=past,
-                )
-            )
+            is_header = cell.row < grid.header_rows
+            cells.append(_filled_cell(cell, list(printed_rows(words)), page, start, values, is_header=is_header))
     outline = (bounding_box(box for cell in cells for box in cell.boxes),) if cells else ()
     rows = max((cell.row + cell.rowspan for cell in cells), default=0)  # fewer where the page was cut
     return Table((page.number,), outline, rows, grid.columns, tuple(cells), "file", 1.0)
