@@ -48,6 +48,10 @@ class Box(NamedTuple):
         """Whether one stands above, below or on the other: they share a part of the page's width."""
         return self.left < other.right and other.left < self.right
 
+    def gap(self, other: Box) -> float:
+        """The white between them sideways; negative where they share a part of the page's width."""
+        return max(self.left - other.right, other.left - self.right)
+
     def aside(self, other: Box) -> float:
         """How far apart the nearest of their left sides, right sides and middles are."""
         left, right = self.left - other.left, self.right - other.right

@@ -183,7 +183,7 @@ def _rows(level: Sequence[tuple[Word, Box]]) -> list[list[tuple[Word, Box]]]:
         for row in reversed(rows[-4:]):  # the middles are sorted: only the last rows can be level
             place = bisect(row, box.left, key=_left)
             beside = row[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]
-            nearest = min(beside, key=lambda pair: _distance(pair[1], box))[1]
+            nearest = min(beside, key=lambda pair: pair[1].gap(box))[1]
             if _is_level(nearest, box):
                 row.insert(place, (word, box))
                 break
@@ -198,10 +198,6 @@ def _bounded(rows: Sequence[list[tuple[Word, Box]]], most_words: int) -> list[li
 
 def _left(pair: tuple[Word, Box]) -> float:
     return pair[1].left
-
-
-def _distance(a: Box, b: Box) -> float:
-    return max(a.left - b.right, b.left - a.right)
 
 
 def _is_level(a: Box, b: Box) -> bool:

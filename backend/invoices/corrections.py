@@ -40,9 +40,11 @@ _TYPES: Mapping[FieldType, tuple[str, ...]] = {
     "currency": ("CurrencyCode",),
 }  # fmt: skip
 _TYPE_OF: Mapping[str, FieldType] = {name: kind for kind, names in _TYPES.items() for name in names}
-_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
-_NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,6})?")
-_CURRENCY = re.compile("[A-Z]{3}")
+_FORMS: Mapping[FieldType, re.Pattern[str]] = {
+    "time": re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII),
+    "number": re.compile(r"-?\d{1,15}(\.\d{1,6})?", re.ASCII),
+    "currency": re.compile("[A-Z]{3}"),
+}
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _YEARS = range(1900, 2200)
 
@@ -73,10 +75,20 @@ def checked_value(name: str, value: str, location: str) -> str:
         character = f"U+{ord(found[0]):04X}"
         raise InvalidField(f"{location}: holds the character {character}; a value is one line of text", param=location)
     kind = type_of(name)
-    checked = _CHECKS[kind](text) if kind in _CHECKS else text
+    checked = _checked(kind, text)
     if checked is None:
         raise InvalidField(f"{location}: must be {_WANTED[kind]}, got '{text[:60]}'", param=location)
     return checked
+
+
+def _checked(kind: FieldType, text: str) -> str | None:
+    """The value of a kind that a text is; None where it is none."""
+    if kind == "date":
+        return _date(text)
+    if kind == "id":
+        value = compact(text)
+        return value if value and len(value) <= _ID_CHARS else None
+    return text if kind not in _FORMS or _FORMS[kind].fullmatch(text) else None
 
 
 def _date(text: str) -> str | None:
@@ -87,32 +99,12 @@ def _date(text: str) -> str | None:
     return None if day is None or day.year not in _YEARS else day.isoformat()
 
 
-def _time(text: str) -> str | None:
-    return text if _TIME.fullmatch(text) and text.isascii() else None
-
-
-def _number(text: str) -> str | None:
-    return text if _NUMBER.fullmatch(text) and text.isascii() else None
-
-
-def _id(text: str) -> str | None:
-    value = compact(text)
-    return value if value and len(value) <= _ID_CHARS else None
-
-
-def _currency(text: str) -> str | None:
-    return text if _CURRENCY.fullmatch(text) else None
-
-
-_CHECKS = {"date": _date, "time": _time, "number": _number, "id": _id, "currency": _currency}
 # What values look like, for schemas. A day that no month has is refused, too.
 PATTERNS: Mapping[FieldType, str] = {
     "date": r"^(19|20|21)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])$",
-    "time": f"^{_TIME.pattern}$",
-    "number": f"^{_NUMBER.pattern}$",
     "id": r"^[A-Za-z0-9][A-Za-z0-9 .-]{0,62}$",
-    "currency": f"^{_CURRENCY.pattern}$",
     "text": r"^[^\x00-\x20\x7f-\xa0\u2028\u2029]+$",
+    **{kind: f"^{form.pattern}$" for kind, form in _FORMS.items()},
 }
 _WANTED: Mapping[FieldType, str] = {
     "date": f"a date such as 2026-03-12, of the years {_YEARS.start} to {_YEARS.stop - 1}",

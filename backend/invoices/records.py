@@ -49,6 +49,11 @@ class FieldRow:
 
     fields: tuple[Field, ...]
 
+    @property
+    def values(self) -> dict[str, str]:
+        """By the fields' names."""
+        return {field.name: field.value for field in self.fields}
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

@@ -19,7 +19,7 @@ from xlsxwriter.worksheet import Worksheet
 from backend.books.exports import harmless, write_text
 from backend.documents.formats.page_flow import grid_of
 from backend.files.pages import Document
-from backend.invoices.records import Field, FieldRow
+from backend.invoices.records import Field
 from backend.invoices.structure import fields_of, tables_of
 from backend.tables.records import Table, TableCell
 
@@ -64,12 +64,8 @@ def _lists(fields: Sequence[Field]) -> list[Field]:
 
 def _rows_of_list(field: Field) -> Rows:
     columns = list(dict.fromkeys(one.name for row in field.rows for one in row.fields))
-    return [columns, *(_values(row, columns) for row in field.rows)]
-
-
-def _values(row: FieldRow, columns: Sequence[str]) -> list[str]:
-    by_name = {one.name: one.value for one in row.fields}
-    return [by_name.get(column, "") for column in columns]
+    rows = (row.values for row in field.rows)
+    return [columns, *([values.get(column, "") for column in columns] for values in rows)]
 
 
 def _rows_of_table(table: Table) -> Rows:

@@ -324,7 +324,7 @@ def _each_once(items: ItemLines) -> ItemLines:
     kept: list[FieldRow] = []
     sums, group = [Decimal(0)], 0  # of the lines before each, and where those that the last sum is of end
     for row in items.field.rows:
-        values = {field.name: field.value for field in row.fields}
+        values = row.values
         amount = Decimal(values["Amount"])
         is_whole = len(sums) > _SUMMED and amount == sums[-1]
         is_group = len(sums) - group > _SUMMED and amount == sums[-1] - sums[group]
@@ -348,7 +348,7 @@ def _worth(items: ItemLines, printed: Counter[Decimal]) -> tuple[bool, int, int,
     Args:
         printed: how often each amount is, those of lines too.
     """
-    values = [{field.name: field.value for field in row.fields} for row in items.field.rows]
+    values = [row.values for row in items.field.rows]
     others = printed - Counter(abs(Decimal(value["Amount"])) for value in values)
     named = sum("Description" in value for value in values)
     return abs(items.total) in others, items.reckoned, named, sum(map(len, values))

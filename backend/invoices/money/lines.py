@@ -193,7 +193,7 @@ def _in_other_columns(page: PageRows, boxes: Sequence[Box], numbers: _Numbers, h
 
 def _nearest(page: PageRows, number: Number, boxes: Sequence[Box]) -> int:
     own = bounding_box(page.level(word.box) for word in number.words)
-    return min(range(len(boxes)), key=lambda index: max(boxes[index].left - own.right, own.left - boxes[index].right))
+    return min(range(len(boxes)), key=lambda index: boxes[index].gap(own))
 
 
 def money_lines(pages: Sequence[PageRows], mark: str, items: ItemLines | None) -> MoneyLines:
@@ -456,9 +456,5 @@ def _is_part_of_code(number: Number) -> bool:
 
 def _column_of(box: Box, columns: Sequence[Column]) -> Column | None:
     """The header above a number: the one it overlaps most, else the nearest that is not far."""
-
-    def distance(column: Column) -> float:
-        return max(column.box.left - box.right, box.left - column.box.right)
-
-    best = min(columns, key=distance)
-    return best if distance(best) <= max(0.6 * box.width, 2 * box.height) else None
+    best = min(columns, key=lambda column: column.box.gap(box))
+    return best if best.box.gap(box) <= max(0.6 * box.width, 2 * box.height) else None

@@ -165,7 +165,7 @@ def _is_given(read: Field) -> bool:
 
 
 def _values(table: Field | None) -> list[dict[str, str]]:
-    return [] if table is None else [{cell.name: cell.value for cell in row.fields} for row in table.rows]
+    return [] if table is None else [row.values for row in table.rows]
 
 
 def _places_of(

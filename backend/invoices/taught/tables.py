@@ -56,7 +56,7 @@ def columns_of(pages: Sequence[PageRows], mark: str, items: Field | None) -> tup
     places: dict[str, list[RowPiece]] = {}
     lines: dict[int, dict[str, RowPiece]] = {}
     for line in items.rows[:_MAX_ROWS]:
-        values = {cell.name: cell.value for cell in line.fields}
+        values = line.values
         amount = _decimal(values.get("Amount"))
         same = printing.get(abs(amount), {}) if amount is not None else {}
         options = [(_match(rows[index], values), -index) for index in same if index not in lines][:_MAX_ROWS]
