@@ -14,13 +14,13 @@ from backend.device.memory.device_memory import trim_heap
 from backend.device.memory.probe import predict
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
-from backend.errors import FinanciaError, InferenceFailed, ModelUnavailable
+from backend.errors import FinanciaError, InferenceFailed
 from backend.images.model_files import ImageModelSpec, check_unchanged
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
 from backend.models.autotune import Choice, EncoderRequest, torch_dtype_of
 from backend.models.encoder_source import EncoderSource, UnloadableEncoder
-from backend.models.runtimes import installed, require_memory
+from backend.models.runtimes import require_memory
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -69,8 +69,6 @@ def page_cost(spec: ImageModelSpec, parameters: int) -> int:
 
 def load_classifier(spec: ImageModelSpec, dtype: str, placement: Placement) -> ImageClassifier:
     """The model on a device. Raises: ModelUnavailable, also where it does not fit."""
-    if not installed("torch"):
-        raise ModelUnavailable(f"{spec.name}: IMAGE_MODEL needs torch, which is not installed")
     from backend.images.torch_classifier import TorchImageClassifier  # seconds and 300 MiB
 
     if placement.type is DeviceType.CUDA:

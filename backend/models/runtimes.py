@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +12,7 @@ import numpy as np
 
 from backend.device.memory.device_memory import MemoryUsage, headroom_bytes, read_memory_usage, trim_heap
 from backend.device.memory.probe import Prediction, predict, why_not_fit
-from backend.device.plan.attention import prefer_flash
+from backend.device.plan.attention import installed_version, prefer_flash
 from backend.device.plan.placement import Placement
 from backend.device.plan.precision import CPU_BF16_FLAGS
 from backend.device.records import DeviceType, MachineFacts
@@ -57,10 +55,6 @@ _FASTEST_KNOWN: tuple[tuple[str, frozenset[str], tuple[Candidate, ...]], ...] = 
     ("AVX2", frozenset({"avx2"}), (Candidate("onnx", "int7"), Candidate("openvino", "fp32"))),
 )
 _WARM_STEP, _WARM_TOKENS = 4, 160  # lone texts up to this length are most of the traffic
-_MODULES = {
-    "torch": "torch", "torch-packed": "torch", "torch-compiled": "torch", "onnx": "onnxruntime",
-    "openvino": "openvino",
-}  # fmt: skip
 _MEASURED = ("fp32", "bf16", "fp16", "int8", "int7")
 _PRECISIONS = {"exact": ("fp32",), "auto": _MEASURED, "fast": _MEASURED, "int8": ("int8", "int7")}
 _INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
@@ -69,16 +63,12 @@ _INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm
 def candidates(facts: MachineFacts, placement: Placement, precision: Precision, runtime: Runtime) -> list[Candidate]:
     """The runtimes and dtypes worth measuring on this machine. Loads nothing.
 
-    torch is measured on a CPU only when asked for, or when nothing else is installed: its import costs
-    seconds and 300 MiB, and it was the fastest on no machine measured (docs/engine.md).
+    torch is measured on a CPU only when asked for: its import costs seconds and 300 MiB, and it was the fastest on no
+    machine measured (docs/engine.md).
     """
     possible = _on_gpu(placement, runtime) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
     dtypes = _PRECISIONS.get(precision, (precision,))
-    return [
-        candidate
-        for candidate in possible
-        if candidate.dtype in dtypes and runtime in ("auto", candidate.runtime) and installed(candidate.runtime)
-    ]
+    return [candidate for candidate in possible if candidate.dtype in dtypes and runtime in ("auto", candidate.runtime)]
 
 
 def activations(candidate: Candidate, cpu_flags: Collection[str]) -> str:
@@ -104,13 +94,13 @@ def why_none(placement: Placement) -> str:
     if placement.type is not DeviceType.CPU:
         served = f"on {placement.device} torch runs {', '.join(placement.dtypes)}"
         return f"{served}; RUNTIME=onnx and openvino are for CPUs: set DEVICE=cpu, or RUNTIME=auto and PRECISION=auto"
-    return "no such runtime is installed, or this processor lacks the arithmetic"
+    return "no such runtime has it, or this processor lacks the arithmetic"
 
 
 def fallback(precision: Precision, runtime: Runtime) -> list[Candidate]:
     """The candidates when no graph could be built: torch, if PRECISION and RUNTIME allow it."""
     dtypes = _PRECISIONS.get(precision, (precision,))
-    return [each for each in _CPU_TORCH if runtime == "auto" and each.dtype in dtypes and installed("torch")]
+    return [each for each in _CPU_TORCH if runtime == "auto" and each.dtype in dtypes]
 
 
 def load_encoder(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encoder:
@@ -120,8 +110,6 @@ def load_encoder(spec: ModelSpec, candidate: Candidate, placement: Placement) ->
     """
     if spec.is_static:
         return StaticEncoder(spec)
-    if not installed(candidate.runtime):
-        raise ModelUnavailable(f"{_MODULES[candidate.runtime]} is not installed")
     encoder = _load(spec, candidate, placement)
     trim_heap()  # of what building it took, glibc keeps 180 MB of 380 for twelve layers in int8
     return encoder
@@ -159,7 +147,7 @@ def _load_packed(spec: ModelSpec, candidate: Candidate, placement: Placement) ->
 
 def in_float32_of(runtime: str) -> Candidate:
     """What computes a text again in float32 that overflowed on this runtime: no kernel for a card, nothing compiled."""
-    return Candidate("torch" if _MODULES.get(runtime) == "torch" else runtime, "fp32")
+    return Candidate("torch" if runtime.startswith("torch") else runtime, "fp32")
 
 
 def warm_up(encoder: Encoder, max_tokens: int, readout: Readout | None = None) -> None:
@@ -241,20 +229,9 @@ def require_memory(
         )
 
 
-def installed(runtime: str) -> bool:
-    """Whether the runtime's package can be imported; it is not imported to find out."""
-    return importlib.util.find_spec(_MODULES[runtime]) is not None
-
-
 def versions() -> dict[str, str]:
-    """Versions of the runtimes, for the fingerprint of a measurement."""
-    versions: dict[str, str] = {}
-    for package in _MODULES.values():
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = ""
-    return versions
+    """Versions of the runtimes, for the fingerprint of a measurement; "" where another package brings the runtime."""
+    return {package: installed_version(package) for package in ("torch", "onnxruntime", "openvino")}
 
 
 def adds_int8_exactly(cpu_flags: Collection[str]) -> bool:
@@ -266,8 +243,7 @@ def adds_int8_exactly(cpu_flags: Collection[str]) -> bool:
 
 
 def _on_cpu(facts: MachineFacts, runtime: Runtime) -> list[Candidate]:
-    graph_runtimes = installed("onnx") or installed("openvino")
-    possible: tuple[Candidate, ...] = _CPU_TORCH if runtime == "torch" or not graph_runtimes else _CPU_GRAPH
+    possible: tuple[Candidate, ...] = _CPU_TORCH if runtime == "torch" else _CPU_GRAPH
     if runtime in ("torch-packed", "torch-compiled"):
         possible = tuple(Candidate(runtime, each.dtype) for each in _CPU_TORCH)
     exact_int8 = adds_int8_exactly(facts.cpu_flags)

@@ -21,7 +21,7 @@ from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.models.encoder_benchmark import ALWAYS_QUIET, Quiet, probe_texts
 from backend.models.resting_process import Work
-from backend.models.runtimes import Candidate, installed, versions
+from backend.models.runtimes import Candidate, versions
 from backend.ocr.rapidocr_engines import DetectedPage, DetectionEngine, RecognitionEngine, RecognizedLine
 from backend.ocr.rapidocr_models import RapidOcrModels, rapidocr_version
 from backend.ocr.rapidocr_sessions import ONNX_FP32, LaneThreads
@@ -177,8 +177,6 @@ class TunedModels:
 
 def candidates(facts: MachineFacts) -> list[Candidate]:
     """The alternatives to ONNX Runtime that are worth measuring on this processor. Loads nothing."""
-    if not installed("openvino"):
-        return []
     return [Candidate("openvino", dtype) for dtype in dtypes_for(None, facts.cpu_flags).dtypes]
 
 

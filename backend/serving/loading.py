@@ -28,7 +28,6 @@ from backend.models.runtimes import (
     activations,
     capture_graphs,
     in_float32_of,
-    installed,
     load_encoder,
     warm_up,
 )
@@ -285,8 +284,6 @@ def choose_generator(spec: ModelSpec, placement: Placement, request: EncoderRequ
 
 def load_generator(spec: ModelSpec, choice: Choice, placement: Placement) -> Generator:
     """The model in the chosen arithmetic. Raises: ModelUnavailable."""
-    if not installed("torch"):
-        raise ModelUnavailable(f"{spec.name}: SUMMARY_MODEL needs torch, which is not installed")
     from backend.models.seq2seq import TorchSeq2Seq  # seconds and 300 MiB: only where a model is set
 
     if placement.type is DeviceType.CUDA:

@@ -15,7 +15,7 @@ from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, GPUInfo, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import ModelUnavailable
-from backend.models import autotune, encoder_benchmark, runtimes
+from backend.models import autotune, encoder_benchmark
 from backend.models.autotune import EncoderRequest, Selector
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
 from backend.models.encoder_benchmark import EncoderBenchmark
@@ -98,7 +98,6 @@ def models(monkeypatch) -> FakeModels:
         lambda self, encoder, budget=None: encoder.tokens_per_s * encoder.budgets.get(budget or self._budget, 1.0),
     )
     monkeypatch.setattr(EncoderBenchmark, "launch_tokens", lambda self, encoder, tokens_per_s: int(tokens_per_s / 400))
-    monkeypatch.setattr(runtimes, "installed", lambda runtime: True)
     monkeypatch.setattr(autotune, "release", lambda device: None)  # its cards are not there
     fakes = FakeModels()
     fakes.has("openvino int8", 30_000.0, noise=0.01)

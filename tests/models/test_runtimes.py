@@ -27,7 +27,6 @@ OLD = ("avx2",)
 VNNI = ("avx2", "avx512f", "avx512_vnni")
 BF16 = (*VNNI, "avx512_bf16")
 ARM = ("asimddp", "i8mm", "bf16")
-ALL = frozenset({"torch", "torch-packed", "torch-compiled", "onnx", "openvino"})
 
 OV8, OVB, OV32 = (Candidate("openvino", dtype) for dtype in ("int8", "bf16", "fp32"))
 OX8, OX7, OX32 = (Candidate("onnx", dtype) for dtype in ("int8", "int7", "fp32"))
@@ -44,50 +43,32 @@ def gpu(*, bf16: bool) -> GPUInfo:
     return GPUInfo(0, "a card", "GPU-1", 2**33, (8, 0) if bf16 else (7, 0), bf16=bf16)
 
 
-@pytest.fixture
-def have(monkeypatch):
-    """Say which runtimes are installed."""
-
-    def only(names: frozenset[str]) -> None:
-        monkeypatch.setattr(runtimes, "installed", lambda runtime: runtime in names)
-
-    return only
-
-
 @pytest.mark.parametrize(
-    ("flags", "installed", "wish", "expected"),
+    ("flags", "wish", "expected"),
     [
-        pytest.param(BF16, ALL, ("auto", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="everything"),
-        pytest.param(VNNI, ALL, ("auto", "auto"), {OV8, OX8, OV32, OX32}, id="no-bf16-in-hardware"),
-        pytest.param(OLD, ALL, ("auto", "auto"), {OV8, OX7, OV32, OX32}, id="7-bit-weights-without-vnni"),
-        pytest.param(("avx2", "avx_vnni"), ALL, ("int8", "auto"), {OV8, OX8}, id="vnni-of-256-bits"),
-        pytest.param(OLD, ALL, ("int8", "onnx"), {OX7}, id="int8-means-7-bit-weights-there"),
-        pytest.param(ARM, ALL, ("auto", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="arm-with-bf16"),
-        pytest.param(BF16, ALL, ("exact", "auto"), {OV32, OX32}, id="exact-is-fp32"),
-        pytest.param(BF16, ALL, ("fast", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="fast-measures-the-same"),
-        pytest.param(BF16, ALL, ("int8", "auto"), {OV8, OX8}, id="int8"),
-        pytest.param(BF16, ALL, ("bf16", "auto"), {OVB}, id="bf16"),
-        pytest.param(BF16, ALL, ("auto", "onnx"), {OX8, OX32}, id="onnx-asked-for"),
-        pytest.param(BF16, ALL, ("auto", "openvino"), {OV8, OVB, OV32}, id="openvino-asked-for"),
-        pytest.param(BF16, ALL, ("auto", "torch"), {TB, T32}, id="torch-asked-for"),
-        pytest.param(OLD, ALL, ("auto", "torch"), {T32}, id="torch-asked-for-without-bf16"),
-        pytest.param(BF16, ALL, ("int8", "torch"), set(), id="torch-has-no-int8"),
-        pytest.param(BF16, ALL, ("auto", "torch-packed"), {PB, P32}, id="packed-asked-for"),
-        pytest.param(OLD, ALL, ("auto", "torch-compiled"), {C32}, id="compiled-asked-for"),
-        pytest.param(BF16, ALL, ("fp16", "auto"), set(), id="no-fp16-on-a-cpu"),
-        pytest.param(BF16, ALL, ("bf16", "onnx"), set(), id="onnx-has-no-bf16"),
-        pytest.param(BF16, ALL - {"openvino"}, ("auto", "auto"), {OX8, OX32}, id="without-openvino"),
-        pytest.param(BF16, ALL - {"onnx"}, ("auto", "auto"), {OV8, OVB, OV32}, id="without-onnx-runtime"),
-        pytest.param(BF16, frozenset({"torch"}), ("auto", "auto"), {TB, T32}, id="torch-alone"),
-        pytest.param(OLD, frozenset({"torch"}), ("auto", "auto"), {T32}, id="torch-alone-on-an-old-processor"),
-        pytest.param(BF16, frozenset({"onnx"}), ("auto", "openvino"), set(), id="asked-for-but-not-installed"),
-        pytest.param(BF16, frozenset(), ("auto", "auto"), set(), id="nothing-installed"),
+        pytest.param(BF16, ("auto", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="everything"),
+        pytest.param(VNNI, ("auto", "auto"), {OV8, OX8, OV32, OX32}, id="no-bf16-in-hardware"),
+        pytest.param(OLD, ("auto", "auto"), {OV8, OX7, OV32, OX32}, id="7-bit-weights-without-vnni"),
+        pytest.param(("avx2", "avx_vnni"), ("int8", "auto"), {OV8, OX8}, id="vnni-of-256-bits"),
+        pytest.param(OLD, ("int8", "onnx"), {OX7}, id="int8-means-7-bit-weights-there"),
+        pytest.param(ARM, ("auto", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="arm-with-bf16"),
+        pytest.param(BF16, ("exact", "auto"), {OV32, OX32}, id="exact-is-fp32"),
+        pytest.param(BF16, ("fast", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="fast-measures-the-same"),
+        pytest.param(BF16, ("int8", "auto"), {OV8, OX8}, id="int8"),
+        pytest.param(BF16, ("bf16", "auto"), {OVB}, id="bf16"),
+        pytest.param(BF16, ("auto", "onnx"), {OX8, OX32}, id="onnx-asked-for"),
+        pytest.param(BF16, ("auto", "openvino"), {OV8, OVB, OV32}, id="openvino-asked-for"),
+        pytest.param(BF16, ("auto", "torch"), {TB, T32}, id="torch-asked-for"),
+        pytest.param(OLD, ("auto", "torch"), {T32}, id="torch-asked-for-without-bf16"),
+        pytest.param(BF16, ("int8", "torch"), set(), id="torch-has-no-int8"),
+        pytest.param(BF16, ("auto", "torch-packed"), {PB, P32}, id="packed-asked-for"),
+        pytest.param(OLD, ("auto", "torch-compiled"), {C32}, id="compiled-asked-for"),
+        pytest.param(BF16, ("fp16", "auto"), set(), id="no-fp16-on-a-cpu"),
+        pytest.param(BF16, ("bf16", "onnx"), set(), id="onnx-has-no-bf16"),
     ],
 )
-def test_candidates_on_a_cpu(have, flags, installed, wish, expected):
-    """Only what this processor computes natively, what is installed, and what was asked for."""
-    have(installed)
-
+def test_candidates_on_a_cpu(flags, wish, expected):
+    """Only what this processor computes natively, and what was asked for."""
     found = candidates(machine(flags), placement(), *wish)
 
     assert expected == set(found)
@@ -108,17 +89,15 @@ def test_candidates_on_a_cpu(have, flags, installed, wish, expected):
         pytest.param(True, "auto", "openvino", set(), id="openvino-asked-for-on-a-gpu"),
     ],
 )
-def test_candidates_on_a_gpu(have, bf16, precision, runtime, expected):
+def test_candidates_on_a_gpu(bf16, precision, runtime, expected):
     """Half precision by what the card has in hardware."""
-    have(ALL)
     facts = machine(BF16, gpu(bf16=bf16), kind=DeviceType.CUDA)
 
     assert expected == set(candidates(facts, place(facts, DeviceRequest()), precision, runtime))
 
 
-def test_what_all_cards_have_decides(have):
+def test_what_all_cards_have_decides():
     """One text must get one vector whichever card is free: bf16 only where every card has it."""
-    have(ALL)
     facts = machine(BF16, gpu(bf16=True), replace(gpu(bf16=False), index=1, uuid="GPU-2"), kind=DeviceType.CUDA)
 
     found = [candidates(facts, each, "auto", "auto") for each in place_all(facts, DeviceRequest("cuda:all"))]
@@ -127,11 +106,11 @@ def test_what_all_cards_have_decides(have):
 
 
 def test_nothing_for_a_gpu_says_why():
-    """RUNTIME=onnx on a card is a wish that cannot be, not a package that is absent."""
+    """RUNTIME=onnx on a card is a wish that cannot be."""
     on_card = Placement("cuda:0", 1, 1, 2, ("asked for",), dtypes=("bf16", "fp32"))
 
     assert "on cuda:0 torch runs bf16, fp32; RUNTIME=onnx and openvino are for CPUs" in why_none(on_card)
-    assert "no such runtime is installed" in why_none(placement())
+    assert "no such runtime has it" in why_none(placement())
 
 
 @pytest.mark.parametrize(
@@ -144,26 +123,9 @@ def test_nothing_for_a_gpu_says_why():
         pytest.param("bf16", "auto", {TB}, id="bf16"),
     ],
 )
-def test_fallback(have, precision, runtime, expected):
+def test_fallback(precision, runtime, expected):
     """torch serves what has no graph, but an explicit wish is never turned into another."""
-    have(ALL)
-
     assert expected == set(fallback(precision, runtime))
-
-
-def test_no_fallback_without_torch(have):
-    have(ALL - {"torch"})
-
-    assert [] == fallback("auto", "auto")
-
-
-@pytest.mark.parametrize(("runtime", "module"), [("onnx", "onnxruntime"), ("openvino", "openvino"), ("torch", "torch")])
-def test_a_runtime_that_is_not_installed_is_named(tiny: TinyModels, have, runtime, module):
-    """The message is the package's name, not an ImportError."""
-    have(frozenset())
-
-    with pytest.raises(ModelUnavailable, match=f"{module} is not installed"):
-        load_encoder(spec_of(tiny.folder("bert")), Candidate(runtime, "fp32"), placement())
 
 
 @pytest.mark.parametrize("candidate", [OX8, OV32, T32], ids=str)
