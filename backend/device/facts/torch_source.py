@@ -42,7 +42,7 @@ class Torch:
         return TorchBuild(
             version=str(torch.__version__),
             cuda=torch.version.cuda or "",
-            hip=getattr(torch.version, "hip", None) or "",
+            hip=torch.version.hip or "",
             archs=tuple(torch.cuda.get_arch_list()),  # of the build; queries no device
         )
 
@@ -59,7 +59,10 @@ class Torch:
             with warnings.catch_warnings(record=True) as caught:  # torch warns of, for example, a driver too old
                 warnings.simplefilter("always")
                 devices = (
-                    tuple(_device(index, torch.cuda.get_device_properties(index)) for index in _indices(torch))
+                    tuple(
+                        _device(index, torch.cuda.get_device_properties(index))
+                        for index in range(torch.cuda.device_count())
+                    )
                     if torch.cuda.is_available()
                     else ()
                 )
@@ -74,9 +77,8 @@ class Torch:
         torch = self._torch()
         if torch is None or not torch.backends.mps.is_available():
             return None
-        name = torch.backends.mps.get_name() if hasattr(torch.backends.mps, "get_name") else "Apple GPU"
         total = int(torch.mps.recommended_max_memory())
-        return TorchDevice(0, name, "", total, (0, 0), integrated=True)
+        return TorchDevice(0, torch.backends.mps.get_name(), "", total, (0, 0), integrated=True)
 
     def fault(self) -> str:
         """Why torch found no device, from its warning or error; "" without one."""
@@ -123,10 +125,6 @@ def one_sentence(*messages: str) -> str:
     """The first line of each message, without the debugging advice that CUDA appends."""
     first_lines = [message.strip().splitlines()[0].strip().rstrip(".") for message in messages if message.strip()]
     return "; ".join(first_lines)
-
-
-def _indices(torch: Any) -> range:
-    return range(torch.cuda.device_count())
 
 
 def _device(index: int, properties: Any) -> TorchDevice:

@@ -9,8 +9,8 @@ import ctypes
 import gc
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from backend.device.batch_split import release_frames
@@ -19,7 +19,7 @@ from backend.device.facts.host import free_memory_bytes
 from backend.device.facts.torch_source import Torch
 from backend.device.faults import FaultKind, classify
 from backend.device.memory.memory_table import MemoryTable
-from backend.device.records import AllocatorStats, Platform, Process
+from backend.device.records import AllocatorStats, Platform
 from backend.errors import DoesNotFit
 
 RESERVE_BYTES = 400 << 20  # for workspaces of libraries and fragmentation, as in ComfyUI (model_management.py)
@@ -76,7 +76,7 @@ def apply_ceiling(device: str, memory_bytes: int) -> str:
         with torch.cuda.device(device):  # torch would otherwise leave this device the current one
             torch.cuda.set_per_process_memory_fraction(fraction, device)
         if torch.version.hip:
-            _throw_on_driver_oom(torch)
+            _throw_on_driver_oom()
     return f"this process takes at most {format_bytes(memory_bytes)} of {device} ({fraction:.2f} of it)"
 
 
@@ -158,16 +158,12 @@ def cleanup_gpu_memory(device: str = "auto") -> int:
     return max(0, before - Torch().allocator(target).reserved_bytes)
 
 
-def advice(
-    table: MemoryTable, length: int, count: int, free_bytes: int, *, processes: Sequence[Process] = (), own_pid: int = 0
-) -> str:
+def advice(table: MemoryTable, length: int, count: int, free_bytes: int) -> str:
     """One sentence: what a batch of ``count`` x ``length`` tokens needs, what is free, and what would fit."""
     needed, free = table.peak_bytes(length, count), format_bytes(free_bytes)
     batch = f"a batch of {count} x {length} tokens" if count > 1 else f"one item of {length} tokens"
     if needed is None:
-        text = (
-            f"{batch} is longer than anything measured ({table.lengths[-1]} tokens); {format_bytes(free_bytes)} is free"
-        )
+        text = f"{batch} is longer than anything measured ({table.lengths[-1]} tokens); {free} is free"
     else:
         text = f"{batch} needs {format_bytes(needed)}, {free} is free"
     fitting = table.max_count(length, free_bytes)
@@ -175,10 +171,6 @@ def advice(
     shorter = [bucket for bucket in table.lengths if bucket < length and table.max_count(bucket, free_bytes) >= count]
     if shorter and (needed is None or needed > free_bytes):
         remedies.append(f"shorten to {shorter[-1]} tokens")
-    others = [process for process in processes if process[0] != own_pid and process[2]]
-    if others and (needed is None or needed > free_bytes):
-        pid, name, held = max(others, key=lambda process: process[2] or 0)
-        remedies.append(f"stop PID {pid}{f' ({name})' if name else ''}, which holds {format_bytes(held or 0)}")
     return f"{text}: {'; or '.join(remedies)}" if remedies else text
 
 
@@ -207,19 +199,14 @@ def _has_large_cache(now: MemoryUsage) -> bool:
     return now.free_bytes is not None and cached > _CACHED_RATIO_MAX * (now.free_bytes + cached)
 
 
-def _throw_on_driver_oom(torch: object) -> None:
-    # private API until torch offers it publicly; without it the limit alone applies
-    private = getattr(torch, "_C", None)
-    read = getattr(private, "_accelerator_getAllocatorSettings", None)
-    write = getattr(private, "_accelerator_setAllocatorSettings", None)
-    if read is None or write is None:
-        return
-    try:
+def _throw_on_driver_oom() -> None:
+    from torch._C import _accelerator_getAllocatorSettings as read  # until torch offers them publicly
+    from torch._C import _accelerator_setAllocatorSettings as write
+
+    with suppress(RuntimeError, ValueError):  # a build that refuses it: the limit alone applies
         write(
             _format_options({"throw_on_cudamalloc_oom": "True", **_parse_options(read())})
-        )  # options left out are reset
-    except (RuntimeError, ValueError):
-        return
+        )  # what is left out is reset
 
 
 def _parse_options(text: str) -> dict[str, str]:

@@ -17,7 +17,6 @@ _FAST = ("flash", "cudnn")
 _DISPATCHER = "_fused_sdp_choice"  # private to torch; without it ``expected_kernels`` is reported instead
 _HUB = "kernels"  # the package that downloads prebuilt kernels
 
-VersionOf = Callable[[str], str]  # distribution -> its version, "" when not installed
 TryKernel = Callable[[str, str], str]  # (module, torch device) -> "" or the error as one sentence
 
 
@@ -94,7 +93,7 @@ def flash_preferred() -> Iterator[None]:
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-def attention_report(device: str = "cpu", *, version_of: VersionOf | None = None) -> AttentionReport:
+def attention_report(device: str = "cpu") -> AttentionReport:
     """Query torch and the installed packages on a device of this machine: "cpu", "mps" or "cuda:0".
 
     As this process is set: inside ``flash_preferred`` as the service and training are.
@@ -107,11 +106,10 @@ def attention_report(device: str = "cpu", *, version_of: VersionOf | None = None
     expected = expected_kernels(kind, capability)
     asked = kind is not DeviceType.MPS and hasattr(torch, _DISPATCHER)
     kernels = tuple(_dispatched_kernel(device, use.dtype) for use in expected) if asked else expected
-    find_version = version_of or installed_version
-    flash_packages = tuple(
-        _check_flash(flash, find_version(flash.name), device, capability, try_flash) for flash in _FLASH
+    flash_packages = (
+        _check_flash(flash, installed_version(flash.name), device, capability, try_flash) for flash in _FLASH
     )
-    packages = (*flash_packages, _hub(find_version(_HUB)))
+    packages = (*flash_packages, _hub(installed_version(_HUB)))
     return AttentionReport(device, asked, kernels, packages, advise(kind, capability, kernels, packages))
 
 
@@ -122,21 +120,20 @@ def expected_report(device: str, capability: tuple[int, int], system: str = "Lin
     return AttentionReport(device, False, kernels, (), advise(kind, capability, kernels, ()))
 
 
-def check_flash_attention(device: str = "auto", *, version_of: VersionOf | None = None) -> dict[str, object]:
+def check_flash_attention(device: str = "auto") -> dict[str, object]:
     """Whether a flash-attn package works here: ``installed``, ``version``, ``package``, ``usable``, ``why``.
 
     Looks for the distribution, since flash-attn and flash-attn-4 share an import name. Imports torch only if one is
     installed.
     """
-    find_version = version_of or installed_version
-    if not any(find_version(flash.name) for flash in _FLASH):
+    if not any(installed_version(flash.name) for flash in _FLASH):
         why = "no flash-attn package is installed; torch has flash kernels of its own, so nothing needs to be"
         return {"installed": False, "version": "", "package": "", "usable": False, "why": why}
     if device == "auto":
         import torch  # as in attention_report
 
         device = "cuda:0" if torch.cuda.is_available() else "cpu"
-    packages = attention_report(device, version_of=find_version).packages
+    packages = attention_report(device).packages
     installed = [package for package in packages if package.version and package.name != _HUB]
     best = max(installed, key=lambda package: package.usable)
     return {"installed": True, "version": best.version, "package": best.name, "usable": best.usable, "why": best.why}

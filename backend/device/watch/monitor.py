@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -123,11 +122,6 @@ def memory(facts: MachineFacts, placement: Placement) -> DeviceMemory:
     return DeviceMemory(resident_bytes(), facts.memory_bytes)
 
 
-def wall_clock() -> float:
-    """Seconds since 1970, for timestamps in answers."""
-    return datetime.now(UTC).timestamp()
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """The result of the last successful poll; replaced as a whole, so that readers need no lock."""
@@ -173,7 +167,7 @@ class DeviceMonitor:
         host: Callable[[], HostMemory] = host_memory,
         interval_s: float | None = None,
         clock: Clock = time.monotonic,
-        wall_clock: Clock = wall_clock,
+        wall_clock: Clock = time.time,  # noqa: TID251 - a date, not a duration
     ) -> None:
         self._facts, self._wall_clock = facts, wall_clock
         self._interval_s = interval_s or (_WSL_INTERVAL_S if facts.platform.wsl else _INTERVAL_S)

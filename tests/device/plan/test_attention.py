@@ -27,9 +27,9 @@ from backend.device.records import DeviceType
 CUDA = DeviceType.CUDA
 
 
-def versions(**installed):
-    """A ``version_of`` with these installed distributions; underscores stand for hyphens."""
-    return lambda name: installed.get(name.replace("-", "_"), "")
+def install(monkeypatch, **installed):
+    """Have these distributions alone; underscores stand for hyphens."""
+    monkeypatch.setattr(attention, "installed_version", lambda name: installed.get(name.replace("-", "_"), ""))
 
 
 def fields(uses):
@@ -185,9 +185,10 @@ def test_advice_on_a_broken_package():
     assert "flash-attn 2.8.3 is installed but does not work: ImportError: undefined symbol" == sentence
 
 
-def test_packages_are_known_by_their_distribution():
+def test_packages_are_known_by_their_distribution(monkeypatch):
     """flash-attn and flash-attn-4 share an import name."""
-    report = attention_report("cpu", version_of=versions(flash_attn_4="4.0.0"))
+    install(monkeypatch, flash_attn_4="4.0.0")
+    report = attention_report("cpu")
     result = {package.name: package for package in report.packages}
 
     assert ["flash-attn", "flash-attn-3", "flash-attn-4", "kernels"] == list(result)
@@ -245,15 +246,17 @@ def test_try_flash(monkeypatch, device, function, expected):
 def test_check_flash_attention_without_any(monkeypatch):
     """torch is not imported."""
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
-    result = check_flash_attention(version_of=versions())
+    install(monkeypatch)
+    result = check_flash_attention()
 
     assert (False, "", False) == (result["installed"], result["version"], result["usable"])
     assert "torch has flash kernels of its own" in result["why"]
 
 
-def test_check_flash_attention_on_a_cpu():
+def test_check_flash_attention_on_a_cpu(monkeypatch):
     """Installed but not usable, with the reason."""
-    result = check_flash_attention("cpu", version_of=versions(flash_attn="2.8.3"))
+    install(monkeypatch, flash_attn="2.8.3")
+    result = check_flash_attention("cpu")
 
     assert (True, "2.8.3", "flash-attn", False) == tuple(
         result[key] for key in ("installed", "version", "package", "usable")
