@@ -94,7 +94,7 @@ class OwnModelDomain(Generic[Service, Files, Model]):
         self.service, self.pending, self.models = service, pending, models
         self._missing = (found.why_none,) if found.is_missing and not found.comes_later else ()
         self._resolve, self._load, self._serve, self._supervisor = resolve, load, serve, supervisor
-        self._retry = ModelRetry(pending, self, fetch=lambda source, _task: resolve(source))
+        self._retry = ModelRetry(pending, self.fulfil, fetch=lambda source, _task: resolve(source))
 
     def report(self) -> dict[str, Any]:
         """For GET /v1/system."""

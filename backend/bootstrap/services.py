@@ -488,7 +488,7 @@ def _start_model_retry(
     """Fetch what is pending; and watch the models that serve: only now, as the start does not count as idle."""
     for model in catalog.models():
         unloader.add(asyncio.get_running_loop(), model.residents)
-    model_retry = ModelRetry(catalog.pending, loader, fetch=partial(resolve, models_dir=context.models_dir))
+    model_retry = ModelRetry(catalog.pending, loader.fulfil, fetch=partial(resolve, models_dir=context.models_dir))
     model_retry.start(supervisor)
     return model_retry
 

@@ -119,9 +119,6 @@ def _text(text: str) -> _Text:
         float(15 <= len(compact) <= 34 and iban.is_valid(compact)), float(text.endswith(",")),
         float(letters > 0 and figures > 0),
     )  # fmt: skip
-    rate = None
-    if cents is not None and 0 < cents <= 3000:
-        rate = cents / 100
     lower = text.lower()
     return _Text(
         _hash(shape_of(text), SHAPES),
@@ -130,7 +127,7 @@ def _text(text: str) -> _Text:
         facts,
         cents if printed and not percent else None,
         cents,
-        rate,
+        cents / 100 if cents is not None and 0 < cents <= 3000 else None,
     )
 
 

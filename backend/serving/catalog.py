@@ -18,7 +18,7 @@ from backend.models.resting_process import Work
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import TextTokenizer
-from backend.serving.engines.heads import EMBEDDINGS, NER
+from backend.serving.engines.heads import EMBEDDINGS
 from backend.serving.pending_models import PendingModels
 
 
@@ -126,10 +126,6 @@ class Catalog:
     def of(self, task: str) -> LoadedModel | None:
         """The model of a task; None where none is configured."""
         return self._models.get(task)
-
-    def ner(self) -> LoadedModel | None:
-        """The token classifier; None where none is configured."""
-        return self.of(NER)
 
     def replace(self, model: LoadedModel) -> LoadedModel | None:
         """Serve this model for its task from the next request on; returns the one it replaces, if any."""

@@ -34,6 +34,7 @@ class HealthService:
     """Readiness and reports. Belongs to the loop's thread.
 
     Args:
+        gpu: the typed answer of GET /metrics/gpu: the same shape with and without a GPU.
         measuring: what serves by what is known of its kind until it is measured here.
         others: those that the catalog does not hold, as `report` has them.
     """
@@ -43,7 +44,7 @@ class HealthService:
         catalog: Catalog,
         batcher: Batcher,
         cache: VectorCache,
-        gpu_report: Callable[[], dict[str, Any]],
+        gpu: Callable[[], dict[str, Any]],
         *,
         degraded: Callable[[], Sequence[str]] = tuple,
         measuring: Callable[[], Sequence[str]] = tuple,
@@ -51,7 +52,7 @@ class HealthService:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog, self._batcher, self._cache, self._clock = catalog, batcher, cache, clock
-        self._gpu_report, self._degraded, self._others = gpu_report, degraded, others
+        self.gpu, self._degraded, self._others = gpu, degraded, others
         self._measuring = measuring
         self._watched: list[Callable[[], Sequence[str]]] = []
         self._probe: asyncio.Task[str] | None = None
@@ -117,10 +118,6 @@ class HealthService:
     def lanes(self) -> BatcherStatus:
         """What waits and what runs."""
         return self._batcher.status()
-
-    def gpu(self) -> dict[str, Any]:
-        """The typed answer of GET /metrics/gpu: the same shape with and without a GPU."""
-        return self._gpu_report()
 
     async def _shared_probe(self) -> str:
         """One probe at a time, shared by all requests meanwhile; why it failed, or ""."""

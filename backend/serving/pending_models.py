@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from backend.errors import ModelPending, SetupError
 from backend.retry import Backoff
@@ -108,32 +107,26 @@ class PendingModels:
         return [model.report(now_s) for model in self._models.values()]
 
 
-class Loader(Protocol):
-    """Makes a model serve whose files are there; `ModelSwapper` is one."""
-
-    async def fulfil(self, pending: PendingModel) -> None:
-        """Load it, and settle what is pending. Raises: SetupError where that fails."""
-
-
 class ModelRetry:
     """Tries each pending model again, after pauses that grow, until it serves. Belongs to the loop.
 
     Every failure is tried again, also one that is not the network's: a repository may appear, a full disk be cleared.
 
     Args:
+        fulfil: has a model serve whose files are there, and settles what is pending. Raises: SetupError.
         fetch: brings the files of a source for a task onto this machine; runs on a thread of its own.
     """
 
     def __init__(
         self,
         pending: PendingModels,
-        loader: Loader,
+        fulfil: Callable[[PendingModel], Awaitable[None]],
         *,
         fetch: Callable[[str, str], object],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._pending, self._loader, self._fetch = pending, loader, fetch
+        self._pending, self._fulfil, self._fetch = pending, fulfil, fetch
         self._clock, self._sleep = clock, sleep
         self._task: asyncio.Task[None] | None = None
 
@@ -160,7 +153,7 @@ class ModelRetry:
         reason = "the last try failed unexpectedly; see the log"
         try:
             await _on_daemon_thread(partial(self._fetch, model.source, model.task))
-            await self._loader.fulfil(model)
+            await self._fulfil(model)
         except SetupError as error:
             reason = str(error)
         finally:  # also for what the supervisor logs, or the task would try again without a pause

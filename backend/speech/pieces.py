@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -252,12 +252,6 @@ Result = TypeVar("Result")
 _BUDGET = activity_cost(60 * SAMPLE_RATE)  # of a batch: a slice of a minute, or several short files
 
 
-class SpeechDetector(Protocol):
-    """Tells how likely somebody speaks in each window of 512 samples."""
-
-    def probabilities(self, samples: NDArray[np.int16]) -> NDArray[np.float32]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ActivityRules:
     """What counts as speech. Of 100 recordings every stretch has a window over 0.75; a frog has 0.62 at best."""
@@ -300,7 +294,7 @@ class SamplesEngine(Generic[Result]):
 class SpeechActivityEngine(SamplesEngine["tuple[SpeechSpan, ...]"]):
     """Payload: int16 samples (n), 16 kHz; result: tuple of `SpeechSpan`, in order, none overlapping."""
 
-    network: SpeechDetector
+    network: SileroNetwork
     rules: ActivityRules = ActivityRules()
     name = TASK
 

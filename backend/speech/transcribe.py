@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from backend.speech.records import (
     TimedText,
     window_frames,
 )
-from backend.speech.whisper import LoadedWhisper, on_host
+from backend.speech.whisper import LoadedWhisper, WhisperSource, on_host
 from backend.speech.words import align_words, encoded_rows
 
 
@@ -237,12 +237,6 @@ _TOKENS, _TOKENS_A_SECOND = 24, 25
 _SAMPLED = 5  # texts that are sampled at temperatures above 0; the most likely one is taken
 
 
-class WhisperLoader(Protocol):
-    """Gives the engine its model, once a batch; loads it again where it was unloaded."""
-
-    def get(self) -> LoadedWhisper: ...
-
-
 class _Call(NamedTuple):
     """What pieces share that one call of the model may decode. Task, language and prompt are each one's own."""
 
@@ -281,7 +275,7 @@ class PreparedPieces:
 class SpeechEngine:
     """One Whisper model on one device. Payload: `SpeechPiece`; result: `DecodedPiece`."""
 
-    source: WhisperLoader
+    source: WhisperSource
     budget: int = CPU_BUDGET
     batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
     name: str = TASK

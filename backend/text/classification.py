@@ -231,12 +231,12 @@ class ClassificationService:
         if model.task != EMBEDDINGS:
             return
         self._registry.use_encoder(model.spec.identity)
-        self._stop_retraining()
+        self.stop_learning()
         self.retraining = asyncio.get_running_loop().create_task(self._retrain())
 
     async def close(self) -> None:
         """Cancel retraining in the background, and leave the store."""
-        self._stop_retraining()
+        self.stop_learning()
         await self.store.close()
 
     def report(self) -> dict[str, object]:
@@ -269,7 +269,8 @@ class ClassificationService:
 
     def stop_learning(self) -> None:
         """Cancel retraining in the background; requests are answered on."""
-        self._stop_retraining()
+        if self.retraining is not None:
+            self.retraining.cancel()
 
     def _learn_waiting(self) -> None:
         """Another replica has taught what must be learnt for this embedding model."""
@@ -283,10 +284,6 @@ class ClassificationService:
         while self._retrain_again:
             self._retrain_again = False
             await self._trainer.retrain_stale()
-
-    def _stop_retraining(self) -> None:
-        if self.retraining is not None:
-            self.retraining.cancel()
 
     async def _score(
         self, texts: Sequence[str], name: str | None, multi_label: bool | None, urgency: Urgency

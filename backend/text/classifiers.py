@@ -76,7 +76,7 @@ class ClassifierRegistry:
         Raises: ModelUnavailable for a configured head that is unreadable, or of another embedding model.
         """
         for folder in sorted(file.parent for file in self.bundled.glob(f"*/{CONFIG}")):
-            self._add(folder.name, "bundled", read_head(folder))
+            self._entries[folder.name] = _Entry("bundled", read_head(folder))
             self._entries[folder.name].has_examples = self.bundled_heads.has_examples(folder.name)
         for name in self.pending():
             self.restore_bundled(name)
@@ -249,9 +249,6 @@ class ClassifierRegistry:
                 return head
         return None
 
-    def _add(self, name: str, source: Source, head: ClassifierHead | None, owner: str | None = None) -> None:
-        self._entries[name] = _Entry(source, head, owner)
-
     def _add_configured(self, folder: Path) -> None:
         head = read_head(folder)
         name = head.name or folder.name
@@ -260,7 +257,7 @@ class ClassifierRegistry:
         if not head.encoder_fingerprint:
             reason = "it names no fingerprint of its encoder; train it again to have the tokenizer and pooling checked"
             log_event(_log, logging.WARNING, "a classifier is accepted by the weights alone", name=name, reason=reason)
-        self._add(name, "configured", head)
+        self._entries[name] = _Entry("configured", head)
 
     def check_name(self, name: str, limit: float | None = None) -> None:
         """Raises: InvalidField for a name that no trained classifier may have, or for one over the ``limit``."""

@@ -34,11 +34,11 @@ def select_diverse(
     relevance: Floats,
     count: int,
     *,
-    diversity: float,
     redundant_with: Callable[[int], NDArray[np.bool_]],
     before: NDArray[np.int64] | None = None,
     costs: Floats | None = None,
     budget: float = math.inf,
+    diversity: float = 0.3,
 ) -> list[int]:
     """Up to ``count`` indexes in the order selected: each the best by relevance less similarity to those before.
 
@@ -48,6 +48,7 @@ def select_diverse(
         redundant_with: for a selected index, a mask (items) of the items to exclude from then on.
         before: (items) how many items right before each must be selected with it; unset: none.
         costs: (items) what each takes of the ``budget``; an item that no longer fits is passed over.
+        diversity: 0 selects by relevance alone, 1 by difference alone.
 
     Source: maximal marginal relevance (Carbonell and Goldstein 1998).
     """

@@ -119,7 +119,7 @@ class EntityService:
 
     def _model(self, name: str | None, sources: Collection[str] | None) -> LoadedModel | None:
         """The model to use; None where only patterns are wanted, or available."""
-        loaded = self._catalog.ner()
+        loaded = self._catalog.of(NER)
         if sources is not None and MODEL not in sources:
             return None
         if name is not None and (loaded is None or name not in loaded.names):

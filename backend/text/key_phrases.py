@@ -124,14 +124,10 @@ def rank_phrases(
     text_vector: NDArray[np.float32],
     *,
     top: int,
-    diversity: float = 0.3,
 ) -> list[KeyPhrase]:
     """The best ``top`` candidates by similarity to the text and by weight, each unlike those before it; best first.
 
     Shapes: vectors (candidates, width), text_vector (width), of any length; a candidate without a vector has zeros.
-
-    Args:
-        diversity: 0 ranks by relevance alone, 1 by difference alone.
 
     A phrase that shares most of its words with one ranked before is left out. Source: EmbedRank++ (Bennani-Smires et
     al. 2018), maximal marginal relevance (Carbonell and Goldstein 1998) over phrase vectors.
@@ -147,7 +143,6 @@ def rank_phrases(
         normalized,
         relevance,
         top,
-        diversity=diversity,
         redundant_with=lambda index: np.array([_is_redundant(key, keys[index]) for key in keys]),
     )
     return [KeyPhrase(candidates[index].text, float(relevance[index]), candidates[index].places) for index in best]

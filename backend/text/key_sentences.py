@@ -256,7 +256,6 @@ def select_key_sentences(
     text_vector: NDArray[np.float32],
     *,
     count: int,
-    diversity: float = 0.3,
 ) -> list[KeySentence]:
     """The ``count`` sentences that best represent the text and differ from each other, in the text's order.
 
@@ -265,7 +264,6 @@ def select_key_sentences(
     Args:
         texts: the sentences, in order; too short, too long and letterless ones are skipped. If that leaves none,
             the limits of length are dropped, so that a text of form fields has a summary too.
-        diversity: 0 selects by relevance alone, 1 by difference alone.
 
     Source: similarity to the centroid and position from MEAD (Radev et al. 2004), similarity to the other sentences
     from LexRank's degree centrality (Erkan and Radev 2004), maximal marginal relevance (Carbonell and Goldstein 1998).
@@ -277,7 +275,7 @@ def select_key_sentences(
     normalized = unit_vectors(vectors[eligible])
     relevance = _relevance(normalized, text_vector)
     repeats = _repeats_of([texts[index] for index in eligible])
-    selected = select_diverse(normalized, relevance, count, diversity=diversity, redundant_with=repeats)
+    selected = select_diverse(normalized, relevance, count, redundant_with=repeats)
     return [KeySentence(eligible[index], float(relevance[index])) for index in sorted(selected)]
 
 
@@ -315,7 +313,6 @@ def select_summary(
     *,
     length: SummaryLength,
     tokens: NDArray[np.int64],
-    diversity: float = 0.3,
 ) -> list[KeySentence]:
     """The candidates that best represent the text within a length, in the text's order; selected as key sentences are.
 
@@ -336,7 +333,6 @@ def select_summary(
         normalized,
         np.array(runs),
         len(texts) if length.sentences is None else length.sentences,
-        diversity=diversity,
         redundant_with=_repeats_of(texts),
         before=before,
         costs=tokens.astype(np.float64),

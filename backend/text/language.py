@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from threading import Lock
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -32,20 +33,6 @@ class Language:
     score: float  # probability among LANGUAGES, 0 to 1
 
 
-class _Identifier:
-    """The library's model, loaded on first use (a second, some 60 MB). Safe on any thread."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._loaded: LanguageIdentifier | None = None
-
-    def get(self) -> LanguageIdentifier:
-        with self._lock:
-            if self._loaded is None:
-                self._loaded = _load()
-            return self._loaded
-
-
 def detect(text: str) -> Language | None:
     """The language of a text, or None where it has no or too few letters.
 
@@ -58,7 +45,9 @@ def detect(text: str) -> Language | None:
     words = _words(_sample(text))
     if not any(character.isalpha() for character in words):
         return None
-    code, score = _IDENTIFIER.get().classify(words)
+    with _LOADING:
+        identifier = _load()
+    code, score = identifier.classify(words)
     return Language(code, min(1.0, score)) if score >= _MIN_SCORE else None
 
 
@@ -77,7 +66,9 @@ def _words(text: str) -> str:
     return " ".join(word.lower() if len(word) > 1 and word.isupper() else word for word in plain)
 
 
+@cache
 def _load() -> LanguageIdentifier:
+    """The library's model: a second, some 60 MB."""
     full = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     full.set_languages(LANGUAGES)
     for code, bonus in _PRIORS.items():
@@ -95,4 +86,4 @@ def _load() -> LanguageIdentifier:
 
 
 _NO_WORD = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) not in "'-"}
-_IDENTIFIER = _Identifier()
+_LOADING = Lock()

@@ -73,7 +73,7 @@ def sentences_of(context: EvaluationContext, dataset: EntityDataset) -> list[Sen
 
 async def evaluate(context: EvaluationContext, dataset: EntityDataset) -> list[Row]:
     """F1 of whole entities, exact in type and boundaries, of the data set's types. Raises: NotMeasured."""
-    model = context.services.catalog.ner()
+    model = context.services.catalog.of("ner")
     if model is None:
         raise NotMeasured("no model for entities is loaded")
     sentences = sentences_of(context, dataset)

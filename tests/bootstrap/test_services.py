@@ -119,12 +119,12 @@ async def test_a_model_serves_before_it_is_measured_and_is_measured_once(start, 
 async def test_the_models_of_the_profile_come_after_the_first_answers(start, rest):
     """The tagger is loaded once vectors are served, or by the first request that needs it."""
     services = await start(ner_model=None)
-    tagger = services.catalog.ner()
+    tagger = services.catalog.of("ner")
     assert not tagger.is_loaded
     await services.embeddings.embed(["la factura"])
     result = await services.entities.find(["Juan Pérez vive en Madrid"])
 
-    assert tagger is services.catalog.ner()
+    assert tagger is services.catalog.of("ner")
     assert tagger.is_loaded
     assert result.rows[0].entities
 
@@ -435,7 +435,7 @@ async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTagg
     assert result.rows[0].entities
     assert all(text[entity.start : entity.end] == entity.text for entity in result.rows[0].entities)
     assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
-    assert services.catalog.ner() is services.catalog.find(str(folder))
+    assert services.catalog.of("ner") is services.catalog.find(str(folder))
 
 
 async def test_jobs_are_handed_over_before_the_lanes_refuse():

@@ -40,7 +40,9 @@ class Bench:
         self.swapper = ModelSwapper(
             context, self.catalog, unloader, {"embeddings": REQUEST}, load=self._load, on_swap=self.swapped.append
         )
-        self.retry = ModelRetry(self.catalog.pending, self.swapper, fetch=self._fetch, clock=clock, sleep=self._sleep)
+        self.retry = ModelRetry(
+            self.catalog.pending, self.swapper.fulfil, fetch=self._fetch, clock=clock, sleep=self._sleep
+        )
 
     async def run(self) -> None:
         """Until nothing is pending."""

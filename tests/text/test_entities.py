@@ -64,7 +64,7 @@ class EntityStack:
     service: EntityService | None = None
     inference: Inference | None = None
 
-    def ner(self) -> FakeModel | None:
+    def of(self, _task: str) -> FakeModel | None:
         return self.model
 
     def unknown(self, name: str, known: Sequence[str]) -> UnknownModel:
@@ -608,9 +608,9 @@ async def test_more_tokens_than_the_queue_admits_are_refused_while_they_are_read
     """Not after all of them have been read; the limit and its setting are named."""
     read: list[int] = []
 
-    def counted(tokenizer: TextTokenizer, text: str, start: int, stop: int) -> TokenArrays:
+    def counted(tokenizer: TextTokenizer, text: str, start: int, stop: int, *more: Any) -> TokenArrays:
         read.append(stop - start)
-        return read_slice(tokenizer, text, start, stop)
+        return read_slice(tokenizer, text, start, stop, *more)
 
     read_slice = TextTokenizer.read
     monkeypatch.setattr(TextTokenizer, "read", counted)

@@ -162,7 +162,7 @@ def test_ranking_by_similarity_and_weight():
     found = [phrase("far away", 1.0), phrase("near by", 1.0), phrase("heavy load", 5.0), phrase("light load", 0.1)]
     vectors = np.array([[0, 1, 0], [1, 0.2, 0], [0.5, 0, 0.5], [0.5, 0, 0.5]], np.float32)
 
-    ranked = [key.text for key in rank_phrases(found, vectors, np.array([1, 0, 0], np.float32), top=4, diversity=0.0)]
+    ranked = [key.text for key in rank_phrases(found, vectors, np.array([1, 0, 0], np.float32), top=4)]
 
     assert ranked.index("near by") < ranked.index("far away")
     assert ranked.index("heavy load") < ranked.index("light load")

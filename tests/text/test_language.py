@@ -2,6 +2,7 @@
 
 import csv
 import threading
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -76,10 +77,8 @@ def test_any_text_is_answered(text):
 @pytest.mark.slow
 def test_the_model_is_read_once_by_many_threads(monkeypatch):
     """Eight first calls at once: one load, eight equal answers."""
-    loads: list[int] = []
-    load = language._load
-    monkeypatch.setattr(language, "_load", lambda: loads.append(1) or load())
-    monkeypatch.setattr(language, "_IDENTIFIER", language._Identifier())
+    load = cache(language._load.__wrapped__)
+    monkeypatch.setattr(language, "_load", load)
     found: list[Language | None] = []
     threads = [
         threading.Thread(target=lambda: found.append(detect("Buenos días a todos los señores"))) for _ in range(8)
@@ -89,7 +88,7 @@ def test_the_model_is_read_once_by_many_threads(monkeypatch):
     for thread in threads:
         thread.join()
 
-    assert [1] == loads
+    assert 1 == load.cache_info().misses
     assert 8 == len(found)
     assert 1 == len(set(found))
 

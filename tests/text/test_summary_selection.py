@@ -25,7 +25,6 @@ def selected(texts: list[str], rows: np.ndarray, length: SummaryLength, tokens: 
         np.array([1, 0], np.float32),
         length=length,
         tokens=np.array(tokens or [10] * len(texts))[candidates.indexes],
-        diversity=0.0,
     )
     return [int(candidates.indexes[sentence.index]) for sentence in chosen]
 
@@ -33,7 +32,7 @@ def selected(texts: list[str], rows: np.ndarray, length: SummaryLength, tokens: 
 def test_a_reference_comes_with_the_sentence_before_it() -> None:
     """Both or neither: with room for one sentence only, it is another one."""
     texts = [PROSE.format(0), PROSE.format(1), BACK.format(1), PROSE.format(2)]
-    rows = vectors((0, 1), (0.9, 0.1), (1, 0), (0.5, 0.5))
+    rows = vectors((0, 1), (0.9, 0.1), (0.9, -0.3), (0.5, 0.5))
 
     assert [1] == selected(texts, rows, SummaryLength(sentences=1))
     assert [1, 2] == selected(texts, rows, SummaryLength(sentences=2))
