@@ -31,10 +31,9 @@ from backend.images.engine import (
     page_cost,
 )
 from backend.images.model_files import ImageModelSpec, resolve_image_model
-from backend.lanes.engine import Engine, Float32Encoder, Float32Fallback, Replicas
+from backend.lanes.engine import Engine, Float32Encoder, Float32Fallback, Replicas, UnloadableEncoder
 from backend.models.autotune import EncoderRequest
 from backend.models.batch_limits import learnt_batch_limits
-from backend.models.encoder_source import UnloadableEncoder
 from backend.serving.loading import LoadContext
 from backend.telemetry import FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry, log_event
 

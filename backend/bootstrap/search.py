@@ -137,7 +137,7 @@ def build_search(
     )
     files = FileService(storage, limits, render_page=documents.extractor.page_image, now=_now_s, bytes_of=bytes_of)
     stored_documents = StoredDocuments(storage, files, lesson_of=lesson_of)
-    documents.examples.lessons_of = stored_documents.lessons
+    documents.examples.lessons_of = storage.lessons
     return SearchRuntime(
         storage=storage,
         files=files,

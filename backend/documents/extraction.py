@@ -29,15 +29,14 @@ from backend.files.resolution import choose_resolution
 from backend.files.stored_file import StoredFile
 from backend.files.text_files import ChosenSource, choose_source
 from backend.lanes.backlog import Admitted
-from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.store import BlobCache, CacheNamespace
 from backend.lanes.file_threads import FileThreads
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, retry_bulk
 from backend.models.resting_process import Measurement
 from backend.ocr.engine_choice import OcrEngineName, reason_for_doubt
 from backend.ocr.rapidocr_models import is_latin_print
 from backend.ocr.records import OcrImage, OcrResult
-from backend.ocr.tessdata import tesseract_code
+from backend.ocr.tessdata import TESSERACT_CODES
 from backend.reasons import because
 from backend.speech.pages import KIND
 from backend.telemetry import log_event
@@ -193,7 +192,7 @@ async def recognize_in_its_language(
 
 def _languages_for(language: str, listed: tuple[str, ...]) -> tuple[str, ...]:
     usual = listed[:_AT_ONCE]
-    same_data = tesseract_code(language) in map(tesseract_code, usual)
+    same_data = TESSERACT_CODES.get(language) in map(TESSERACT_CODES.get, usual)
     return usual if same_data or language not in listed else (language, listed[0])
 
 

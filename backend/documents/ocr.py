@@ -22,9 +22,8 @@ from backend.files.records import PlacedPicture, Raster
 from backend.files.text_files import ChosenSource
 from backend.lanes.backlog import Backlog
 from backend.lanes.batcher import Batcher
-from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.engine import Engine
-from backend.lanes.inference import Urgency, run_one
+from backend.lanes.inference import Urgency, retry_bulk, run_one
 from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.work_queue import WorkItem, portions
 from backend.models.resting_process import Measurement

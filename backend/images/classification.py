@@ -19,10 +19,9 @@ from backend.files.file_types import IMAGES, FileType, sniff
 from backend.files.page_ranges import select_pages
 from backend.files.stored_file import StoredFile
 from backend.images.engine import TASK, ImageEngines, Logits
-from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.store import CachedVector, CacheNamespace, VectorCache
 from backend.lanes.file_threads import FileThreads
-from backend.lanes.inference import Timing, Urgency, UsageCounter, run_one
+from backend.lanes.inference import Timing, Urgency, UsageCounter, retry_bulk, run_one
 from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.shared_calls import SharedCalls
 from backend.models.fingerprint import arithmetic_key

@@ -17,9 +17,8 @@ from backend.device.records import DeviceType
 from backend.errors import FinanciaError, InferenceFailed
 from backend.images.model_files import ImageModelSpec, check_unchanged
 from backend.lanes.batcher import Batcher
-from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
+from backend.lanes.engine import BatchLimits, EncoderSource, Engine, UnlimitedBatches, UnloadableEncoder
 from backend.models.autotune import Choice, EncoderRequest, torch_dtype_of
-from backend.models.encoder_source import EncoderSource, UnloadableEncoder
 from backend.models.runtimes import require_memory
 from backend.telemetry import log_event
 

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.stored_file import StoredFile
-from backend.lanes.bulk_retry import retry_bulk
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, retry_bulk
 
 Result = TypeVar("Result")
 

@@ -1,10 +1,15 @@
-"""The one path every task's inputs take: cache, tokenizer, lanes. Equal inputs in flight are computed once."""
+"""The one path every task's inputs take: cache, tokenizer, lanes. Equal inputs in flight are computed once.
+
+Background work tries again what may succeed later; a request fails at once, as its caller can ask elsewhere.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,9 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from backend.errors import DeadlineExceeded, FinanciaError
+from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Unavailable
 from backend.lanes.batcher import record_items
-from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.store import CachedVector, CacheNamespace, VectorCache
 from backend.lanes.engine import Engine
 from backend.lanes.loop_turns import LARGE_INPUTS, loop_turn
@@ -22,12 +26,16 @@ from backend.lanes.text_work import TextWork, TokenBudget
 from backend.lanes.work_queue import Priority, WorkItem, owner_of_work, portions
 from backend.models.encoder import Payload, Vectors
 from backend.models.tokenizer import Tokens, Window
+from backend.retry import Backoff
 from backend.telemetry import Telemetry
 from backend.tracing.spans import record_last, sampled, span
 
+Result = TypeVar("Result")
+_WAIT = Backoff(0.25, 10.0)  # a queue has room again long before it is empty, which is what Retry-After tells
+_STARVED_TRIES = 5  # each takes three times LIMIT_PAGE_S; a file that hangs its reader does so each time
+_LANE_DEATHS = 2  # under one input: one may be somebody else's, a third in a row would end the lane for good
 CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks the loop no longer than a request
 _INLINE_NUMBERS = 20_000  # array elements: about a millisecond of arithmetic
-_Result = TypeVar("_Result")
 Submit = Callable[[Sequence[Payload], Sequence[int]], list[WorkItem]]
 
 
@@ -83,6 +91,61 @@ class Urgency(NamedTuple):
     def worker_deadline_s(self) -> float | None:
         """The deadline as worker processes take it; None: no deadline."""
         return None if math.isinf(self.deadline_s) else self.deadline_s
+
+
+async def retry_bulk(
+    urgency: Urgency,
+    attempt: Callable[[], Awaitable[Result]],
+    *,
+    also: tuple[type[FinanciaError], ...] = (),
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    jitter: Callable[[], float] = random.random,
+) -> Result:
+    """The result of ``attempt``; of bulk work what fails for now is tried again until the deadline.
+
+    Waits as long as the error's ``retry_after_s``, longer with every try, and a random part less so that the pages of
+    many jobs do not come back at once.
+
+    Args:
+        also: errors that other work waits for too: a part of something large, of which the rest is done.
+
+    Raises: what ``attempt`` raises, for other priorities (but ``also``), for errors that waiting does not cure, and the
+        fifth time for want of a core; InferenceFailed when lanes died under the input; DeadlineExceeded.
+    """
+    (priority, deadline_s), tries, kinds = urgency, 0, Counter[str]()
+    while True:
+        try:
+            return await attempt()
+        except FinanciaError as error:
+            if not (priority is Priority.BULK or isinstance(error, also)) or not _may_pass(error):
+                raise
+            if isinstance(error, Unavailable):
+                kinds[error.kind] += 1
+                if kinds["lane_died"] >= _LANE_DEATHS:
+                    raise InferenceFailed(
+                        f"the lane that ran this input died {_LANE_DEATHS} times; it is not tried again, as the input "
+                        "itself may be the cause. Tell the operator, whose log has the reason"
+                    ) from error
+                if kinds["starved"] >= _STARVED_TRIES:
+                    raise
+            left_s = deadline_s - clock()
+            if left_s <= 0:
+                raise DeadlineExceeded(0.0, f"its time was over while it waited, at last for this: {error}") from error
+            tries += 1
+            wait_s = min(left_s, _wait_s(error, tries) * (1 - jitter() / 2))
+        await sleep(wait_s)
+
+
+def _may_pass(error: FinanciaError) -> bool:
+    """Whether the same work may succeed in this process before its deadline."""
+    if isinstance(error, DeadlineExceeded) or (isinstance(error, Unavailable) and error.kind == "for_good"):
+        return False
+    return error.retryable
+
+
+def _wait_s(error: FinanciaError, tries: int) -> float:
+    return min(max(_WAIT.wait_s(tries), error.retry_after_s or 0.0), _WAIT.most_s)
 
 
 async def run_one(
@@ -218,7 +281,7 @@ class WindowPipeline:
         return [row.ravel() for row in rows]
 
 
-async def offload(work: Callable[[], _Result], size: int, inline: int = _INLINE_NUMBERS) -> _Result:
+async def offload(work: Callable[[], Result], size: int, inline: int = _INLINE_NUMBERS) -> Result:
     """What ``work`` returns: run here up to the size ``inline``, on a thread where it would block the loop."""
     return work() if size <= inline else await asyncio.to_thread(work)
 
@@ -388,7 +451,7 @@ class Inference:
             timing = timing.then(await self._tried(request, infer))
         return timing
 
-    async def _tried(self, request: _Request, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def _tried(self, request: _Request, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Of bulk work what is refused for now is tried again."""
         is_bulk = request.urgency.priority is Priority.BULK
         return await retry_bulk(request.urgency, attempt) if is_bulk else await attempt()

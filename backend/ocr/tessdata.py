@@ -267,8 +267,8 @@ def _folder_in(lines: Iterable[str]) -> Path | None:
 
 
 DATA_SUFFIX = ".traineddata"
-# Basque has the letters of Spanish. Its own data (eus, tessdata_fast 4.1.0) found 0.39 of the words of two printed
-# pages, those of Spanish and English all of them.
+# The names of Tesseract's data by ISO 639-1 code. Basque has the letters of Spanish. Its own data (eus, tessdata_fast
+# 4.1.0) found 0.39 of the words of two printed pages, those of Spanish and English all of them.
 TESSERACT_CODES = MappingProxyType({
     "af": "afr", "ar": "ara", "az": "aze", "be": "bel", "bg": "bul", "bs": "bos", "ca": "cat", "cs": "ces",
     "cy": "cym", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "eo": "epo", "es": "spa", "et": "est",
@@ -278,11 +278,6 @@ TESSERACT_CODES = MappingProxyType({
     "oc": "oci", "pl": "pol", "pt": "por", "ro": "ron", "ru": "rus", "sk": "slk", "sl": "slv", "sq": "sqi",
     "sr": "srp", "sv": "swe", "sw": "swa", "th": "tha", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "chi_sim",
 })  # fmt: skip
-
-
-def tesseract_code(iso: str) -> str | None:
-    """The name of Tesseract's data for an ISO 639-1 code; None for a code that is not in the table."""
-    return TESSERACT_CODES.get(iso)
 
 
 def iso_codes(tesseract: Iterable[str]) -> tuple[str, ...]:

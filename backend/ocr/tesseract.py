@@ -26,7 +26,7 @@ from backend.errors import InferenceFailed, InvalidField, SetupError
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
 from backend.ocr.page_time import LaneShares, PageBudget
 from backend.ocr.records import PREPARE, PROGRAM, TESSERACT, Gray, OcrImage, OcrWord
-from backend.ocr.tessdata import Tessdata, tesseract_code
+from backend.ocr.tessdata import TESSERACT_CODES, Tessdata
 from backend.ocr.tesseract_words import TesseractBackend, TesseractResult, TesseractWord, confidence_of, result_of
 from backend.telemetry import log_event
 
@@ -312,8 +312,8 @@ class PreparationEngine:
         Raises:
             InvalidField: one without data, or no language at all.
         """
-        codes = tuple(dict.fromkeys(code for language in languages if (code := tesseract_code(language))))
-        missing = [language for language in languages if tesseract_code(language) not in self.data.codes]
+        codes = tuple(dict.fromkeys(code for language in languages if (code := TESSERACT_CODES.get(language))))
+        missing = [language for language in languages if TESSERACT_CODES.get(language) not in self.data.codes]
         if missing or not codes:
             raise InvalidField(
                 f"language: Tesseract has no data for '{','.join(missing)}' in {self.data.folder}, only for "

@@ -255,7 +255,7 @@ class SearchStorage(ABC):
         return [Duplicate(*row) for row in rows]
 
     async def lessons(self, owner: str, keys: Sequence[str], limit: int) -> list[Lesson]:
-        """Those with any of the keys, each once, the newest first."""
+        """What confirmed documents with any of the keys taught, each once, the newest first."""
         if not keys:
             return []
         rows = await self._driver.fetch(document_sql.lessons(len(keys)), owner, limit, *keys)

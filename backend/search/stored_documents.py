@@ -297,10 +297,6 @@ class StoredDocuments:
             if watched_id == file_id:
                 waker.wake()
 
-    async def lessons(self, owner: str, keys: Sequence[str], limit: int = 20) -> Sequence[Lesson]:
-        """What confirmed documents with any of these keys taught, the newest first."""
-        return await self._storage.lessons(owner, keys, limit)
-
     async def checked(self, owner: str, documents: Sequence[StoredDocument]) -> list[CheckedDocument]:
         """The documents with corrections in place of what was read, and what does not fit."""
         made = await asyncio.to_thread(lambda: [_checked_document(stored) for stored in documents])

@@ -9,9 +9,8 @@ from typing import Any
 from backend.device.plan.placement import Placement
 from backend.errors import UnknownModel
 from backend.lanes.cache.store import CacheNamespace
-from backend.lanes.engine import Engine
+from backend.lanes.engine import Engine, UnloadableEncoder
 from backend.models.autotune import Choice
-from backend.models.encoder_source import UnloadableEncoder
 from backend.models.fingerprint import arithmetic_key
 from backend.models.model_files import BUNDLED, BUNDLED_DEFAULT, BUNDLED_SOURCES
 from backend.models.resting_process import Work

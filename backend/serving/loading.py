@@ -14,11 +14,19 @@ from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import ModelUnavailable
-from backend.lanes.engine import EncoderEngine, Engine, Float32Encoder, Float32Fallback, NoFallback, Replicas, TaskHead
+from backend.lanes.engine import (
+    EncoderEngine,
+    Engine,
+    Float32Encoder,
+    Float32Fallback,
+    NoFallback,
+    Replicas,
+    TaskHead,
+    UnloadableEncoder,
+)
 from backend.models.autotune import Choice, EncoderRequest, Selector, torch_dtype_of
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits, measure_batch_limits
 from backend.models.encoder import GRAPH_PADDING_COST, Encoder
-from backend.models.encoder_source import UnloadableEncoder
 from backend.models.generation import Generator
 from backend.models.model_files import check_unchanged, resolve
 from backend.models.pairs import PairTokenizer

@@ -16,7 +16,7 @@ import numpy as np
 
 from backend.device.memory.device_memory import release
 from backend.errors import FinanciaError, InvalidField, ModelUnavailable, SetupError, Unavailable
-from backend.models.encoder_source import UnloadableEncoder
+from backend.lanes.engine import UnloadableEncoder
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.loading import LoadContext, ModelRequest, load_model

@@ -20,10 +20,9 @@ from backend.files.limits import FileLimits
 from backend.files.speech_records import AudioSlice, DroppedSpeech, Segment, SpokenLanguage, SpokenWord, Transcript
 from backend.files.stored_file import StoredFile
 from backend.lanes.backlog import Backlog
-from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.store import BlobCache, CacheNamespace
 from backend.lanes.file_threads import FileThreads
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, retry_bulk
 from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.shared_calls import SharedCalls
 from backend.speech.pages import KIND

@@ -166,9 +166,14 @@ def _tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
     return read_tags(labels)
 
 
+@lru_cache(maxsize=16)
+def _types(labels: tuple[str, ...]) -> tuple[str, ...]:
+    return types_of(_tags(labels))
+
+
 def _wanted(types: Collection[str] | None, loaded: LoadedModel | None) -> frozenset[str]:
     """The kinds to answer with. Raises: InvalidField for one that neither patterns nor the model know."""
-    known = sorted({*PATTERN_TYPES, *(types_of(_tags(loaded.labels)) if loaded else ())})
+    known = sorted({*PATTERN_TYPES, *(_types(loaded.labels) if loaded else ())})
     for name in types or ():
         if name not in known:
             raise InvalidField(

@@ -14,9 +14,8 @@ from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import Placement, place
 from backend.errors import ModelUnavailable
-from backend.lanes.engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine, PinnedEncoder
 from backend.models.encoder import Encoder, Ids, Vectors, ids_of
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.model_files import BUNDLED, MINILM, resolve
 from backend.models.runtimes import Candidate, Runtime, candidates, load_encoder
 from backend.models.spec import ModelSpec, Pooling

@@ -14,11 +14,10 @@ import torch
 from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import Placement
 from backend.lanes.batcher import Batcher
-from backend.lanes.engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine, PinnedEncoder
 from backend.lanes.work_queue import QueueLimits
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits
 from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors, normalized
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.serving.engines.heads import EMBEDDINGS, PoolingHead
 from backend.telemetry import Telemetry

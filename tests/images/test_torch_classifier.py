@@ -19,8 +19,8 @@ from backend.files.limits import FileLimits
 from backend.images.engine import ImageEngine, choose_arithmetic, load_again, load_classifier, page_cost
 from backend.images.model_files import ImageModelSpec, check_unchanged, resolve_image_model
 from backend.images.torch_classifier import TorchImageClassifier
+from backend.lanes.engine import UnloadableEncoder
 from backend.models.autotune import EncoderRequest
-from backend.models.encoder_source import UnloadableEncoder
 from backend.models.numpy_layers import softmax
 from backend.models.torch_transfers import PinnedTransfers
 from tests.images.test_processor_config import picture

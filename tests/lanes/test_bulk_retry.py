@@ -14,7 +14,7 @@ from backend.errors import (
     Overloaded,
     Unavailable,
 )
-from backend.lanes.bulk_retry import retry_bulk
+from backend.lanes.inference import retry_bulk
 from backend.lanes.work_queue import Priority
 from tests.fakes import ManualClock
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback, TaskHead
+from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback, PinnedEncoder, TaskHead
 from backend.models.encoder import TokenBatch, Vectors, pack
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.readout import Readout, SequenceLogits
 from backend.models.sequence_head import read_sequence_head
 from backend.models.spec import Pooling

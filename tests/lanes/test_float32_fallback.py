@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from backend.errors import InferenceFailed
-from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback, NoFallback
+from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback, NoFallback, PinnedEncoder
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.serving.engines.heads import EMBEDDINGS, PoolingHead
 from backend.telemetry import Telemetry

@@ -21,7 +21,7 @@ import torch
 
 from backend.device.facts.host import cpu
 from backend.device.plan.precision import CPU_BF16_FLAGS
-from backend.lanes.engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine, PinnedEncoder
 from backend.models.encoder import Encoder, Vectors, normalized
 from backend.models.encoder_benchmark import (
     AUTO,
@@ -31,7 +31,6 @@ from backend.models.encoder_benchmark import (
     probe_texts,
     rejection_reason,
 )
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.runtimes import adds_int8_exactly
 from backend.models.spec import Pooling
 from backend.serving.engines.heads import EMBEDDINGS, PoolingHead, finished

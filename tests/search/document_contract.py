@@ -126,7 +126,7 @@ class TestStoredDocuments:
 
         with pytest.raises(NotFound, match="was deleted; what was changed in it is gone"):
             await documents.correct(stored, InvoiceId="1")
-        assert [] == await taught.service.lessons("ana", ["nif"])
+        assert [] == await taught.storage.lessons("ana", ["nif"], limit=20)
         assert before.bytes > 4
         assert (0, 0) == ((await documents.storage.usage("ana")).files, (await documents.storage.usage("ana")).bytes)
 
@@ -443,14 +443,14 @@ class TestReview:
         documents.clock.advance(5.0)
         await documents.service.confirm("ana", "eva", second.id)
 
-        found = await documents.service.lessons("ana", ["name:a", "nif:1"])
+        found = await documents.storage.lessons("ana", ["name:a", "nif:1"], limit=20)
         await documents.service.reopen("ana", "eva", second.id)
 
         assert [(second.id, "2026/017"), (first.id, "F1")] == [(one.file_id, one.lesson["number"]) for one in found]
         assert "FACTURA" == seen[0].pages[0]["text"]
-        assert [first.id] == [one.file_id for one in await documents.service.lessons("ana", ["nif:1"])]
-        assert [] == await documents.service.lessons("eva", ["nif:1"])
-        assert [] == await documents.service.lessons("ana", [])
+        assert [first.id] == [one.file_id for one in await documents.storage.lessons("ana", ["nif:1"], limit=20)]
+        assert [] == await documents.storage.lessons("eva", ["nif:1"], limit=20)
+        assert [] == await documents.storage.lessons("ana", [], limit=20)
 
 
 class TestLists:

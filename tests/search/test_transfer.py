@@ -130,7 +130,7 @@ async def test_stored_documents(new_storage: NewStorage, tmp_path: Path, source:
     assert 0 == one.documents
     assert replace(kept, file=replace(kept.file, owner=OTHER_OWNER)) == await again.get(OTHER_OWNER, kept.id)
     assert await documents.service.pages(OWNER, kept.id) == await again.pages(OTHER_OWNER, kept.id)
-    assert await documents.service.lessons(OWNER, ["nif"]) == await again.lessons(OTHER_OWNER, ["nif"])
+    assert await first.lessons(OWNER, ["nif"], limit=20) == await second.lessons(OTHER_OWNER, ["nif"], limit=20)
     assert [kept.id] == [found.id for found in (await again.list_documents(OTHER_OWNER, BY_NUMBER, ListPage()))[0]]
     with pytest.raises(BadInput, match=r"the document 'file-.*' is there already; delete it first"):
         await import_stores(second, OTHER_OWNER, tmp_path / "all.tar", LIMITS)

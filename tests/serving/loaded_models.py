@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.lanes.engine import EncoderEngine, TaskHead
+from backend.lanes.engine import EncoderEngine, PinnedEncoder, TaskHead
 from backend.models.autotune import Choice
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.sequence_head import read_sequence_head
 from backend.models.token_head import read_token_head
 from backend.serving.catalog import LoadedModel, served_names

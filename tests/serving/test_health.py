@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from backend.errors import DeviceLost, DeviceUnavailable
-from backend.models.encoder_source import UnloadableEncoder
+from backend.lanes.engine import UnloadableEncoder
 from backend.serving.health import FRESH_S, HUNG_S, PROBE_S, HealthService
 from tests.fakes import ManualClock, turns
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, NanEngine, ServiceStack, VectorEngine

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backend.models.encoder_source import UnloadableEncoder
+from backend.lanes.engine import UnloadableEncoder
 from backend.serving import model_swap
 from backend.serving.model_swap import IdleUnloader
 from backend.telemetry import Telemetry

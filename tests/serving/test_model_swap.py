@@ -7,8 +7,8 @@ import pytest
 from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import Unavailable
+from backend.lanes.engine import UnloadableEncoder
 from backend.models.autotune import Choice, EncoderRequest
-from backend.models.encoder_source import UnloadableEncoder
 from backend.serving.catalog import AfterStart, Catalog, LoadedModel
 from backend.serving.engines.answers import LABEL_TASK
 from backend.serving.loading import LoadContext, ModelRequest

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from backend.lanes.batcher import Batcher
+from backend.lanes.engine import PinnedEncoder
 from backend.lanes.inference import UsageCounter
 from backend.lanes.work_queue import QueueLimits
 from backend.models.autotune import Choice
-from backend.models.encoder_source import PinnedEncoder
 from backend.serving.catalog import LoadedModel, served_names
 from backend.serving.engines.generation import TASK, GenerationEngine
 from backend.summaries.service import SummaryService, SupportFinder

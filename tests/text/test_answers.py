@@ -15,10 +15,9 @@ from backend.api.routes.answer import MIN_SCORE
 from backend.errors import TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import CacheNamespace, NullCache
-from backend.lanes.engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine, PinnedEncoder
 from backend.lanes.inference import Inference
 from backend.lanes.work_queue import QueueLimits
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.model_files import BUNDLED, resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import ModelSpec

@@ -15,10 +15,9 @@ from tokenizers import Tokenizer
 from backend.errors import InvalidField, NotFound, TooLarge, UnknownModel
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import CacheNamespace, MemoryTier, NullCache, TieredCache, VectorCache
-from backend.lanes.engine import EncoderEngine
+from backend.lanes.engine import EncoderEngine, PinnedEncoder
 from backend.lanes.inference import Inference
 from backend.lanes.work_queue import QueueLimits
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import TokenTypes
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer, TokenArrays

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backend.errors import FinanciaError
-from backend.lanes.engine import BatchLimits, UnlimitedBatches
+from backend.lanes.engine import BatchLimits, EncoderSource, UnlimitedBatches
 from backend.models.encoder import Ids
-from backend.models.encoder_source import EncoderSource
 from backend.models.generation import Generation, Generator
 
 TASK = "summaries"  # the engine's name, and a label of its metrics

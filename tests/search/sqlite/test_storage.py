@@ -554,7 +554,7 @@ class TestCrash:
         async with running(folder) as storage:
             service = Documents(storage).service
             kept = {stored.id: stored async for stored in service.each("ana")}
-            taught = {lesson.file_id for lesson in await service.lessons("ana", ["nif"], limit=1000)}
+            taught = {lesson.file_id for lesson in await storage.lessons("ana", ["nif"], limit=1000)}
 
             assert all(revision <= kept[file_id].revision for file_id, revision in acknowledged.items())
             assert taught == {file_id for file_id, stored in kept.items() if stored.state == "confirmed"}

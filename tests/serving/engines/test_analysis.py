@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback
+from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback, PinnedEncoder
 from backend.models.encoder import SpannedText, pack, payload_at, pool, pooled_and_sums, with_spans
-from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.models.tokenizer import Window, cut
 from backend.serving.engines.heads import ANALYSIS, SpannedWindow, SpanSums, SpanSumsHead, spanned

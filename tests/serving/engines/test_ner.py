@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import InferenceFailed
-from backend.lanes.engine import EncoderEngine, Engine
-from backend.models.encoder_source import PinnedEncoder
+from backend.lanes.engine import EncoderEngine, Engine, PinnedEncoder
 from backend.models.token_head import TagPrefix, read_tags, read_token_head
 from backend.models.weights import Linear
 from backend.serving.engines.heads import NER, TokenLabelsHead, decode

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from backend.lanes.engine import EncoderEngine
-from backend.models.encoder_source import PinnedEncoder
+from backend.lanes.engine import EncoderEngine, PinnedEncoder
 from backend.models.pairs import PairTokenizer
 from backend.models.sequence_head import read_sequence_head
 from backend.serving.engines.heads import RERANKER, LogitsHead

@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from backend.errors import ModelUnavailable, Unavailable
-from backend.models.encoder_source import PinnedEncoder, UnloadableEncoder
+from backend.lanes.engine import PinnedEncoder, UnloadableEncoder
 from tests.fakes import TEST_TIMEOUT_S, ManualClock
 
 
