@@ -141,6 +141,14 @@ def test_long_texts_are_cut_and_counted(tiny, tmp_path):
     assert "2 texts of its data were longer" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
+def test_held_out_texts_keep_the_balance(tmp_path):
+    """A tenth of each class is held out."""
+    data = read_data(tsv(tmp_path, [(label, f"{text} {copy}") for label, text in TEXTS for copy in range(5)]))
+
+    assert [360, 40] == [len(data.train), len(data.evaluation)]
+    assert 20 == sum(example.labels == ("bill",) for example in data.evaluation)
+
+
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
