@@ -57,7 +57,7 @@ class _PieceTable:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        return {piece: number for number, piece in enumerate(self.pieces)}
+        return dict(zip(self.pieces, range(len(self.pieces)), strict=True))
 
     def rows(self, numbers: Sequence[int]) -> list[tuple[str, float]]:
         """As the library takes them."""
@@ -75,10 +75,7 @@ class _PieceTable:
     @cached_property
     def _longest(self) -> dict[str, int]:
         """The length of the longest piece by its first two characters."""
-        longest: dict[str, int] = {}
-        for piece in self.pieces:
-            longest[piece[:2]] = max(len(piece), longest.get(piece[:2], 0))
-        return longest
+        return {piece[:2]: len(piece) for piece in sorted(self.pieces, key=len)}
 
 
 @dataclass(frozen=True, slots=True)

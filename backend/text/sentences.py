@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,13 @@ from backend.text.word_lists import (
 
 MAX_CHARACTERS = 1_000  # some 250 tokens; longer than any sentence worth quoting
 
-_LINE_END = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
+_LINE_END = re.compile(r"[\n\r\v\f\x85\u2028\u2029](?:(?<=\r)\n)?")
 _PARAGRAPH_ENDS = "\f\u2029"
 # A stop with closing brackets, quotes and note marks after it. Only the start of a run of stops is tried, and closers
 # are matched possessively, so that no text makes this quadratic.
 STOPS = ".!?…"
 FOREIGN_STOPS = "\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965"  # Chinese and Japanese; Arabic, Urdu, Hindi
+_STOP_MARK = re.compile(f"[{STOPS}{FOREIGN_STOPS}]")  # looked for first: fast, where few stop
 CLOSERS = ")]}\"'»”\u2019\u203a\u300d\u300f\uff09"
 _STOP = re.compile(
     rf"(?<![{STOPS}])[{STOPS}]++(?:[{re.escape(CLOSERS)}]|\[\d{{1,3}}\])*+(?=\s|$)"
@@ -64,13 +65,13 @@ def sentence_spans(text: str) -> Offsets:
 
     Source of the rule for abbreviations that may end a sentence: Kiss and Strunk 2006, frequent sentence starters.
     """
-    spans = [
+    spans = (
         piece
         for paragraph in _paragraphs(text)
         for sentence in _sentences(text, *paragraph)
         for piece in _limit_length(text, *sentence)
-    ]
-    return np.array(spans, np.int64).reshape(-1, 2)
+    )
+    return np.fromiter(chain.from_iterable(spans), np.int64).reshape(-1, 2)
 
 
 def chunk_spans(token_starts: NDArray[np.int64], sentences: Offsets, most_tokens: int) -> list[tuple[int, int]]:
@@ -164,7 +165,12 @@ def _is_row(line: str) -> bool:
 
 def _sentences(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """The sentences of a paragraph."""
-    for match in _STOP.finditer(text, start, stop):
+    read_to = start
+    for mark in _STOP_MARK.finditer(text, start, stop):
+        match = _STOP.match(text, mark.start(), stop) if mark.start() >= read_to else None
+        if match is None:
+            continue
+        read_to = match.end()
         if match.end() < stop and _ends(text, start, match):
             yield start, match.end()
             start = _skip_blanks(text, match.end())

@@ -272,6 +272,22 @@ async def test_without_redis(open_replica, redis_server):
     assert "succeeded" == ended.status
 
 
+async def test_redis_comes_back_empty(open_replica, redis_server):
+    """A job that ran meanwhile ends and is restored with its result."""
+    replica = await open_replica(FakeProcess(stops_at=2), settle_s=0.5)
+    job = await replica.submit()
+    await replica.process.started.get()
+    redis_server.kill()
+    replica.process.gate.set()
+    redis_server.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        await asyncio.gather(*replica.runs())
+    ended = await replica.service.find(job.id, "")
+
+    assert "succeeded" == ended.status
+    assert ["page1", "page2"] == [page.text for page in (await replica.service.document(ended)).pages]
+
+
 async def test_a_job_of_another_release_waits_for_it(open_replica, redis_server):
     """A replica that cannot read it goes on with other jobs; it runs where it can be read."""
     older = await open_replica(FakeProcess(stops_at=1))

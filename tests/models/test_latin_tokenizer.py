@@ -69,7 +69,12 @@ def test_every_text_has_the_tokens_of_the_whole(whole, latin, text):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(st.one_of(st.sampled_from("abcdeñ .,01\u0301\u0338€"), LATIN, st.characters()), max_size=40))
+@given(
+    st.text(
+        st.one_of(st.sampled_from("abcdeñ .,01\u0301\u0338€"), LATIN, st.characters(exclude_categories=["Cs"])),
+        max_size=40,
+    )
+)
 def test_any_text_has_the_tokens_of_the_whole(whole, latin, text):
     assert tokens_of(whole.encode_batch([text])[0]) == tokens_of(latin.encode_batch([text])[0])
 
