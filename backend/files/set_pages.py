@@ -306,7 +306,7 @@ class PageSetter:
 
 
 def _parts_of(lines: Sequence[str]) -> Iterator[list[str]]:
-    """The lines of a paragraph by the pages that they fill; one that is longer than a page is cut at blanks."""
+    """The lines of a paragraph by the pages that they fill; a longer one is cut at blanks, a word as long in itself."""
     part, characters = list[str](), 0
     for line in lines:
         for piece in _PIECES.findall(line) or [""]:
@@ -318,7 +318,7 @@ def _parts_of(lines: Sequence[str]) -> Iterator[list[str]]:
     yield part
 
 
-_PIECES = re.compile(rf"[\s\S]{{{_PAGE_CHARS}}}\S*|[\s\S]+")
+_PIECES = re.compile(rf"[\s\S]{{{_PAGE_CHARS}}}\S{{,{_PAGE_CHARS}}}|[\s\S]+")
 
 
 def set_typewritten(page: SetPage, lines: Iterable[str]) -> None:

@@ -4,8 +4,7 @@ Two kinds of tokenizers are cut. BERT's (lower or mixed case, WordPiece after BE
 a text character by character and word by word, so no word depends on its neighbours. The bundled encoder's (Unigram
 over words that begin with their blank, after NFKC) is cut before a blank that follows a letter, a digit or a mark of
 ASCII: none of these has a normal form that ends in a blank, so no run of blanks, which becomes one, is cut. A word
-without a blank, and text of scripts that write none, stays whole, but is cut anywhere at a million characters: its
-tokens beside that place may be others than the whole's. Whole stay all texts of other tokenizers: byte-level BPE
+without a blank, and text of scripts that write none, stays whole. So do all texts of other tokenizers: byte-level BPE
 puts words together with blanks, and character maps of SentencePiece may do anything.
 """
 
@@ -19,7 +18,6 @@ from typing import Final
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-_LONGEST_SLICE_CHARS = 1_048_576  # over LIMIT_TEXT_CHARS as it is unset, so only documents have longer words
 SLICE_CHARS: Final = 65_536  # tens of milliseconds of a thread, of which 10 ms hold the interpreter lock
 
 # After blanks, whatever follows; between two ideographs; after an ASCII punctuation mark before another ASCII character
@@ -48,9 +46,8 @@ class TextSlicer:
 
     def slices(self, text: str, size: int = SLICE_CHARS, start: int = 0) -> Iterator[tuple[int, int]]:
         """First and past-last character of each slice from ``start`` on, at least ``size`` long except for the last."""
-        longest = _LONGEST_SLICE_CHARS if self.cut else len(text)
         while start < len(text):
-            stop = min(self.cut_after(text, start + size), start + longest)
+            stop = self.cut_after(text, start + size)
             yield start, stop
             start = stop
 

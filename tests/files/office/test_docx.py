@@ -78,6 +78,13 @@ def test_a_paragraph_that_fills_pages(readers: FileReaders, source: bytes):
     assert 4 < len(pages) < 10
 
 
+def test_a_word_that_fills_pages(readers: FileReaders):
+    """A search in a page's text holds Python's lock until it is done: 0.5 s for a word of four million."""
+    pages = pages_of(readers, b"ab" * 500_000)
+
+    assert ["ab" * 100_000] * 5 == [page.text for page in pages]
+
+
 def test_levels_of_a_list(readers: FileReaders):
     """Numbers count by level."""
     levels = (
