@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from backend.errors import TooLarge
-from backend.models import tokenizer as tokenizer_module
+from backend.models import latin_tokenizer
+from backend.models.latin_tokenizer import OTHER_SCRIPTS, LatinTokenizer, read_tokenizer
 from backend.models.model_files import resolve
-from backend.models.tokenizer import OTHER_SCRIPTS, LatinTokenizer, read_tokenizer
 
 NO_PIECE = {"id": 250_002, "content": "<new>"} | dict.fromkeys(
     ("single_word", "lstrip", "rstrip", "normalized", "special"), False
@@ -96,8 +96,8 @@ def test_no_character_becomes_one_of_another_script(latin):
 
 
 def test_a_word_is_looked_at_in_parts(whole, latin, monkeypatch):
-    """Of 0.1 million characters or so each: none holds the interpreter for long."""
-    monkeypatch.setattr(tokenizer_module, "SLICE_CHARS", 100)
+    """At most 65,600 characters at once: none holds the interpreter for long."""
+    monkeypatch.setattr(latin_tokenizer, "SLICE_CHARS", 100)
     word = "счётфактуравыставленапокупателю" * 100
 
     assert whole.encode(word).ids == latin.encode_batch([word])[0].ids
@@ -105,7 +105,7 @@ def test_a_word_is_looked_at_in_parts(whole, latin, monkeypatch):
 
 
 def test_a_word_of_too_many_pieces_is_refused(latin, monkeypatch):
-    monkeypatch.setattr(tokenizer_module, "_MOST_PIECES", 10)
+    monkeypatch.setattr(latin_tokenizer, "_MOST_PIECES", 10)
 
     with pytest.raises(TooLarge, match=r"different tokens of a text: \d+ is over the limit of 10 .* blanks"):
         latin.encode_batch(["発票号码开票日期购买方名称销售方名称"])
