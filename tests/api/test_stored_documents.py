@@ -619,7 +619,7 @@ class _TextDocuments(FakeDocuments):
     def __init__(self, stored: StoredDocuments) -> None:
         super().__init__()
         self.examples = SupplierExamples(TextWork(Telemetry()))
-        self.examples.lessons_of = stored.lessons
+        self.examples.lessons_of = stored._storage.lessons
 
     async def process(
         self, upload: StoredFile, options: DocumentOptions, *_: Any, owner: str | None = None
