@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -44,7 +44,6 @@ class _PieceTable:
     def __init__(self, vocabulary: Sequence[tuple[str, float]]) -> None:
         self._packed = "\0".join(piece for piece, _ in vocabulary).encode()
         self._scores = np.array([score for _, score in vocabulary])
-        self.numbers_in = word_cache(_WORDS_KEPT)(self._numbers_in)
 
     @cached_property
     def pieces(self) -> list[str]:
@@ -58,19 +57,25 @@ class _PieceTable:
         """As the library takes them."""
         return [(self.pieces[number], float(self._scores[number])) for number in numbers]
 
-    def _numbers_in(self, word: str) -> tuple[int, ...]:
-        """Of all pieces that stand anywhere in a word."""
-        numbers, longest = self.numbers, self._longest
-        found: set[int] = set()
-        for start in range(len(word)):
-            stop = min(start + longest.get(word[start : start + 2], 1), len(word))
-            found.update([numbers[piece] for end in range(start, stop) if (piece := word[start : end + 1]) in numbers])
-        return tuple(found)
-
     @cached_property
-    def _longest(self) -> dict[str, int]:
-        """The length of the longest piece by its first two characters."""
-        return {piece[:2]: len(piece) for piece in sorted(self.pieces, key=len)}
+    def numbers_in(self) -> Callable[[str], tuple[int, ...]]:
+        """Gives the numbers of all pieces that stand anywhere in a word.
+
+        Knows no table: in a cycle it would stay in memory when its model is swapped, as the service freezes objects.
+        """
+        numbers = self.numbers
+        longest = {piece[:2]: len(piece) for piece in sorted(self.pieces, key=len)}  # by its first two characters
+
+        @word_cache(_WORDS_KEPT)
+        def numbers_in(word: str) -> tuple[int, ...]:
+            found: set[int] = set()
+            for start in range(len(word)):
+                stop = min(start + longest.get(word[start : start + 2], 1), len(word))
+                pieces = (word[start : end + 1] for end in range(start, stop))
+                found.update([numbers[piece] for piece in pieces if piece in numbers])
+            return tuple(found)
+
+        return numbers_in
 
 
 @dataclass(frozen=True, slots=True)
