@@ -58,7 +58,7 @@ UnavailableKind = Literal["passing", "lane_died", "starved", "for_good"]
 
 _MESSAGE_CHARS = 2000  # messages quote what the caller sent, which may be megabytes; field first, remedy last
 _PARAM_CHARS = 200
-_FIELD = re.compile(r"[\w-]+(?=[.\[:])")  # of the place that a message begins with
+_FIELD = re.compile(r"[\w-]{1,64}(?=[.\[:])")  # of the place that a message begins with
 _LEFT_OUT = " […] "
 
 

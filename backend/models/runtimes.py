@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,7 +69,18 @@ def candidates(facts: MachineFacts, placement: Placement, precision: Precision, 
     """
     possible = _on_gpu(placement, runtime) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
     dtypes = _PRECISIONS.get(precision, (precision,))
-    return [candidate for candidate in possible if candidate.dtype in dtypes and runtime in ("auto", candidate.runtime)]
+    return [
+        candidate
+        for candidate in possible
+        if candidate.dtype in dtypes
+        and runtime in ("auto", candidate.runtime)
+        and (candidate.runtime != "openvino" or has_openvino())
+    ]
+
+
+def has_openvino() -> bool:
+    """Whether OpenVINO is there, which machines lent for `make gpu-check` lack. It is not imported to find out."""
+    return importlib.util.find_spec("openvino") is not None
 
 
 def activations(candidate: Candidate, cpu_flags: Collection[str]) -> str:
@@ -94,7 +106,7 @@ def why_none(placement: Placement) -> str:
     if placement.type is not DeviceType.CPU:
         served = f"on {placement.device} torch runs {', '.join(placement.dtypes)}"
         return f"{served}; RUNTIME=onnx and openvino are for CPUs: set DEVICE=cpu, or RUNTIME=auto and PRECISION=auto"
-    return "no such runtime has it, or this processor lacks the arithmetic"
+    return "no such runtime is installed, or this processor lacks the arithmetic"
 
 
 def fallback(precision: Precision, runtime: Runtime) -> list[Candidate]:

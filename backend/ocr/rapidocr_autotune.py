@@ -21,7 +21,7 @@ from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.models.encoder_benchmark import ALWAYS_QUIET, Quiet, probe_texts
 from backend.models.resting_process import Work
-from backend.models.runtimes import Candidate, versions
+from backend.models.runtimes import Candidate, has_openvino, versions
 from backend.ocr.rapidocr_engines import DetectedPage, DetectionEngine, RecognitionEngine, RecognizedLine
 from backend.ocr.rapidocr_models import RapidOcrModels, rapidocr_version
 from backend.ocr.rapidocr_sessions import ONNX_FP32, LaneThreads
@@ -177,7 +177,8 @@ class TunedModels:
 
 def candidates(facts: MachineFacts) -> list[Candidate]:
     """The alternatives to ONNX Runtime that are worth measuring on this processor. Loads nothing."""
-    return [Candidate("openvino", dtype) for dtype in dtypes_for(None, facts.cpu_flags).dtypes]
+    dtypes = dtypes_for(None, facts.cpu_flags).dtypes if has_openvino() else ()
+    return [Candidate("openvino", dtype) for dtype in dtypes]
 
 
 def probe_page() -> Pixels:
