@@ -123,8 +123,9 @@ class Lane:
             return None
 
     def _run_thread(self) -> None:
-        if self._niceness and sys.platform == "linux":  # where a thread has a niceness of its own
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+        # Of this very thread. Less than it has, where the service was started with `nice`, is for root alone.
+        if sys.platform == "linux" and self._niceness > os.getpriority(os.PRIO_PROCESS, 0):
+            os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
         while self.alive:
             try:
                 self._run_batches()

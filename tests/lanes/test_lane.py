@@ -342,3 +342,15 @@ async def test_a_nice_lane_leaves_its_core_to_others(make_batcher):
     assert [ours] == await run(make_batcher(), NicenessEngine(), [1])
     assert [min(19, ours + 7)] == await run(make_batcher(niceness=ours + 7), NicenessEngine(), [1])
     assert ours == os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+async def test_a_lane_of_a_nicer_service_stays_as_nice(make_batcher, monkeypatch):
+    """To be less nice is for root alone: under `nice -n 19` the thread died of it, and pages were never read."""
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "getpriority", lambda *_: 19)
+    monkeypatch.setattr(os, "setpriority", refuse)
+
+    assert [1] == await run(make_batcher(niceness=10), EchoEngine(), [1])
