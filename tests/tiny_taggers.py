@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -84,13 +83,6 @@ def reference_entities(folder: Path, text: str) -> list[tuple[str, int, int, flo
         )
         for one in found
     ]
-
-
-def reference_probabilities(folder: Path, ids: np.ndarray) -> np.ndarray:
-    """(tokens, labels) by transformers, of one text alone."""
-    model = pipeline_of(folder).model
-    with torch.inference_mode():
-        return model(input_ids=torch.from_numpy(ids)[None]).logits[0].softmax(-1).numpy()
 
 
 def _std(name: str) -> float:

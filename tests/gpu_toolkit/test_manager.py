@@ -211,7 +211,6 @@ def test_data_parallel(at: Callable[[str], None]):
     [
         pytest.param(GPUConfig(enable_distributed=True, memory_fraction=0.5), ["cuda:1"], id="its-own-of-all"),
         pytest.param(GPUConfig(enable_distributed=True, device_ids=[1, 0]), ["cuda:0"], id="its-own-of-these"),
-        pytest.param(GPUConfig(device_ids=[1, 0]), ["cuda:1", "cuda:0"], id="not-distributed"),
     ],
 )
 def test_the_card_of_a_rank(

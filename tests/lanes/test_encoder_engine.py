@@ -104,8 +104,9 @@ def test_every_head_gives_on_the_device_what_it_gives_here(
     tiny: TinyModels, scorers: TinyScorers, taggers: TinyTaggers, runtime
 ):
     """Pooled vectors, sums without spans, logits and label probabilities; only results come home."""
-    cases: list[tuple[Any, TaskHead]] = [(tiny.plain("bert"), PoolingHead(pooling)) for pooling in Pooling]
-    cases.append((tiny.plain("bert"), SpanSumsHead(Pooling.MEAN)))
+    cases: list[tuple[Any, TaskHead]] = [
+        (tiny.plain("bert"), head(pooling)) for head in (PoolingHead, SpanSumsHead) for pooling in Pooling
+    ]
     folder = scorers.folder("bert")
     cases.append((folder, LogitsHead(read_sequence_head(spec_of(folder)))))
     folder = taggers.folder("bert")

@@ -1,6 +1,5 @@
 """The FIFOs of the work queue; no thread runs here."""
 
-import asyncio
 import math
 from itertools import chain
 
@@ -193,16 +192,6 @@ def test_every_item_leaves_once(specs, idle_lanes):
     assert len(gone) == len(items)
     assert set(gone) == set(items)
     assert queue.tokens == 0
-
-
-async def test_cancelled_futures_are_dropped(queue):
-    """A real future, cancelled by its caller."""
-    item = make_item()
-    item.future = asyncio.get_running_loop().create_future()
-    add(queue, item)
-    item.future.cancel()
-
-    assert take(queue, 0.0, 0).dropped == [item]
 
 
 class FailingLimits(UnlimitedBatches):

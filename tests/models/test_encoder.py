@@ -1,4 +1,4 @@
-"""Packing, its two maps, pooling and MPNet's buckets: algebra on numbers, no model."""
+"""Packing, pooling and MPNet's buckets: algebra on numbers, no model; test_parity.py has them in every runtime."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from backend.models.encoder import TokenBatch, pack, pool, relative_buckets
+from backend.models.encoder import pack, pool, relative_buckets
 from backend.models.spec import Pooling
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=12)
@@ -22,48 +22,18 @@ def numbered(lengths: list[int]) -> list[np.ndarray]:
     return [np.arange(start, stop) for start, stop in pairwise(ends)]
 
 
-def padded(values: np.ndarray, batch: TokenBatch) -> np.ndarray:
-    """Packed rows as attention sees them: (batch, longest, …)."""
-    return values[batch.scatter]
-
-
-def repacked(slots: np.ndarray, batch: TokenBatch) -> np.ndarray:
-    """Slots as the rest of the model sees them: (rows, …)."""
-    return slots.reshape(-1, *slots.shape[2:])[batch.gather]
-
-
-@given(LENGTHS, MULTIPLES, MULTIPLES)
-def test_padding_and_packing_again_changes_nothing(lengths, row_multiple, length_multiple):
-    """gather undoes scatter for every real token, whatever the sizes are rounded to."""
-    batch = pack(numbered(lengths), row_multiple=row_multiple, length_multiple=length_multiple)
-
-    again = repacked(padded(batch.ids, batch), batch)
-
-    assert again[: batch.tokens].tolist() == batch.ids[: batch.tokens].tolist()
-
-
 @given(LENGTHS, MULTIPLES, MULTIPLES)
 def test_every_text_lies_in_its_own_row_of_slots(lengths, row_multiple, length_multiple):
     """Behind the mask each row of slots holds exactly its text, in order, from the first slot on."""
     texts = numbered(lengths)
     batch = pack(texts, row_multiple=row_multiple, length_multiple=length_multiple)
-    slots = padded(batch.ids, batch)
+    slots = batch.ids[batch.scatter]
 
     for index, text in enumerate(texts):
         real = batch.mask[index, 0, 0] == 0
         assert text.tolist() == slots[index][real].tolist()
         assert [True] * len(text) == real[: len(text)].tolist()
         assert not real[len(text) :].any()
-
-
-@pytest.mark.slow
-@given(LENGTHS, MULTIPLES, MULTIPLES)
-def test_positions_start_again_with_each_text(lengths, row_multiple, length_multiple):
-    """A text's positions are 0, 1, 2, … whoever stands before it."""
-    batch = pack(numbered(lengths), row_multiple=row_multiple, length_multiple=length_multiple)
-
-    expected = [place for length in lengths for place in range(length)]
-    assert expected == batch.positions[: batch.tokens].tolist()
 
 
 @given(LENGTHS, MULTIPLES, MULTIPLES)
@@ -100,23 +70,6 @@ def test_pooling_a_batch_equals_pooling_each_text_alone(lengths, pooling, data):
     ]
 
     np.testing.assert_array_equal(np.stack(alone), together)
-
-
-@pytest.mark.parametrize(
-    ("pooling", "expected"),
-    [
-        pytest.param(Pooling.MEAN, [[2.0, -1.0], [7.0, 8.0]], id="mean"),
-        pytest.param(Pooling.CLS, [[1.0, -2.0], [7.0, 8.0]], id="first"),
-        pytest.param(Pooling.LAST, [[3.0, 0.0], [7.0, 8.0]], id="last"),
-        pytest.param(Pooling.MAX, [[3.0, 0.0], [7.0, 8.0]], id="max"),
-    ],
-)
-def test_pool(pooling, expected):
-    """Two texts, of two tokens and of one."""
-    batch = pack([np.array([5, 6]), np.array([7])])
-    hidden = np.array([[1, -2], [3, 0], [7, 8]], np.float32)
-
-    assert expected == pool(hidden, batch, pooling).tolist()
 
 
 def test_max_of_negative_numbers_is_negative():

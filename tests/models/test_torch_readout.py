@@ -9,10 +9,9 @@ import torch
 
 from backend.models.encoder import pack_rows
 from backend.models.numpy_layers import FUNCTIONS, Activation
-from backend.models.readout import SequenceLogits, TokenProbabilities, TokenVectors
+from backend.models.readout import SequenceLogits, TokenVectors
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import Pooling
-from backend.models.token_head import TokenHead
 from backend.models.torch_readout import FUNCTIONS as TORCH_FUNCTIONS
 from backend.models.torch_readout import DeviceHeads, queued
 from backend.models.torch_transfers import DirectTransfers, PinnedTransfers, aligned, fill, split
@@ -31,7 +30,6 @@ HEAD = SequenceHead(
     Pooling.CLS, Linear(array(WIDTH, WIDTH), array(WIDTH)), "gelu", None, 1e-5,
     Linear(array(LABELS, WIDTH), array(LABELS)), tuple("abcde"), Activation.SOFTMAX, Activation.IDENTITY,
 )  # fmt: skip
-TAGS = TokenHead(Linear(array(LABELS, WIDTH), array(LABELS)), ("O", "B-PER", "I-PER", "B-ORG", "I-ORG"))
 
 
 def computed(readout: Any, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -51,12 +49,6 @@ def test_a_sequence_head_gives_the_numpy_logits(function, norm):
 def test_every_function_is_in_torch_too():
     """A head that numpy serves must not fail on a card."""
     assert set(FUNCTIONS) == set(TORCH_FUNCTIONS)
-
-
-def test_a_token_head_gives_the_numpy_probabilities():
-    vectors = array(9, WIDTH)
-
-    np.testing.assert_allclose(computed(TokenProbabilities(TAGS), vectors)[0], TAGS.probabilities(vectors), atol=1e-6)
 
 
 @pytest.mark.parametrize("per_token", [True, False])

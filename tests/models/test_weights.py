@@ -12,7 +12,7 @@ from backend.errors import ModelUnavailable
 from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec
 from backend.models.weights import EncoderWeights, load_weights
-from tests.tiny_models import FAMILIES, WIDTH, TinyModels, spec_of
+from tests.tiny_models import TinyModels, spec_of
 
 
 def rewritten(folder: Path, change) -> ModelSpec:
@@ -30,30 +30,6 @@ def flat(weights: EncoderWeights) -> list[np.ndarray]:
         for norm in (layer.attended_norm, layer.down_norm):
             found += [norm.gain, norm.bias]
     return found
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_shapes(tiny: TinyModels, family):
-    """Queries, keys and values lie in one matrix; the position table begins at the first token."""
-    spec = spec_of(tiny.folder(family))
-    weights = load_weights(spec)
-
-    assert len(weights.layers) == 2
-    assert (3 * WIDTH, WIDTH) == weights.layers[0].qkv.weight.shape
-    assert (spec.shape.vocabulary_size, WIDTH) == weights.words.shape
-    assert spec.shape.positions - spec.shape.position_offset == len(weights.positions)
-    assert (weights.relative is not None) == (family == "mpnet")
-    assert all(array.dtype == np.float32 for array in flat(weights))
-
-
-def test_queries_carry_the_scale(tiny: TinyModels):
-    """Scores need no division: queries are already divided by the root of the head's width."""
-    spec = spec_of(tiny.folder("bert"))
-    query = load_file(spec.folder / "model.safetensors")["encoder.layer.0.attention.self.query.weight"]
-
-    found = load_weights(spec).layers[0].qkv.weight[:WIDTH]
-
-    np.testing.assert_allclose(query.numpy() / np.sqrt(WIDTH // spec.shape.heads), found, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

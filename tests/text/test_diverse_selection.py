@@ -1,4 +1,4 @@
-"""Maximal marginal relevance."""
+"""Maximal marginal relevance; test_key_phrases.py and test_key_sentences.py ask what is redundant."""
 
 import numpy as np
 
@@ -18,14 +18,3 @@ def test_relevance_less_similarity_decides():
     assert [0, 2, 1] == select_diverse(vectors, relevance, 9, diversity=0.5, redundant_with=none_redundant)
     assert [0] == select_diverse(vectors, relevance, 1, diversity=0.5, redundant_with=none_redundant)
     assert [] == select_diverse(vectors[:0], relevance[:0], 1, diversity=0.5, redundant_with=none_redundant)
-
-
-def test_redundant_items_are_not_selected():
-    """The caller defines redundancy; no item is selected twice in any case."""
-    vectors = np.eye(3)
-
-    def redundant_with(index: int) -> np.ndarray:
-        return np.array([index == 2, False, False])
-
-    relevance = np.array([0.5, 0.6, 1.0])
-    assert [2, 1] == select_diverse(vectors, relevance, 3, diversity=0.0, redundant_with=redundant_with)

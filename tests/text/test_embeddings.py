@@ -15,7 +15,6 @@ from backend.errors import (
     Overloaded,
     TokenIdsOutOfRange,
     TooLarge,
-    UnknownModel,
 )
 from backend.lanes.work_queue import Priority
 from backend.models.encoder import normalized
@@ -174,12 +173,6 @@ async def test_a_too_long_text_is_named_by_its_position(build):
 
     with pytest.raises(TooLarge, match=r"input\[2\] tokens"):
         await stack.service.embed(["la factura", "la factura", "la " * 300], EmbedOptions(truncate="none"))
-
-
-async def test_an_unknown_model(build):
-    """The error lists the known names."""
-    with pytest.raises(UnknownModel, match="an-alias"):
-        await build(VectorEngine()).service.embed(["a"], model="gpt-4")
 
 
 @pytest.mark.parametrize(

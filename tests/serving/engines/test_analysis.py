@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.lanes.engine import EncoderEngine, Float32Encoder, Float32Fallback, PinnedEncoder
-from backend.models.encoder import SpannedText, pack, payload_at, pool, pooled_and_sums, with_spans
+from backend.models.encoder import SpannedText, pack, pool, pooled_and_sums, with_spans
 from backend.models.spec import Pooling
 from backend.models.tokenizer import Window, cut
 from backend.serving.engines.heads import ANALYSIS, SpannedWindow, SpanSums, SpanSumsHead, spanned
@@ -21,8 +21,8 @@ from tests.tiny_models import FAMILIES, TinyModels, encoder_of, spec_of
 WIDTH = 4
 
 
-def spec(pooling: Pooling = Pooling.MEAN, *, normalize: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(width=WIDTH, pooling=pooling, normalize=normalize)
+def spec(*, normalize: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(width=WIDTH, normalize=normalize)
 
 
 def windows_of(places: list[tuple[int, int]], size: int, overlap: int) -> list[Window]:
@@ -40,19 +40,17 @@ def vectors_of(window: Window) -> np.ndarray:
     return np.stack([np.random.default_rng(int(number)).standard_normal(WIDTH) for number in window.ids]).astype("f4")
 
 
-def computed(part: SpannedWindow, pooling: Pooling = Pooling.MEAN) -> np.ndarray:
+def computed(part: SpannedWindow) -> np.ndarray:
     """What the engine gives for a window, from the vectors that ``vectors_of`` makes up."""
     payload = SpannedText(part.window.ids, part.spans)
     batch = with_spans(pack([payload.ids]), [payload])
-    return pooled_and_sums(vectors_of(part.window), batch, pooling)[0]
+    return pooled_and_sums(vectors_of(part.window), batch, Pooling.MEAN)[0]
 
 
-def sums_of(
-    spans: np.ndarray, windows: Sequence[Window], pooling: Pooling = Pooling.MEAN, *, normalize: bool = False
-) -> SpanSums:
-    sums = SpanSums(len(spans), spec(pooling, normalize=normalize))  # type: ignore[arg-type]
+def sums_of(spans: np.ndarray, windows: Sequence[Window]) -> SpanSums:
+    sums = SpanSums(len(spans), spec())  # type: ignore[arg-type]
     for part in (spanned(window, spans) for window in windows):
-        sums.add(part, computed(part, pooling))
+        sums.add(part, computed(part))
     return sums
 
 
@@ -81,24 +79,6 @@ def test_spans_are_the_sums_of_the_tokens_that_begin_in_them(text):
         inside = [start <= first < stop for first, _ in places]
         total = each[inside].sum(axis=0)
         np.testing.assert_allclose(found, total / max(np.linalg.norm(total), 1e-12), atol=1e-5)
-
-
-@given(texts(), st.sampled_from(Pooling), st.booleans())
-def test_the_text_vector_is_the_mean_of_the_windows(text, pooling, normalize):
-    """Each window pooled as the model pools a text, weighted by the tokens it owns."""
-    places, spans, size, overlap = text
-    windows = windows_of(places, size, overlap)
-    sums = sums_of(spans, windows, pooling, normalize=normalize)
-
-    pooled = [_pooled(vectors_of(window), pooling) for window in windows]
-    expected = np.average(pooled, axis=0, weights=[window.own_stop - window.own_start for window in windows])
-    expected = expected / np.linalg.norm(expected) if normalize else expected
-    np.testing.assert_allclose(sums.text_vector(), expected, atol=1e-5)
-
-
-def _pooled(vectors: np.ndarray, pooling: Pooling) -> np.ndarray:
-    batch = SimpleNamespace(starts=np.array([0]), lengths=np.array([len(vectors)]))
-    return pool(vectors, batch, pooling)[0]  # type: ignore[arg-type]
 
 
 def test_a_text_without_windows_gives_zeros():
@@ -151,18 +131,6 @@ def test_every_family_gives_the_sums_of_its_token_vectors(tiny: TinyModels, fami
         run(encoder, Pooling.MEAN, payloads), by_hand(encoder, Pooling.MEAN, payloads), strict=True
     ):
         np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("runtime", ["torch", "torch-packed"])
-@pytest.mark.parametrize("pooling", list(Pooling))
-def test_a_device_gives_what_numpy_gives(tiny: TinyModels, pooling, runtime):
-    """Every pooling; the reference is the head that runs where there is no device."""
-    folder = tiny.plain("bert")
-    payloads = payloads_of(folder)
-
-    expected = run(encoder_of(folder, "onnx", "fp32"), pooling, payloads)
-    for found, row in zip(run(encoder_of(folder, runtime, "fp32"), pooling, payloads), expected, strict=True):
-        np.testing.assert_allclose(found, row, atol=2e-5 * np.abs(row).max())
 
 
 class CountingTransfers:
@@ -228,16 +196,3 @@ def test_a_text_that_is_computed_again_keeps_its_spans():
     assert [[1.5, 1], [3, 2]] == first.tolist()
     assert [pytest.approx([17 / 3, 1]), [13, 2], [4, 1]] == again.tolist()
     assert [[8, 1], [8, 1]] == last.tolist()
-
-
-def test_a_batch_gives_back_what_it_was_packed_from():
-    texts: list[tuple[int, list[tuple[int, int]]]] = [(3, [(0, 3), (1, 2)]), (2, []), (4, [(2, 4)])]
-    payloads = [SpannedText(np.arange(length) + 1, np.array(spans, int).reshape(-1, 2)) for length, spans in texts]
-    batch = with_spans(pack([payload.ids for payload in payloads]), payloads)
-
-    for text in (0, 2):
-        found = payload_at(batch, text)
-        assert isinstance(found, SpannedText)
-        assert payloads[text].ids.tolist() == found.ids[0].tolist()
-        assert payloads[text].spans.tolist() == found.spans.tolist()
-    assert isinstance(payload_at(batch, 1), np.ndarray)
