@@ -243,3 +243,9 @@ async def turns_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 - a turn of the loop, no time
             await asyncio.sleep(0)
+
+
+async def results(items: Sequence[Any]) -> list[Any]:
+    """Every work item's result or error, in order."""
+    futures = [item.future for item in items]
+    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), TEST_TIMEOUT_S)

@@ -7,6 +7,9 @@ from itertools import groupby
 
 from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.visual_rows import PageRows, rows_of
+from backend.invoices.items.find import find_items
+from backend.invoices.money.find import Money, find_money, printed_money
+from backend.tables.numbers import decimal_mark_of
 
 CHARACTER, HEIGHT, PITCH = 6.0, 10.0, 15.0  # points: width of a character, height of a word, from line to line
 MARGIN = 36.0
@@ -54,6 +57,13 @@ def document_of_rows(*texts: str) -> Document:
 def rows_of_text(*texts: str) -> tuple[PageRows, ...]:
     """The rows of such a document."""
     return rows_of(document_of_rows(*texts))
+
+
+def money_of_pages(*texts: str) -> Money:
+    """The amounts of pages whose lines of goods are read first."""
+    document = document_of_rows(*texts)
+    pages, mark = rows_of(document), decimal_mark_of(document)
+    return find_money(printed_money(pages, mark, find_items(pages, mark)))
 
 
 def _box(column: int, row: int, length: int) -> Box:

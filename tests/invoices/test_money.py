@@ -8,10 +8,9 @@ import pytest
 
 from backend.files.visual_rows import rows_of
 from backend.invoices.extract import extract_fields
-from backend.invoices.items.find import find_items
 from backend.invoices.money.find import Money, find_money, printed_money
 from backend.tables.numbers import decimal_mark_of, numbers_in
-from tests.invoices.rows import document_of_rows, rows_of_text
+from tests.invoices.rows import document_of_rows, money_of_pages, rows_of_text
 
 
 def money_of(*texts: str) -> Money:
@@ -512,6 +511,40 @@ Total 165,00 €
             {"InvoiceTotal": "165.00"},
             [("21", "100.00", "21.00"), ("10", "40.00", "4.00")], True, id="table-to-the-right",
         ),
+        pytest.param(
+            """
+Base imp.                                   710,17 €
+10.00% I.V.A.                                48,29 €
+Cuota IVA                                     9,09 €
+TOTAL FACTURA                               767,55 €
+""",
+            {"SubTotal": "710.17", "TotalTax": "57.38", "InvoiceTotal": "767.55"}, [], True,
+            id="two-taxes-of-which-one-says-its-rate",
+        ),
+        pytest.param(
+            """
+BI                                       38.059,94 €
+Cuota de IVA 10,00%                       3.805,99 €
+RECARGO DE EQUIVALENCIA                     532,84 €
+LÍQUIDO A PERCIBIR                       42.398,77 €
+""",
+            {"SubTotal": "38059.94", "TotalTax": "4338.83", "InvoiceTotal": "42398.77"}, [], True,
+            id="a-surcharge-without-its-rate",
+        ),
+        pytest.param(
+            """
+PAPEL COCINA 4R            20,02
+TOMATE RAMA KG              2,20
+CHOCOLATE 70% 100G          2,20
+TOTAL EUR                  24,42
+IVA      BASE     CUOTA
+21%     14,02     11,94
+10%      1,89      0,19
+4%       5,17      0,21
+""",
+            {"InvoiceTotal": "24.42"}, [("21", "14.02", "11.94"), ("10", "1.89", "0.19"), ("4", "5.17", "0.21")], False,
+            id="a-tax-table-that-contradicts-the-total-is-not-explained-away",
+        ),
     ],
 )  # fmt: skip
 def test_amounts(text: str, expected: dict[str, str], taxes: list[tuple[str, str | None, str]], valid: bool | None):
@@ -667,61 +700,6 @@ def test_numbers_as_printed_and_as_misread(text: str, value: str):
     assert value == str(numbers_in(cell)[-1].value)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(
-            """
-Base imp.                                   710,17 €
-10.00% I.V.A.                                48,29 €
-Cuota IVA                                     9,09 €
-TOTAL FACTURA                               767,55 €
-""",
-            {"SubTotal": "710.17", "TotalTax": "57.38", "InvoiceTotal": "767.55"},
-            id="two-taxes-of-which-one-says-its-rate",
-        ),
-        pytest.param(
-            """
-BI                                       38.059,94 €
-Cuota de IVA 10,00%                       3.805,99 €
-RECARGO DE EQUIVALENCIA                     532,84 €
-LÍQUIDO A PERCIBIR                       42.398,77 €
-""",
-            {"SubTotal": "38059.94", "TotalTax": "4338.83", "InvoiceTotal": "42398.77"},
-            id="a-surcharge-without-its-rate",
-        ),
-    ],
-)
-def test_totals_that_labels_do_not_tell_are_the_assignment_that_adds_up(text: str, expected: dict[str, str]) -> None:
-    money = money_of(text)
-    values = values_of(money)
-    assert {name: values.get(name) for name in expected} == expected
-    assert money.validity.totals is True
-
-
-def test_a_tax_table_that_contradicts_the_total_is_not_explained_away() -> None:
-    money = money_of(
-        """
-PAPEL COCINA 4R            20,02
-TOMATE RAMA KG              2,20
-CHOCOLATE 70% 100G          2,20
-TOTAL EUR                  24,42
-IVA      BASE     CUOTA
-21%     14,02     11,94
-10%      1,89      0,19
-4%       5,17      0,21
-"""
-    )
-    assert money.validity.totals is False
-
-
-def with_items(*texts: str) -> Money:
-    """The amounts of pages whose lines are read first."""
-    document = document_of_rows(*texts)
-    pages, mark = rows_of(document), decimal_mark_of(document)
-    return find_money(printed_money(pages, mark, find_items(pages, mark)))
-
-
 _HOTEL = """
 Descrizione            Q.tà    Prezzo    Importo
 Camera doppia             2     88,00     176,00
@@ -758,7 +736,7 @@ Retención IRPF 15 %                       -94,88
     ],
 )  # fmt: skip
 def test_what_no_tax_is_on_makes_the_total(text: str, total: str, tax: str, valid: bool):
-    money = with_items(text.format(total=total))
+    money = money_of_pages(text.format(total=total))
     assert money.validity.totals is valid
     assert values_of(money)["TotalTax"] == tax
 
@@ -785,11 +763,11 @@ Total              657,03 €
 @pytest.mark.parametrize(("price", "amount", "valid"), [("0,73", "219,00", True), ("0,70", "210,00", False)])
 def test_proven_lines_make_the_base(price: str, amount: str, valid: bool):
     """Where each line multiplies and nothing is taken off, a base with transposed digits is told."""
-    assert with_items(_PRINTER.format(price=price, amount=amount)).validity.totals is valid
+    assert money_of_pages(_PRINTER.format(price=price, amount=amount)).validity.totals is valid
 
 
 def test_a_tax_within_the_total_has_the_rate_of_the_lines():
-    money = with_items(_TILL)
+    money = money_of_pages(_TILL)
     assert (values_of(money)["TotalTax"], tax_rows_of(money)) == ("4.63", [("22", None, "4.63")])
 
 

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backend.files.visual_rows import rows_of
-from backend.invoices.items.find import find_items
-from backend.invoices.money.find import Money, find_money, printed_money
-from backend.tables.numbers import decimal_mark_of
-from tests.invoices.rows import document_of_rows
-
-
-def money_of(text: str) -> Money:
-    """The amounts of a page of text, with its lines of goods."""
-    document = document_of_rows(text)
-    pages, mark = rows_of(document), decimal_mark_of(document)
-    return find_money(printed_money(pages, mark, find_items(pages, mark)))
+from backend.invoices.money.find import Money
+from tests.invoices.rows import money_of_pages
 
 
 def sums_of(money: Money) -> tuple[str | None, str | None, str | None]:
@@ -43,7 +33,7 @@ def taxes_of(money: Money) -> list[tuple[str, ...]]:
 )
 def test_rates_with_decimals_and_a_surcharge_below_a_cent(heads: str):
     """A row of "0,87  4,00  0,03  0,50  0,00" is a tax and its surcharge, not goods."""
-    money = money_of(f"""
+    money = money_of_pages(f"""
 Artículo                      Cant.    Precio     Importe
 Aceite de oliva                2       100,00      200,00
 Pan                            4         0,50        2,00
@@ -71,7 +61,7 @@ TOTAL FACTURA                                   255,53 €
 
 def test_a_base_is_no_rate_where_headers_say_so():
     """Of "10,00  2,00  0,20" below headers the rate is 10: 2 % of 10 is as much."""
-    money = money_of("""
+    money = money_of_pages("""
 % I.V.A.      Base Imp.      Cuota I.V.A.
 21,00         200,00          42,00
 10,00           2,00           0,20
@@ -84,7 +74,7 @@ TOTAL FACTURA                 244,20 €
 
 def test_a_subtotal_of_the_tax_is_the_tax():
     """Below "Subtotal (excl. VAT)" and "VAT subtotal" stand the base and the tax."""
-    money = money_of("""
+    money = money_of_pages("""
 VAT rate          Subtotal (excl. VAT)          VAT subtotal
 20%                             500.00                100.00
 Total                           500.00                100.00
@@ -114,13 +104,13 @@ Total incl. VAT                                      £600.00
 )
 def test_an_article_of_law_is_no_amount(sums: str, sentence: str):
     """The number of an article beside the word for a tax is not the tax, nor is the sum below such a sentence."""
-    assert sums_of(money_of("FACTURE\n" + sums.format(sentence)))[1] is None
+    assert sums_of(money_of_pages("FACTURE\n" + sums.format(sentence)))[1] is None
 
 
 @pytest.mark.parametrize("tax", ["Impuestos (exento)", "Impuesto (operación exenta)", "IVA"])
 def test_the_sum_above_a_tax_of_nothing_is_the_base(tax: str):
     """Three sums of an exempt invoice are base, tax and total, however little the first label says."""
-    money = money_of(f"FACTURA\nImporte   200,00 €\n{tax}   0,00 €\nTotal   200,00 €")
+    money = money_of_pages(f"FACTURA\nImporte   200,00 €\n{tax}   0,00 €\nTotal   200,00 €")
 
     assert sums_of(money) == ("200.00", "0.00", "200.00")
     assert money.validity.totals is True
@@ -129,7 +119,7 @@ def test_the_sum_above_a_tax_of_nothing_is_the_base(tax: str):
 @pytest.mark.parametrize(("total", "valid"), [("500,00", True), ("550,00", False)])
 def test_a_lone_total_is_checked_by_the_lines(total: str, valid: bool):
     """Without base and tax the lines tell whether the total is right."""
-    money = money_of(f"""
+    money = money_of_pages(f"""
 Concepto                 Cant.    Precio     Importe
 Clase de piano             2       100,00      200,00
 Clase de canto             4        75,00      300,00
@@ -143,7 +133,7 @@ TOTAL                                          {total} €
 
 def test_a_surcharge_may_be_left_empty():
     """A rate without a surcharge leaves the others theirs."""
-    money = money_of("""
+    money = money_of_pages("""
 FACTURA 14
 Bases         % I.V.A.     I.V.A.        % R.E.    R.E.
 200,00        21,00        42,00         5,20      10,40
@@ -203,6 +193,6 @@ Total                   -120.00        600.00        480.00
 )
 def test_a_correction_invoices_the_difference(text: str, sums: tuple[str, str, str], taxes: list[tuple[str, ...]]):
     """What was billed and what would have been right are only compared."""
-    money = money_of(text)
+    money = money_of_pages(text)
 
     assert (sums, taxes, True) == (sums_of(money), taxes_of(money), money.validity.totals)

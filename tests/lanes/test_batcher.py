@@ -12,13 +12,7 @@ from backend.lanes.batcher import Batcher
 from backend.lanes.inference import count_started
 from backend.lanes.work_queue import SETTLED_BATCHES, Priority, QueueLimits
 from backend.telemetry import Telemetry
-from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine, TimedEngine
-
-
-async def results(items):
-    """Every item's result or error, in order."""
-    futures = [item.future for item in items]
-    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), TEST_TIMEOUT_S)
+from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine, TimedEngine, results
 
 
 async def blocked(batcher):

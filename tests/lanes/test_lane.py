@@ -21,13 +21,8 @@ from tests.fakes import (
     OutOfMemoryEngine,
     PlacedEngine,
     RecordingBatchLimits,
+    results,
 )
-
-
-async def results(items):
-    """Every item's result or error, in order."""
-    futures = [item.future for item in items]
-    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), TEST_TIMEOUT_S)
 
 
 def run(batcher, engine, payloads):

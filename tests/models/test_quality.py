@@ -62,24 +62,14 @@ def retrieval_points(folder: Path, language: str, runtime: str, dtype: str) -> f
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", INT8)
 @pytest.mark.parametrize("language", ["en", "es"])
-def test_similarity_keeps_its_score(data_dir, record_property, language, runtime):
-    """STS-B's Spearman stays within 0.3 points of float32's."""
-    exact = similarity_points(data_dir, language, "onnx", "fp32")
-    fast = similarity_points(data_dir, language, runtime, "int8")
-    record_property("points", f"STS-B {language} {runtime} int8 {fast:.2f}, fp32 {exact:.2f}")
-    print(f"STS-B {language}: {runtime} int8 {fast:.2f}, fp32 {exact:.2f}")  # noqa: T201 - the numbers are asked for
+@pytest.mark.parametrize(
+    "score", [(similarity_points, STS_POINTS), (retrieval_points, MRR_POINTS)], ids=["STS-B", "XQuAD"]
+)
+def test_int8_keeps_its_scores(data_dir, record_property, score, language, runtime):
+    """Spearman of similarities stays within 0.3 points of float32's, the mean reciprocal rank within one."""
+    points, most = score
+    exact, fast = points(data_dir, language, "onnx", "fp32"), points(data_dir, language, runtime, "int8")
+    record_property("points", f"{points.__name__} {language} {runtime} int8 {fast:.2f}, fp32 {exact:.2f}")
+    print(f"{points.__name__} {language}: {runtime} int8 {fast:.2f}, fp32 {exact:.2f}")  # noqa: T201 - to be read
 
-    assert abs(fast - exact) <= STS_POINTS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("runtime", INT8)
-@pytest.mark.parametrize("language", ["en", "es"])
-def test_retrieval_keeps_its_score(data_dir, record_property, language, runtime):
-    """XQuAD's mean reciprocal rank stays within a point of float32's."""
-    exact = retrieval_points(data_dir, language, "onnx", "fp32")
-    fast = retrieval_points(data_dir, language, runtime, "int8")
-    record_property("points", f"XQuAD {language} {runtime} int8 {fast:.2f}, fp32 {exact:.2f}")
-    print(f"XQuAD {language}: {runtime} int8 {fast:.2f}, fp32 {exact:.2f}")  # noqa: T201 - the numbers are asked for
-
-    assert abs(fast - exact) <= MRR_POINTS
+    assert abs(fast - exact) <= most

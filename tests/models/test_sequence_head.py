@@ -166,13 +166,24 @@ def test_the_function_of_a_cross_encoder(scorers: TinyScorers, copy_of, labels, 
     assert expected == read_sequence_head(spec_of(folder)).relevance
 
 
-def test_a_function_that_is_not_served(scorers: TinyScorers, copy_of):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(
+            '{"activation_fn": "torch.nn.modules.activation.Tanh"}',
+            r"Tanh is not served; served are softmax, sigmoid, identity", id="on-another-scale",
+        ),
+        pytest.param("{", r"config_sentence_transformers\.json cannot be read", id="broken"),
+    ],
+)  # fmt: skip
+def test_settings_that_are_not_served(scorers: TinyScorers, copy_of, content, reason):
     """Better no start than scores on another scale."""
     folder = copy_of(scorers.folder("bert"))
-    (folder / "config_sentence_transformers.json").write_text('{"activation_fn": "torch.nn.modules.activation.Tanh"}')
+    spec = spec_of(folder)
+    (folder / "config_sentence_transformers.json").write_text(content)
 
-    with pytest.raises(ModelUnavailable, match=r"Tanh is not served; served are softmax, sigmoid, identity"):
-        read_sequence_head(spec_of(folder))
+    with pytest.raises(ModelUnavailable, match=reason):
+        read_sequence_head(spec)
 
 
 # Folders that are none
@@ -231,12 +242,3 @@ def test_a_folder_without_a_layer(scorers: TinyScorers, copy_of, layer):
 
     with pytest.raises(ModelUnavailable, match=f"no {layer}"):
         read_sequence_head(spec_of(folder))
-
-
-def test_a_broken_file_of_settings(scorers: TinyScorers, copy_of):
-    folder = copy_of(scorers.folder("bert"))
-    spec = spec_of(folder)
-    (folder / "config_sentence_transformers.json").write_text("{")
-
-    with pytest.raises(ModelUnavailable, match=r"config_sentence_transformers\.json cannot be read"):
-        read_sequence_head(spec)
