@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import codecs
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +24,7 @@ from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMe
 from backend.files.file_types import FileType, sniff
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile, check_bytes
+from backend.files.text_files import narrowed
 from backend.speech.pages import KIND
 
 _file_limits_of: Handle[FileLimits] = Handle("file_limits")
@@ -354,7 +354,7 @@ class _FormReader:
     def _end_part(self) -> None:
         if not self._is_file:
             is_xml = self._field == _XML
-            value = _decoded_xml(self._value) if is_xml else self._value.decode("utf-8", "replace")
+            value = _decoded_xml(bytes(self._value)) if is_xml else self._value.decode("utf-8", "replace")
             self.fields[self._field] = value
             self.repeated.setdefault(self._field, []).append(value)
         self._value.clear()
@@ -387,10 +387,10 @@ def _form_decoded(name: bytes) -> bytes:
     return _FORM_ESCAPE.sub(lambda match: _FORM_ESCAPES[match[0]], name)
 
 
-def _decoded_xml(xml: bytearray) -> str:
+def _decoded_xml(xml: bytes) -> str:
     """XML in the encoding that it declares: Spanish programs still write ISO-8859-1. Else: InvalidField."""
-    if xml.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return xml.decode("utf-16", "replace")
+    if (narrow := narrowed(xml)) is not xml:
+        return narrow.decode()
     declared = _XML_ENCODING.search(xml[:_DECLARATION_BYTES])
     name = declared[1].decode("ascii").lower() if declared else "utf-8"
     if name not in _XML_CODECS:

@@ -73,7 +73,7 @@ def check_form(rate: int, channels: int, limits: FileLimits) -> None:
             f"file: its sound has {rate} samples a second; {RATES[0]} to {RATES[1]} are read. Convert it to 16000"
         )
     if channels < 1:
-        raise UnreadableFile("file: its sound has 0 channels; it is damaged")
+        raise UnreadableFile("file: its sound has no channels, or more than the 512 that are ever read; is it damaged?")
     if channels > limits.audio_channels:
         raise TooLarge("file: channels", channels, limits.audio_channels, "LIMIT_AUDIO_CHANNELS", param="file")
 

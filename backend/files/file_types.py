@@ -11,7 +11,7 @@ import re
 from enum import StrEnum
 
 from backend.errors import UnreadableFile, WrongMediaType
-from backend.files.text_files import decode_text
+from backend.files.text_files import decode_text, narrowed
 
 _MPEG_BITRATES = {  # kbit/s by version and layer: ISO 11172-3 and 13818-3, table of bitrate_index
     (1, 3): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
@@ -195,7 +195,8 @@ def _kind(head: bytes) -> FileType | None:
         return next((kind for entry, kind in _ZIP_KINDS if entry in head), FileType.ZIP)
     if b"%PDF" in head[: _PDF_HEADER_WITHIN + 4]:
         return FileType.PDF
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and _INVOICE_ROOT.search(head):
+    markup = narrowed(head)
+    if markup.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and _INVOICE_ROOT.search(markup):
         return FileType.XML
     if any(head.startswith(signature) for signature, _ in _OTHER_SIGNATURES):
         return None
@@ -221,7 +222,7 @@ def _picture_kind(head: bytes) -> FileType | None:
 
 def _text_kind(head: bytes) -> FileType | None:
     """HTML, or plain text: neither XML of other kinds, nor text that programs read as something else."""
-    start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    start = _start(head)
     if b"<html" in start or _HTML_START.match(start):
         return FileType.HTML
     if start.startswith((b"<?xml", b"<svg", b"<!doctype")) or _OTHER_XML.match(start):
@@ -252,10 +253,14 @@ def _description(head: bytes) -> str:
     return _text_description(head)
 
 
+def _start(head: bytes) -> bytes:
+    return narrowed(head)[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+
+
 def _text_description(head: bytes) -> str:
-    if b"\x00" in head:
+    if b"\x00" in narrowed(head):
         return "a binary file of no known kind"
-    start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    start = _start(head)
     if b"<svg" in start:
         return "an SVG drawing"
     if b"<mpd" in start:

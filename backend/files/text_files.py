@@ -146,10 +146,19 @@ def _wide(content: bytes, encoding: str) -> str | None:
     return text if sample and likely >= 0.9 * len(sample) else None
 
 
-def decoded_as(content: bytes, encoding: str) -> str | None:
+def narrowed(content: bytes) -> bytes:
+    """The same in UTF-8 where it is UTF-16 or UTF-32: by its mark, or as markup that begins in these."""
+    marks = (*_BOMS[1:], *(("<".encode(encoding), encoding) for encoding in _WIDE))
+    for mark, encoding in marks:
+        if content.startswith(mark):
+            return content.decode(encoding, "replace").removeprefix("\ufeff").encode("utf-8", "replace")
+    return content
+
+
+def decoded_as(content: bytes, encoding: str, errors: str = "strict") -> str | None:
     """The text in an encoding that the web, mail or a program names; None where that is no text's, or it is another."""
     try:
-        return str(content, encoding) if codecs.lookup(encoding).name in _ENCODINGS else None
+        return str(content, encoding, errors) if codecs.lookup(encoding).name in _ENCODINGS else None
     except (LookupError, UnicodeError, ValueError):
         return None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.files.pages import Box, Page, Ruling, Word, bounding_box
 from backend.files.visual_rows import PageRows
@@ -124,17 +125,56 @@ def _is_bar(word: Word) -> bool:
 
 def _beside_words(levels: Sequence[Segment], lines: Sequence[TextLine], unit: float) -> list[Segment]:
     """The level segments without short ones that run through a word: letters of an image, or struck out."""
+    short = np.array([index for index, segment in enumerate(levels) if segment.length < _LONG * unit], np.intp)
+    if not len(short):
+        return list(levels)
     boxes = np.array([word.box for line in lines for word in line]).reshape(-1, 4)
+    inner = boxes + np.array([0.0, _EDGE * unit, 0.0, -_EDGE * unit])
+    struck = set(short[_in_boxes(np.array([levels[index] for index in short]), inner)].tolist())
+    return [segment for index, segment in enumerate(levels) if index not in struck]
+
+
+_PAIRS = 2**18  # of a segment and a box that are compared at once
+
+
+def _in_boxes(segments: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which segments have more than half of their length in one of the boxes.
+
+    Such a box has the middle of the segment in it. Segments are halved by where these are, so that a box is compared
+    with the few near its edges: near linear in both, for drawings of thousands of lines and words.
+
+    Shapes: segments (segments, 3) as `Segment`; boxes (boxes, 4) as `Box` -> (segments,).
+    """
+    at, middle, half = segments[:, 0], segments[:, 1:].mean(axis=1), (segments[:, 2] - segments[:, 1]) / 2
+    inside = np.zeros(len(segments), bool)
+    waiting = [(np.flatnonzero(half > 0), boxes)]
+    while waiting:
+        some, near = waiting.pop()
+        if not len(some) or not len(near):
+            continue
+        x, y = middle[some], at[some]
+        left, top, right, bottom = near.T
+        near = near[(left < x.max()) & (x.min() < right) & (top < y.max()) & (y.min() < bottom)]
+        left, top, right, bottom = near.T
+        is_around = (left < x.min()) & (x.max() < right) & (top < y.min()) & (y.max() < bottom)
+        widest = np.max((right - left)[is_around], initial=0.0)
+        inside[some] |= half[some] < widest
+        some, near = some[half[some] >= widest], near[~is_around]
+        if len(some) * len(near) <= _PAIRS:
+            inside[some] |= _compared(segments[some], near)
+        else:
+            ranked = some[np.argsort(middle[some] if np.ptp(x) > np.ptp(y) else at[some])]
+            waiting += [(part, near) for part in np.array_split(ranked, 2)]
+    return inside
+
+
+def _compared(segments: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    at, start, end = (column[:, np.newaxis] for column in segments.T)
     left, top, right, bottom = boxes.T
-    kept = []
-    for segment in levels:
-        if segment.length < _LONG * unit:
-            inside = (top + _EDGE * unit < segment.at) & (segment.at < bottom - _EDGE * unit)
-            shared = np.minimum(right, segment.end) - np.maximum(left, segment.start)
-            if np.any(inside & (shared > 0.5 * segment.length)):
-                continue
-        kept.append(segment)
-    return kept
+    shared = np.minimum(right, end) - np.maximum(left, start)
+    is_inside = (top < at) & (at < bottom) & (shared > 0.5 * (end - start))
+    found: NDArray[np.bool_] = is_inside.any(axis=1)
+    return found
 
 
 def _turned(box: Box, slope: float) -> Box:

@@ -348,7 +348,8 @@ async def test_fields_in_ones_own_words(client: httpx.AsyncClient, services: Fak
 
 
 @pytest.mark.parametrize(
-    ("encoding", "written"), [("ISO-8859-1", "latin-1"), ("UTF-8", "utf-8"), ("utf-16", "utf-16"), ("utf-16", "utf-8")]
+    ("encoding", "written"),
+    [("ISO-8859-1", "latin-1"), ("UTF-8", "utf-8"), ("utf-16", "utf-16"), ("utf-16", "utf-16-be"), ("utf-16", "utf-8")],
 )
 async def test_electronic_invoices_in_their_encoding(
     client: httpx.AsyncClient, services: FakeServices, encoding: str, written: str

@@ -36,6 +36,10 @@ from backend.files.file_types import ACCEPTED, FileType, sniff
         pytest.param(b"<!DOCTYPE html><html>", FileType.HTML, id="html"),
         pytest.param(b"\xef\xbb\xbf \n<HTML>", FileType.HTML, id="html-in-capitals-behind-a-mark"),
         pytest.param(b"<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'>", FileType.HTML, id="xhtml"),
+        pytest.param("<html><p>López".encode("utf-16"), FileType.HTML, id="html-in-utf-16"),
+        pytest.param("<!DOCTYPE html><p>López".encode("utf-16-be"), FileType.HTML, id="html-in-utf-16-without-a-mark"),
+        pytest.param('<?xml version="1.0"?><Invoice></Invoice>'.encode("utf-16"), FileType.XML, id="xml-in-utf-16"),
+        pytest.param('<?xml version="1.0"?><Invoice></Invoice>'.encode("utf-32-le"), FileType.XML, id="xml-in-utf-32"),
         pytest.param("Señor López".encode(), FileType.TEXT, id="text"),
         pytest.param("Señor López".encode("cp1252"), FileType.TEXT, id="text-of-windows"),
         pytest.param("ÿ text".encode("utf-16"), FileType.TEXT, id="utf-16-has-a-frames-first-bits"),
@@ -53,6 +57,7 @@ def test_supported_types(head: bytes, expected: FileType):
     [
         pytest.param(b"<svg xmlns=''/>", "an SVG drawing", id="svg"),
         pytest.param(b"<?xml version='1.0'?><invoice/>", "an XML file", id="xml"),
+        pytest.param("<?xml version='1.0'?><invoice/>".encode("utf-16"), "an XML file", id="xml-in-utf-16"),
         pytest.param(b"\x00\x00\x00\x1cftypavif\x00\x00\x00\x00avifmif1miaf", "an AVIF image", id="avif-is-no-heic"),
         pytest.param(b"\x00\x00\x00\x18ftypcrx \x00\x00\x00\x01crx isom", "an image", id="cr3-is-no-film"),
         pytest.param(b"RIFF\x00\x00\x00\x00AVI LIST", "a video .avi", id="avi"),

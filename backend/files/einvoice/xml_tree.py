@@ -14,6 +14,7 @@ from defusedxml.ElementTree import fromstring
 
 from backend.errors import UnreadableFile
 from backend.files.pages import printable_line
+from backend.files.text_files import narrowed
 
 _DIGITS_DATE = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
@@ -71,6 +72,9 @@ def _is_some(number: str) -> bool:
 
 
 MAX_BYTES = 20_000_000  # an invoice of 50,000 lines has as many
+_WIDE_DECLARED = re.compile(
+    rb"""\A(<\?xml[^>]{0,200}?\sencoding\s*=\s*["'])(?:utf|ucs)[-_]?(?:16|32)[\w-]{0,5}""", re.IGNORECASE
+)
 _MAX_DEPTH = 100
 _MAX_ELEMENTS = 1_000_000
 
@@ -82,7 +86,8 @@ def parse_xml(data: bytes) -> Element:
     """
     if len(data) > MAX_BYTES:
         raise UnreadableFile(f"xml: it has {len(data)} bytes; at most {MAX_BYTES} are read")
-    data = data.removeprefix(codecs.BOM_UTF8).lstrip()  # programs put blank lines before the declaration
+    # Programs put blank lines before the declaration, and those of .NET "utf-16" into it whatever they write.
+    data = _WIDE_DECLARED.sub(rb"\1UTF-8", narrowed(data).removeprefix(codecs.BOM_UTF8).lstrip(), 1)
     try:
         root: Element = fromstring(data, forbid_dtd=True)
     except DefusedXmlException as error:

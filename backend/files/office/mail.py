@@ -51,7 +51,7 @@ def read_eml(data: bytes, content: Content) -> FileType:
     bodies: dict[str, str] = {}
     inline: dict[str, tuple[str, bytes]] = {}
     for part in _parts(message):
-        kind, name = part.get_content_type(), _decoded(part.get_filename())
+        kind, name = part.get_content_type(), _file_name(part)
         if part.get_content_type() == "message/rfc822":
             inner = part.get_payload()
             if isinstance(inner, list) and inner and isinstance(inner[0], Message):
@@ -115,6 +115,20 @@ def _text(part: Message, data: bytes) -> str:
     return text if text is not None else decode_text(data) or data.decode("cp1252", "replace")
 
 
+def _in_charset(data: bytes, charset: str | None) -> str:
+    text = decoded_as(data, charset or "utf-8", "replace")
+    return text if text is not None else data.decode("utf-8", "replace")
+
+
+def _file_name(part: Message) -> str:
+    """As `Message.get_filename`, which decodes with whatever codec of Python's the mail names."""
+    name = part.get_param("filename", None, "content-disposition") or part.get_param("name", None)
+    if isinstance(name, tuple):  # in an encoding of its own (RFC 2231)
+        charset, _, text = name
+        return " ".join(_in_charset(text.encode("raw-unicode-escape"), charset).split())
+    return _decoded(name)
+
+
 def _decoded(value: Any) -> str:
     """A header's text, encoded words decoded."""
     if value is None:
@@ -122,11 +136,8 @@ def _decoded(value: Any) -> str:
     pieces = []
     try:
         for text, charset in email.header.decode_header(str(value)):
-            if isinstance(text, bytes):
-                pieces.append(text.decode(charset or "utf-8", "replace"))
-            else:
-                pieces.append(text)
-    except (LookupError, ValueError, email.errors.HeaderParseError):
+            pieces.append(_in_charset(text, charset) if isinstance(text, bytes) else text)
+    except (ValueError, email.errors.HeaderParseError):
         return " ".join(str(value).split())
     return " ".join("".join(pieces).split())
 

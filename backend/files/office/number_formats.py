@@ -25,6 +25,7 @@ _ZEROS = re.compile(r"^0{2,}$")
 _SYMBOLS = "€$£¥"
 _MAX_DECIMALS = 10
 _LARGEST_DAY = 2_958_465  # 9999-12-31
+_DAYS_TO_1904 = 1_462
 _PHANTOM_DAY = 60  # 1900-02-29, which Lotus 1-2-3 thought there was
 
 
@@ -82,9 +83,11 @@ def shown(value: float, form: NumberFormat, *, is_1904: bool = False) -> str:
         return plain_number(value)
     if form.kind == "percent":
         return f"{value * 100:.{form.decimals}f}%"
-    if form.kind == "duration":
+    if form.kind == "duration" and abs(value) <= _LARGEST_DAY:
         minutes, seconds = divmod(round(value * 86_400), 60)
         return f"{minutes // 60}:{minutes % 60:02d}" + (f":{seconds:02d}" if seconds else "")
+    if form.kind == "duration":
+        return plain_number(value)
     if form.kind in ("date", "time", "datetime"):
         return _moment(value, form.kind, is_1904=is_1904)
     text = f"{value:.{form.decimals}f}"
@@ -95,14 +98,14 @@ def shown(value: float, form: NumberFormat, *, is_1904: bool = False) -> str:
 
 def plain_number(value: float) -> str:
     """A number as the format General shows it: whole, or with up to ten significant digits."""
-    if value == int(value) and abs(value) < 1e15:
+    if abs(value) < 1e15 and value == int(value):
         return str(int(value))
     text = f"{value:.10g}"
     return f"{value:.10f}".rstrip("0") if "e-" in text and abs(value) > 1e-9 else text
 
 
 def _moment(value: float, kind: str, *, is_1904: bool) -> str:
-    if not 0 <= value <= _LARGEST_DAY:
+    if not 0 <= value <= _LARGEST_DAY - _DAYS_TO_1904 * is_1904:
         return plain_number(value)
     first = datetime(1904, 1, 1) if is_1904 else datetime(1899, 12, 30 + (value < _PHANTOM_DAY))  # noqa: DTZ001  # a sheet's days have no zone
     moment = first + timedelta(seconds=round(value * 86_400))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import codecs
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,6 +36,11 @@ _CHARSETS = {
     77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gb2312", 136: "big5", 161: "cp1253", 162: "cp1254",
     163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251", 222: "cp874", 238: "cp1250",
 }  # fmt: skip
+_CODE_PAGES = {819: "latin-1", 936: "gbk", 1361: "johab", 10000: "mac_roman", 65001: "utf-8"} | {
+    page: f"cp{page}"
+    for page in (437, 720, 737, 775, 850, 852, 855, 857, 858, *range(860, 867), 869, 874, 932, 949, 950,
+                 *range(1250, 1259))
+}  # fmt: skip  # of Windows; Python's others are none of text, or cost a search of its folders a word
 _DESTINATIONS = frozenset({
     "footnote", "annotation", "atnauthor", "listtext", "header", "headerf", "headerl", "headerr", "footer", "footerf",
     "footerl", "footerr",
@@ -190,7 +194,7 @@ class _Reader:
             if self._state.destination == "stylesheet":
                 self._styles[self._style_number] = self._level
         elif name == "ansicpg" and number is not None:
-            self._encoding = _known(f"cp{number}") or self._encoding
+            self._encoding = _CODE_PAGES.get(number, self._encoding)
         elif name == "fcharset" and number in _CHARSETS:
             self._fonts[self._state.font] = _CHARSETS[number]
         elif name in ("v", "deleted", "plain"):
@@ -362,14 +366,6 @@ def _without_surrogates(text: str) -> str:
     if not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _known(encoding: str) -> str:
-    """The encoding where Python has it; empty where it has not."""
-    try:
-        return codecs.lookup(encoding).name
-    except LookupError:
-        return ""
 
 
 _ENDS: Mapping[str, Callable[[_Reader], None]] = {

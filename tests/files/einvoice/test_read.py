@@ -65,6 +65,15 @@ def test_a_line_of_nothing_for_nothing_is_a_note(quantity: str, amount: str, lin
     assert len(read_einvoice(data).items) == lines
 
 
+@pytest.mark.parametrize("written", ["utf-8", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("declared", ["UTF-16", "utf-16LE", "UTF-8"])
+def test_an_invoice_in_utf_16(written: str, declared: str) -> None:
+    """With a mark and without, and declared by programs of .NET whatever they write."""
+    text = CII.decode().replace('encoding="UTF-8"', f'encoding="{declared}"')
+
+    assert "Panadería Núñez" == read_einvoice(text.encode(written)).values["CustomerName"]
+
+
 def test_facturae_of_a_person() -> None:
     """Names of a person, withholding, the equivalence surcharge as a tax of its own, series and number joined."""
     invoice = read_einvoice(facturae())

@@ -37,6 +37,24 @@ def test_a_message(readers: FileReaders):
     ) == page.text
 
 
+@pytest.mark.parametrize("codec", ["utf-8", "idna", "undefined", "rot13", "no-such-codec"])
+def test_a_file_name_names_no_codec_of_pythons(readers: FileReaders, codec: str):
+    """Only encodings of texts; what else a mail names costs nothing (RFC 2231)."""
+    mail = _mail(("XX.txt", b"Importe 100,00"))
+    name = f"filename*={codec}''a%C3%B1o.txt".encode()
+    with readers.open(mail.replace(b'filename="XX.txt"', name)) as file:
+        names = [part.name for part in file.info.parts]
+
+    assert "a\u00f1o.txt" in names
+
+
+def test_a_subject_in_no_codec_of_pythons(readers: FileReaders):
+    """It stays as UTF-8 reads it."""
+    mail = _mail().replace(b"Subject: ", b"Subject: =?unicode_escape?q?=5Cx41?= ")
+
+    assert pages_of(readers, mail)[0].text.startswith("\\x41")
+
+
 def test_tables_of_a_message(readers: FileReaders):
     """Its HTML is read where that has more than its text."""
     (page,) = pages_of(readers, _mail(html="<table><tr><td>a<td>b<tr><td>1<td>2</table>"))

@@ -27,11 +27,19 @@ from tests.files.office.office_files import S, pages_of, xlsx
         pytest.param(8001, "00000", "08001", id="postal-code"),
         pytest.param(12, '0 "uds"', "12 uds", id="words"),
         pytest.param(1e300, "yyyy", "1e+300", id="no-date"),
+        pytest.param(1e308, "[h]:mm", "1e+308", id="no-duration"),
+        pytest.param(float("inf"), "General", "inf", id="infinite"),
     ],
 )
 def test_numbers(value: float, code: str, expected: str):
     """As their format shows them, with a point and dates in ISO 8601."""
     assert expected == shown(value, number_format(code))
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0, "1904-01-01"), (2_957_003, "9999-12-31"), (2_957_004, "2957004")])
+def test_days_since_1904(value: float, expected: str):
+    """Workbooks of old Macs count from there, and end as early."""
+    assert expected == shown(value, number_format("yyyy-mm-dd"), is_1904=True)
 
 
 def _row(number: int, *cells: str) -> str:
