@@ -6,7 +6,7 @@ import asyncio
 import base64
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
@@ -21,7 +21,7 @@ from backend.documents.formats.registry import Format, require_kind
 from backend.documents.recordings import transcription_options
 from backend.documents.records import DocumentOptions
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
-from backend.files.file_types import FileType, sniff
+from backend.files.file_types import is_recording
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile, check_bytes
 from backend.files.text_files import narrowed
@@ -69,9 +69,7 @@ class Upload:
     @property
     def is_recording(self) -> bool:
         """Whether it begins as a sound or a video file does."""
-        with suppress(BadInput):
-            return sniff(self.stored.head) is FileType.AUDIO
-        return False
+        return is_recording(self.stored.head)
 
     def require_pages(self) -> None:
         """Raise WrongMediaType (415) for a recording, where pages on paper are read."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from backend.documents.records import ClassParts, DocumentOptions
 from backend.errors import InferenceFailed, TooLarge, Unavailable, UnreadableFile
-from backend.files.file_types import FileType, sniff
+from backend.files.file_types import is_recording
 from backend.files.pages import SET, Document
 from backend.files.stored_file import StoredFile
 from backend.images.classification import ClassifiedPage, ImageClassificationService, PageChoice
@@ -164,7 +164,7 @@ def images_for(
     """
     if service is None or service.engines is None or "classes" not in options.features:
         return None
-    if sniff(upload.head) is FileType.AUDIO:
+    if is_recording(upload.head):
         return None
     if options.classifier is not None and options.classifier not in service.names:
         return None

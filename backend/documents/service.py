@@ -25,7 +25,7 @@ from backend.documents.records import (
 )
 from backend.documents.understanding import TextServices, Understanding
 from backend.errors import FinanciaError
-from backend.files.file_types import FileType, sniff
+from backend.files.file_types import is_recording
 from backend.files.pages import Document, Page
 from backend.files.stored_file import StoredFile
 from backend.files.visual_rows import rows_of
@@ -125,7 +125,7 @@ class DocumentService:
         return DocumentAnswer(extraction, text, understood, options, device, ended_s - read_s, ended_s - started_s)
 
     def _extractor_of(self, upload: StoredFile) -> DocumentExtractor | RecordingExtractor:
-        if self._recordings is not None and sniff(upload.head) is FileType.AUDIO:
+        if self._recordings is not None and is_recording(upload.head):
             return self._recordings
         return self.extractor
 

@@ -185,12 +185,19 @@ def sniff(head: bytes) -> FileType:
     return kind
 
 
-def _kind(head: bytes) -> FileType | None:
+def is_recording(head: bytes) -> bool:
+    """Whether `sniff` would tell a recording; the event loop may ask, for nothing is looked for in texts."""
+    return _kind_by_signature(head) is FileType.AUDIO
+
+
+def _kind_by_signature(head: bytes) -> FileType | None:
     kind = next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), None) or _picture_kind(head)
-    if kind is not None:
+    return FileType.AUDIO if kind is None and sound_demuxer(head) is not None else kind
+
+
+def _kind(head: bytes) -> FileType | None:
+    if (kind := _kind_by_signature(head)) is not None:
         return kind
-    if sound_demuxer(head) is not None:
-        return FileType.AUDIO
     if head.startswith(_ZIP):
         return next((kind for entry, kind in _ZIP_KINDS if entry in head), FileType.ZIP)
     if b"%PDF" in head[: _PDF_HEADER_WITHIN + 4]:
@@ -260,6 +267,8 @@ def _start(head: bytes) -> bytes:
 def _text_description(head: bytes) -> str:
     if b"\x00" in narrowed(head):
         return "a binary file of no known kind"
+    if not head.strip():
+        return "a text of blanks alone"
     start = _start(head)
     if b"<svg" in start:
         return "an SVG drawing"

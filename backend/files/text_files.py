@@ -398,15 +398,22 @@ def likely_code_pages(content: bytes) -> Iterator[str]:
 
 def _cost(places: Counter[bytes], page: str, languages: tuple[str, ...]) -> float:
     """How badly the language explains them that does it best."""
-    texts = [(place.decode(page, "replace"), times) for place, times in places.items()]
     is_latin = "a" < languages[0][0] < "ƀ"
-    return min(
-        sum(_cost_of(text, language, is_latin=is_latin) * times for text, times in texts) for language in languages
+    cost, letters = 0.0, Counter[str]()
+    for place, times in places.items():
+        text = place.decode(page, "replace")
+        if (wrong := _cost_of_place(text, is_latin=is_latin)) is None:
+            letters[text[1].lower()] += times
+        else:
+            cost += wrong * times
+    return cost + min(
+        sum(_cost_of_letter(letter, language, is_latin=is_latin) * times for letter, times in letters.items())
+        for language in languages
     )
 
 
-def _cost_of(place: str, language: str, *, is_latin: bool) -> float:
-    """The cost of a character, of the one before it and the one after it."""
+def _cost_of_place(place: str, *, is_latin: bool) -> float | None:
+    """The cost of a character between two others in any language; None for a letter that may stand there."""
     before, character, after = place[0], place[1], place[2:3]
     if not character.isalpha() or character in "ºª":
         if before.isalpha() and after.isalpha():
@@ -419,8 +426,11 @@ def _cost_of(place: str, language: str, *, is_latin: bool) -> float:
         return _WRONG
     if not is_latin and any(one.isascii() for one in neighbours):
         return _WRONG
+    return None
+
+
+def _cost_of_letter(letter: str, language: str, *, is_latin: bool) -> float:
     common, _, rare = language.partition(" ")
-    letter = character.lower()
     if letter in common:
         return 0.0
     return _RARE if letter in rare or (is_latin and letter in _ALL_WESTERN) else _FOREIGN

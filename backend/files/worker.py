@@ -293,6 +293,8 @@ def _error_header(error: Exception, limits: FileLimits) -> dict[str, Any]:
         header["page"] = error.page
     elif isinstance(error, MemoryError):
         header |= {"error": "memory", "message": f"{limits.worker_bytes}"}
+    elif isinstance(error, RecursionError):
+        header["message"] = "file: what it holds lies in each other too deep"
     elif not isinstance(error, BadInput):
         header["message"] = f"{type(error).__name__}: {error}"[:500]
         header["foreign"] = True

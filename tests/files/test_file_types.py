@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import UnreadableFile, WrongMediaType
-from backend.files.file_types import ACCEPTED, FileType, sniff
+from backend.files.file_types import ACCEPTED, FileType, is_recording, sniff
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ from backend.files.file_types import ACCEPTED, FileType, sniff
 def test_supported_types(head: bytes, expected: FileType):
     """The type is recognised by the first bytes."""
     assert expected == sniff(head)
+    assert not is_recording(head)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ def test_supported_types(head: bytes, expected: FileType):
         pytest.param(b"%!PS-Adobe", "PostScript", id="ps"),
         pytest.param(b"\x7fELF\x02", "a program", id="elf"),
         pytest.param(b"\x01\x02\x03\x00", "a binary file", id="binary"),
+        pytest.param(b"\n \n" * 9, "a text of blanks alone", id="blanks"),
     ],
 )
 def test_unsupported_types(head: bytes, description: str):

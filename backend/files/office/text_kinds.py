@@ -131,10 +131,14 @@ def read_epub(entries: ZipEntries, content: Content) -> None:
     content.add_properties(child(package, "metadata"), _PROPERTIES)
     folder = posixpath.dirname(name)
     items = {attribute(item, "id"): item for item in children(child(package, "manifest"), "item")}
+    names: set[str] = set()
     for number, reference in enumerate(children(child(package, "spine"), "itemref"), 1):
         item = items.get(attribute(reference, "idref"))
         if item is not None and attribute(reference, "linear") != "no":
-            _read_chapter(entries, content, posixpath.normpath(posixpath.join(folder, _target(item))), number)
+            name = posixpath.normpath(posixpath.join(folder, _target(item)))
+            if name not in names:  # a book has each chapter once: 20 KB would have 400,000
+                names.add(name)
+                _read_chapter(entries, content, name, number)
 
 
 def _check(entries: ZipEntries) -> None:
