@@ -12,9 +12,10 @@ from tests.api.fakes import FakeServices, fake_services
 
 
 @pytest.fixture
-async def services() -> AsyncIterator[FakeServices]:
-    """Services that a test may change before or between requests."""
-    services = fake_services()
+async def services(request: pytest.FixtureRequest) -> AsyncIterator[FakeServices]:
+    """Services that a test may change before or between requests; with the ``API_LIMITS`` of its module, if any."""
+    limits = getattr(request.module, "API_LIMITS", None)
+    services = fake_services() if limits is None else fake_services(limits=limits)
     yield services
     await services.storage.close()
 

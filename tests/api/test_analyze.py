@@ -12,15 +12,11 @@ from backend.api.routes import analyze
 from backend.api.routes.analyze import FEATURES, AnalyzeAnswer
 from backend.text import analysis
 from tests.api.checks import problem, require_schema
-from tests.api.fakes import FakeServices, fake_services
+from tests.api.fakes import FakeServices
 
 URL = "/v1/analyze"
 TEXT = "Para Juan."
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(text_chars=100, labels=4, body_bytes=10_000))
+API_LIMITS = ApiLimits(text_chars=100, labels=4, body_bytes=10_000)
 
 
 async def test_everything(client: httpx.AsyncClient) -> None:

@@ -10,16 +10,12 @@ from backend.api.routes.classifiers import ClassifierAnswer, ClassifierList, For
 from backend.errors import Forbidden
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
-from tests.api.fakes import FakeServices, fake_services
+from tests.api.fakes import FakeServices
 
 URL = "/v1/classifiers"
 EXAMPLES = [{"text": "uno", "label": "a"}, {"text": "dos", "label": "b"}, {"text": "tres", "label": "a"}]
 BY_LABEL = {"a": ["uno", "tres"], "b": ["dos"]}
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, labels=3, body_bytes=10_000))
+API_LIMITS = ApiLimits(inputs=5, text_chars=100, labels=3, body_bytes=10_000)
 
 
 @pytest.mark.parametrize("body", [{"examples": EXAMPLES}, {"labels": BY_LABEL}, {"labels": BY_LABEL, "examples": None}])

@@ -13,11 +13,7 @@ from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/classify"
 LABELS = ["factura", "contrato"]
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, labels=4, body_bytes=10_000))
+API_LIMITS = ApiLimits(inputs=5, text_chars=100, labels=4, body_bytes=10_000)
 
 
 async def test_one_text(client: httpx.AsyncClient) -> None:

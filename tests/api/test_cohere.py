@@ -14,16 +14,12 @@ from backend.api.routes.embeddings import INPUT_TYPES
 from backend.text.classifier_files import Example
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
-from tests.api.fakes import FakeServices, fake_services, vector
+from tests.api.fakes import FakeServices, vector
 
 TEXTS = ["uno", "dos y tres"]
 INPUTS = [{"content": [{"type": "text", "text": text}]} for text in TEXTS]
 BOTH = pytest.mark.parametrize("path", ["/v1/embed", "/v2/embed"])
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
+API_LIMITS = ApiLimits(inputs=5, text_chars=100, body_bytes=10_000)
 
 
 async def test_floats_of_v1(client: httpx.AsyncClient) -> None:
@@ -64,12 +60,14 @@ async def test_by_type(client: httpx.AsyncClient, path: str) -> None:
 
 
 async def test_floats_are_the_default_of_v2(client: httpx.AsyncClient) -> None:
-    """They are by type there all the same."""
+    """They are by type there all the same; tokens and times are told as on every route that embeds."""
     for types in ({}, {"embedding_types": None}, {"embedding_types": []}):
-        body = (await client.post("/v2/embed", json={"texts": TEXTS, **types})).json()
+        response = await client.post("/v2/embed", json={"texts": TEXTS, **types})
 
-        assert ["float"] == list(body["embeddings"])
-        require_schema(CohereByType, body)
+        assert ["float"] == list(response.json()["embeddings"])
+        assert 13 == response.json()["meta"]["billed_units"]["input_tokens"]
+        assert "inference;dur=" in response.headers["server-timing"]
+        require_schema(CohereByType, response.json())
 
 
 @BOTH
@@ -131,14 +129,6 @@ async def test_truncated_texts_are_told(client: httpx.AsyncClient, services: Fak
 
     assert ["cut at the model's 256 tokens: texts 0-1"] == body["meta"]["warnings"]
     require_schema(CohereByType, body)
-
-
-async def test_the_caller_pays_for_tokens(client: httpx.AsyncClient) -> None:
-    """As on every route that embeds; the times are told, too."""
-    response = await client.post("/v2/embed", json={"texts": TEXTS})
-
-    assert 13 == response.json()["meta"]["billed_units"]["input_tokens"]
-    assert "inference;dur=" in response.headers["server-timing"]
 
 
 @BOTH

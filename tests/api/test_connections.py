@@ -122,6 +122,12 @@ class Running:
         self._clients.append(Client(self.port, address))
         return self._clients[-1]
 
+    def sent(self, data: bytes, address: str = "127.0.0.1") -> Client:
+        """A new connection on which this was sent."""
+        client = self.connect(address)
+        client.send(data)
+        return client
+
     def call(self, function: Callable[[], object]) -> None:
         """Run ``function`` on the server's loop and wait for it."""
         done = threading.Event()
@@ -276,8 +282,7 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
 def test_headers_without_end(serve, head, what):
     """The client reads why while it still sends, and the app never hears of it."""
     server = serve()
-    client = server.connect()
-    client.send(head)
+    client = server.sent(head)
     client.send_until_refused(b"\r\n" * 4096 if not head else b"a" * 8192, 400)
     answer = client.answer()
 
@@ -309,8 +314,7 @@ def test_headers_up_to_the_limit(serve):
 @pytest.mark.parametrize(("fields", "status"), [(190, 200), (201, 431)])
 def test_the_number_of_header_fields(serve, fields, status):
     server = serve()
-    client = server.connect()
-    client.send(get("/", *(f"X-{index}: 1" for index in range(fields - 1))))
+    client = server.sent(get("/", *(f"X-{index}: 1" for index in range(fields - 1))))
 
     assert status == client.answer().status
     assert (status == 200) == bool(server.app.requests)
@@ -327,8 +331,9 @@ def test_the_number_of_header_fields(serve, fields, status):
 def test_what_is_no_body_after_the_headers(serve, endless, path):
     """It is bounded as headers are, whether or not the request was answered already."""
     server = serve()
-    client = server.connect()
-    client.send(f"POST {path} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
+    client = server.sent(
+        f"POST {path} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode()
+    )
     if path == "/early":
         assert 401 == client.answer().status
     client.send_until_refused(endless, 1)
@@ -360,8 +365,7 @@ def test_trailers_are_no_headers(serve):
 def test_headers_that_never_end(serve, sent):
     """408, and the connection is closed."""
     server = serve()
-    client = server.connect()
-    client.send(sent)
+    client = server.sent(sent)
     if sent.startswith(get("/first")):
         assert 200 == client.answer().status
         client.send(b"/1.1\r\n")
@@ -411,8 +415,7 @@ def test_a_body_that_comes_slowly_is_no_late_header(serve):
 def test_what_is_no_http(serve, nonsense):
     """400 as a problem; the app never hears of it."""
     server = serve()
-    client = server.connect()
-    client.send(nonsense)
+    client = server.sent(nonsense)
     answer = client.answer()
 
     assert (400, "bad_input") == (answer.status, answer.json["code"])
@@ -424,8 +427,7 @@ def test_what_is_no_http(serve, nonsense):
 def test_a_body_that_breaks(serve):
     """The request is refused at once, not at its deadline, and its work is told."""
     server = serve()
-    client = server.connect()
-    client.send(b"POST /wait HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
+    client = server.sent(b"POST /wait HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
 
     assert 400 == client.answer().status
     client.rest()
@@ -453,8 +455,7 @@ def test_an_offer_to_upgrade_is_declined(serve, upgrade):
     ],
 )
 def test_odd_but_valid_requests(serve, request_bytes, path):
-    client = serve().connect()
-    client.send(request_bytes)
+    client = serve().sent(request_bytes)
     answer = client.answer()
 
     assert (200, path) == (answer.status, answer.json["path"])
@@ -462,8 +463,9 @@ def test_odd_but_valid_requests(serve, request_bytes, path):
 
 def test_chunks_of_one_byte(serve):
     """A body in the smallest chunks arrives whole."""
-    client = serve().connect()
-    client.send(b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 50_000)
+    client = serve().sent(
+        b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 50_000
+    )
     client.send(b"0\r\n\r\n")
 
     assert 50_000 == client.answer().json["bytes"]
@@ -473,8 +475,7 @@ def test_chunks_of_one_byte(serve):
 
 
 def test_pipelined_requests_are_answered_in_order(serve):
-    client = serve().connect()
-    client.send(b"".join(get(f"/{index}") for index in range(80)))
+    client = serve().sent(b"".join(get(f"/{index}") for index in range(80)))
 
     assert [f"/{index}" for index in range(80)] == [client.answer().json["path"] for _ in range(80)]
 
@@ -482,8 +483,7 @@ def test_pipelined_requests_are_answered_in_order(serve):
 def test_pipelined_requests_have_an_end(serve):
     """The server takes a hundred in advance and no more, so that they cost little memory; what it took it answers."""
     server = serve()
-    client = server.connect()
-    client.send(get("/wait"))
+    client = server.sent(get("/wait"))
     client.send_until_refused(get("/x") * 5000, 1)
     server.pause()
     server.call(server.app.gate.set)
@@ -500,8 +500,7 @@ def test_pipelined_requests_have_an_end(serve):
 def test_nonsense_behind_a_request_does_not_spoil_its_answer(serve):
     """Whole requests are answered first, then the connection is closed."""
     server = serve()
-    client = server.connect()
-    client.send(get("/wait") + b"nonsense\r\n\r\n")
+    client = server.sent(get("/wait") + b"nonsense\r\n\r\n")
     server.pause()
     server.call(server.app.gate.set)
     answer = client.answer()
@@ -516,8 +515,7 @@ def test_nonsense_behind_a_request_does_not_spoil_its_answer(serve):
 def test_answers_that_nobody_reads(serve):
     """The connection ends, and with it what waited in memory."""
     server = serve(ConnectionLimits(stalled_s=0.05, header_s=3600.0))
-    client = server.connect()
-    client.send(get("/big") * 3)
+    client = server.sent(get("/big") * 3)
     server.until(lambda: server.refused == ["stalled"] and not server.connections)
 
     assert len(client.rest()) < len(BIG)
@@ -526,8 +524,7 @@ def test_answers_that_nobody_reads(serve):
 def test_a_last_answer_that_nobody_reads(serve):
     """Also where the connection was to be closed anyway."""
     server = serve(ConnectionLimits(stalled_s=0.05, header_s=3600.0))
-    client = server.connect()
-    client.send(get("/big", "Connection: close"))
+    client = server.sent(get("/big", "Connection: close"))
     server.until(lambda: bool(server.app.ended) and not server.connections)
 
     assert ["stalled"] == server.refused
@@ -555,8 +552,7 @@ def test_what_the_app_holds_of_an_answer_counts_too(serve):
     """JSON of megabytes is given to the connection piece by piece."""
     traffic = Traffic(most_bytes=3 * len(BIG))
     server = serve(traffic=traffic)
-    client = server.connect()
-    client.send(get("/json"))
+    client = server.sent(get("/json"))
     server.until(lambda: traffic.total_bytes > len(BIG) // 4)  # the sockets hold some megabytes
 
     assert BIG == client.answer().body
@@ -564,8 +560,7 @@ def test_what_the_app_holds_of_an_answer_counts_too(serve):
 
 
 def test_a_large_answer_that_is_read(serve):
-    client = serve().connect()
-    client.send(get("/big") * 2)
+    client = serve().sent(get("/big") * 2)
 
     assert [BIG, BIG] == [client.answer().body for _ in range(2)]
 
@@ -608,8 +603,7 @@ def test_too_many_connections(serve):
     assert ["too_many_connections"] == server.refused
     kept[0].close()
     server.until(lambda: server.connections == 1)
-    late = server.connect()
-    late.send(get("/late"))
+    late = server.sent(get("/late"))
     assert 200 == late.answer().status
 
 
@@ -620,8 +614,7 @@ def test_idle_connections_give_way(serve):
     for client in kept:
         client.send(get("/kept"))
         client.answer()
-    late = server.connect()
-    late.send(get("/late"))
+    late = server.sent(get("/late"))
 
     assert 200 == late.answer().status
     assert [b"", b""] == [client.rest() for client in kept]
@@ -632,8 +625,7 @@ def test_far_too_many_connections_are_closed_unheard(serve):
     """Refusing politely has a limit of its own, at which one address leaves room for the probes of others."""
     server = serve(ConnectionLimits(connections=2, idle_s=3600.0, header_s=3600.0))
     clients = [server.connect() for _ in range(2 + 32 + 1)]
-    probe = server.connect("127.0.0.2")
-    probe.send(get("/health/live"))
+    probe = server.sent(get("/health/live"), "127.0.0.2")
 
     assert 200 == probe.answer().status
     assert b"" == clients[-1].rest()
@@ -646,8 +638,7 @@ def test_connections_without_a_whole_request_give_way(serve):
     silent, slow = server.connect(), server.connect()
     slow.send(b"GET / HT")
     server.until(lambda: server.unparsed)
-    late = server.connect()
-    late.send(get("/late"))
+    late = server.sent(get("/late"))
 
     assert 200 == late.answer().status
     assert b"" == silent.rest() == slow.rest()
@@ -656,8 +647,7 @@ def test_connections_without_a_whole_request_give_way(serve):
 def test_kept_connections_outlive_a_balancers(serve):
     """A connection is kept for the time that is set, not uvicorn's 5 s."""
     server = serve(keep_alive_s=1)
-    client = server.connect()
-    client.send(get("/"))
+    client = server.sent(get("/"))
     answer = client.answer()
 
     assert "connection" not in answer.headers
@@ -676,8 +666,7 @@ def test_a_stopping_server_closes_kept_connections(serve):
 def test_a_client_that_leaves_behind_requests_in_advance(serve):
     """Its running request is told, though it is not the newest."""
     server = serve(ConnectionLimits(stalled_s=0.05, header_s=3600.0))
-    client = server.connect()
-    client.send(get("/big") + get("/wait"))
+    client = server.sent(get("/big") + get("/wait"))
     server.pause()
     client.close()
 

@@ -23,11 +23,7 @@ JUAN = {
     "type": "PER", "text": "Juan", "start": 7, "end": 11, "score": 0.25, "source": "model", "value": None,
     "valid": None,
 }  # fmt: skip
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
+API_LIMITS = ApiLimits(inputs=5, text_chars=100, body_bytes=10_000)
 
 
 async def test_one_text(client: httpx.AsyncClient) -> None:

@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK, Inv
 from websockets.sync.client import ClientConnection, connect
 
 from backend.api.sse import EVENTS
-from tests.api.test_connections import SLOW, WAIT_S, EchoApp, Running, get
+from tests.api.test_connections import SLOW, WAIT_S, Client, EchoApp, Running, get
 
 HANDSHAKE = (
     *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
@@ -48,6 +48,14 @@ def server() -> Iterator[Running]:
 
 
 @pytest.fixture
+def raw(server: Running) -> Client:
+    """A socket after its handshake."""
+    client = server.sent(get("/v1/status/ws/a", *HANDSHAKE))
+    server.until(lambda: bool(server.app.requests))
+    return client
+
+
+@pytest.fixture
 def opened(server: Running) -> Iterator[Callable[..., ClientConnection]]:
     with ExitStack() as clients:
 
@@ -82,8 +90,7 @@ def test_refusals_are_answers(server: Running, opened: Callable[..., ClientConne
     """Of the app; and a page of another site gets no WebSocket, for a browser would let it read one."""
     with pytest.raises(InvalidStatus) as refused:
         opened("/v1/status/ws/none")
-    foreign = server.connect()
-    foreign.send(get("/v1/status/ws/a", *HANDSHAKE, "Origin: https://elsewhere.example"))
+    foreign = server.sent(get("/v1/status/ws/a", *HANDSHAKE, "Origin: https://elsewhere.example"))
     own = opened(origin=f"http://127.0.0.1:{server.port}")
 
     assert b'"path": "/v1/status/ws/none"' in (refused.value.response.body or b"")
@@ -93,20 +100,16 @@ def test_refusals_are_answers(server: Running, opened: Callable[..., ClientConne
 
 def test_other_paths_have_none(server: Running) -> None:
     """The offer is declined, and the request answered."""
-    client = server.connect()
-    client.send(get("/other", *HANDSHAKE))
+    client = server.sent(get("/other", *HANDSHAKE))
 
     assert (200, "/other") == ((answer := client.answer()).status, answer.json["path"])
 
 
-def test_what_is_no_websocket(server: Running) -> None:
+def test_what_is_no_websocket(server: Running, raw: Client) -> None:
     """Frames without a mask end it, as the standard demands."""
-    client = server.connect()
-    client.send(get("/v1/status/ws/a", *HANDSHAKE))
-    server.until(lambda: bool(server.app.requests))
-    client.send(b"\x81\x02hi")
+    raw.send(b"\x81\x02hi")
 
-    assert b"\x88" in client.rest()
+    assert b"\x88" in raw.rest()
     server.until(lambda: not server.connections)
 
 
@@ -118,12 +121,9 @@ def test_long_messages_are_refused(opened: Callable[..., ClientConnection]) -> N
         list(iter(client.recv, None))
 
 
-def test_a_client_that_sends_and_never_reads(server: Running) -> None:
+def test_a_client_that_sends_and_never_reads(server: Running, raw: Client) -> None:
     """It is cut off: what waits for it stays small."""
-    client = server.connect()
-    client.send(get("/v1/status/ws/a", *HANDSHAKE))
-    server.until(lambda: bool(server.app.requests))
-    sent = client.send_until_refused(PING * 1000, 1000)
+    sent = raw.send_until_refused(PING * 1000, 1000)
 
     assert sent < 1000
     server.until(lambda: not server.connections)
@@ -136,21 +136,17 @@ def test_a_client_that_sends_and_never_reads(server: Running) -> None:
         pytest.param(FIRST_PART + NEXT_PART * 7000, id="a-message-that-never-ends"),
     ],
 )
-def test_thousands_of_tiny_frames(server: Running, frames: bytes) -> None:
+def test_thousands_of_tiny_frames(server: Running, raw: Client, frames: bytes) -> None:
     """A client that sends them is cut off, though it reads all answers."""
-    client = server.connect()
-    client.send(get("/v1/status/ws/a", *HANDSHAKE))
-    server.until(lambda: bool(server.app.requests))
-    client.send_until_refused(frames, 1)
+    raw.send_until_refused(frames, 1)
 
-    client.rest()
+    raw.rest()
     server.until(lambda: not server.connections)
 
 
 def test_frames_before_the_handshake(server: Running) -> None:
     """A client that does not wait for it is cut off."""
-    client = server.connect()
-    client.send(get("/v1/status/ws/a", *HANDSHAKE) + PING)
+    client = server.sent(get("/v1/status/ws/a", *HANDSHAKE) + PING)
 
     assert b"" == client.rest()
     server.until(lambda: not server.connections)

@@ -11,15 +11,11 @@ from backend.api.routes.infinity import InfinityClasses, InfinityEmbeddings, Inf
 from backend.api.routes.tei import InfinityRanks
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
-from tests.api.fakes import FakeServices, fake_services, vector
+from tests.api.fakes import FakeServices, vector
 
 ANY_MODEL = "default/not-specified"
 QUERY = {"query": "q", "documents": ["ab", "abcd", "a"]}
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
+API_LIMITS = ApiLimits(inputs=5, text_chars=100, body_bytes=10_000)
 
 
 async def test_health(client: httpx.AsyncClient) -> None:

@@ -10,15 +10,11 @@ import pytest
 from backend.api.request_context import ApiLimits
 from backend.api.routes.rerank import RankingAnswer, RerankAnswer
 from tests.api.checks import problem, require_schema
-from tests.api.fakes import FakeServices, fake_services
+from tests.api.fakes import FakeServices
 
 URL = "/v1/rerank"
 BODY = {"query": "q", "documents": ["ab", "abcd", "a"]}
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
+API_LIMITS = ApiLimits(inputs=5, text_chars=100, body_bytes=10_000)
 
 
 async def test_the_shape(client: httpx.AsyncClient) -> None:

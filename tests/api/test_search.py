@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from backend.api.routes.search import SearchPageAnswer, search_answer
-from backend.errors import StorageCorrupt, WrongEncoder
+from backend.errors import WrongEncoder
 from backend.files.pages import Box
 from backend.search.filters import Comparison, Compound
 from backend.search.records import StoreFile, VectorStore
@@ -313,10 +313,3 @@ async def test_a_store_of_another_encoder(client: httpx.AsyncClient, services: F
     answer = await client.post(path, json={"query": "a"})
     body = problem(answer, 409, "wrong_encoder", "reembed")
     assert (False, "false") == (body["retryable"], answer.headers["x-should-retry"])
-
-
-async def test_broken_data(client: httpx.AsyncClient, services: FakeServices, path: str) -> None:
-    """500 with its own code: never a wrong hit."""
-    services.search.error = StorageCorrupt("the index of vs_1 is broken; restore the backup")
-
-    problem(await client.post(path, json={"query": "a"}), 500, "storage_corrupt", "restore")

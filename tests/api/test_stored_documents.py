@@ -48,6 +48,8 @@ from tests.jobs.replica import FakeProcess, JobReplica
 from tests.search.samples import INVOICE, stored, wire_answer, wire_document
 
 PDF = b"%PDF-1.7 stands for a document"
+HOUR = {"expires_after[seconds]": "3600"}
+EXPIRY = {"expires_after[anchor]": "created_at", **HOUR}
 
 
 @pytest.fixture
@@ -113,26 +115,25 @@ async def test_not_kept_unless_asked_to(client: httpx.AsyncClient):
 
 
 @pytest.mark.parametrize(
-    ("fields", "named"),
+    ("path", "fields", "named"),
     [
-        pytest.param({"store": "true", "format": "xlsx"}, "format=json, got xlsx", id="format"),
-        pytest.param({"store": "perhaps"}, "store: ", id="store"),
-        pytest.param(
-            {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"}, "send store=true", id="expiry"
-        ),
-        pytest.param({"store": "true", "expires_after[seconds]": "3600"}, "send it together", id="half-an-expiry"),
+        pytest.param("documents", {"store": "true", "format": "xlsx"}, "format=json, got xlsx", id="format"),
+        pytest.param("jobs", {"store": "true", "format": "xlsx"}, "a document is stored with format=json", id="job"),
+        pytest.param("documents", {"store": "perhaps"}, "store: ", id="store"),
+        pytest.param("documents", EXPIRY, "send store=true", id="expiry"),
+        pytest.param("documents", {"store": "true", **HOUR}, "send it together", id="half-an-expiry"),
     ],
 )
-async def test_refused_uploads(client: httpx.AsyncClient, fields: dict[str, str], named: str):
+async def test_refused_uploads(client: httpx.AsyncClient, path: str, fields: dict[str, str], named: str):
     """Before anything is read."""
-    answer = await client.post("/v1/documents", files={"file": io.BytesIO(PDF)}, data=fields)
+    answer = await client.post(f"/v1/{path}", files={"file": io.BytesIO(PDF)}, data=fields)
 
     problem(answer, 422, "invalid_field", named)
 
 
 async def test_expiry(client: httpx.AsyncClient, clock: ManualClock):
     """As of a file: it is gone by itself."""
-    kept = await _keep(client, **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"})
+    kept = await _keep(client, **EXPIRY)
     clock.advance(3600.0)
 
     assert clock() == kept["expires_at"]
@@ -197,7 +198,7 @@ async def _job(client: httpx.AsyncClient, headers: dict[str, str] | None = None,
 @pytest.mark.usefixtures("jobs")
 async def test_a_job_that_stores(client: httpx.AsyncClient, clock: ManualClock):
     """Its document is stored with all that corrections need, and deleted when it was asked to be."""
-    job = await _job(client, **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"})
+    job = await _job(client, **EXPIRY)
 
     document = (await client.get(f"/v1/documents/{job['document_id']}")).json()
     assert ("succeeded", "a.pdf", "to_review") == (job["status"], document["filename"], document["state"])
@@ -337,15 +338,6 @@ async def test_events_are_bounded_a_caller_and_in_time(client: httpx.AsyncClient
     assert [("r1", "state")] == [event[:2] for event in told]
     assert 200 == (await client.get(path, headers={"X-Request-Timeout-S": "0.2"})).status_code
     problem(await client.get("/v1/documents/file-0/events"), 404, "not_found")
-
-
-@pytest.mark.usefixtures("jobs")
-async def test_jobs_store_json_alone(client: httpx.AsyncClient):
-    """Another format is refused before anything is read."""
-    data = {"store": "true", "format": "xlsx"}
-    answer = await client.post("/v1/jobs", files={"file": ("a.pdf", io.BytesIO(PDF))}, data=data)
-
-    problem(answer, 422, "invalid_field", "a document is stored with format=json")
 
 
 async def test_corrected_then_confirmed(client: httpx.AsyncClient, services: FakeServices, owner: str):

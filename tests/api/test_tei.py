@@ -14,16 +14,12 @@ from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.telemetry import Telemetry
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import json_paths, path_of_store, problem
-from tests.api.fakes import FakeServices, fake_services, vector
+from tests.api.fakes import FakeServices, vector
 from tests.api.text_routes import TEXT_ROUTES
 
 ROW = [{"score": 0.5, "label": "invoice"}, {"score": 1 / 3, "label": "receipt"}]
 QUERY = {"query": "q", "texts": ["ab", "abcd", "a"]}
-
-
-@pytest.fixture
-def services() -> FakeServices:
-    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
+API_LIMITS = ApiLimits(inputs=5, text_chars=100, body_bytes=10_000)
 
 
 @pytest.mark.parametrize("inputs", ["hola", ["hola"], ["hola", "adiós"], [1, 2, 3], [[1, 2], [3]]])
