@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.callers.callers import NO_METER, Meter
+from backend.callers.callers import NO_METER
 from backend.documents.records import DocumentEvent
 from backend.errors import WrongMediaType
 from backend.files.stored_file import StoredFile
@@ -95,6 +95,22 @@ class ScriptedDocuments:
         raise self.errors.pop(0) if self.errors else WrongMediaType("file: of no kind")
 
 
+class Paid:
+    """What a caller was charged."""
+
+    def __init__(self) -> None:
+        self.units: Counter[str] = Counter()
+        self._tokens = asyncio.Queue[int]()
+
+    def charge(self, kind: Any, units: int) -> None:
+        self.units[kind] += units
+        self._tokens.put_nowait(units if kind == "tokens" else 0)
+
+    async def next_tokens(self) -> int:
+        """Those of the next charge."""
+        return await asyncio.wait_for(self._tokens.get(), TEST_TIMEOUT_S)
+
+
 @dataclass
 class SearchStack:
     """The services over one storage, and the parts that tests inspect."""
@@ -105,7 +121,7 @@ class SearchStack:
     clock: ManualClock
     limits: SearchLimits
     documents: Any = field(default_factory=ScriptedDocuments)
-    meter: Meter = NO_METER
+    meter: Any = NO_METER
     enter: Enter = share_with_all
     running: list[Indexer | Reembedder] = field(default_factory=list)
 

@@ -31,7 +31,7 @@ from tests.documents.test_service import DIGITAL
 from tests.fakes import TEST_TIMEOUT_S
 from tests.search.conftest import Open
 from tests.search.samples import stored, wire_answer
-from tests.search.search_stack import DOCUMENT, OTHER, OWNER, ScriptedDocuments, SearchStack, open_stack
+from tests.search.search_stack import DOCUMENT, OTHER, OWNER, Paid, ScriptedDocuments, SearchStack, open_stack
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine
 
 PROSE = "\n\n".join(
@@ -156,15 +156,6 @@ async def test_what_is_no_text_fails(search: SearchStack, content: bytes, code: 
     failed = await search.ended(store.id, await search.add(store.id, content))
 
     assert code == failed.failure.code
-
-
-async def test_a_blank_text_has_no_chunks(search: SearchStack) -> None:
-    search.indexer()
-    store = await search.store()
-
-    file = await search.ended(store.id, await search.add(store.id, b" \n \n"))
-
-    assert ("completed", 0) == (file.status, file.chunks)
 
 
 async def test_an_engine_that_fails_costs_its_file(open_search: Open) -> None:
@@ -400,39 +391,28 @@ async def test_chunks_over_the_limit_fail_the_file(open_search: Open) -> None:
 
 
 async def test_pages_and_tokens_are_charged(search: SearchStack) -> None:
-    charged: Counter[str] = Counter()
-
-    class _Meter:
-        def charge(self, kind: str, units: int) -> None:
-            charged[kind] += units
-
-    search.meter = _Meter()  # type: ignore[assignment]
+    search.meter = paid = Paid()
     search.documents = ScriptedDocuments([UnreadableFile("cut off")])
     search.indexer()
     store = await search.store()
     await search.ended(store.id, await search.add(store.id, DOCUMENT))
     await search.ended(store.id, await search.add(store.id))
 
-    assert 1 == charged["pages"]
-    assert charged["tokens"] >= sum(map(len, search.stack.computed))
+    assert 1 == paid.units["pages"]
+    assert paid.units["tokens"] >= sum(map(len, search.stack.computed))
 
 
 async def test_what_a_lane_began_for_a_file_that_is_taken_away_is_charged(open_search: Open) -> None:
     """Else whoever removes each file before it is indexed computes for nothing."""
-    engine, paid = GatedVectorEngine(), asyncio.Queue[int]()
-
-    class _Meter:
-        def charge(self, kind: str, units: int) -> None:
-            paid.put_nowait(units if kind == "tokens" else 0)
-
+    engine = GatedVectorEngine()
     search = await open_search(engine)
-    search.meter = _Meter()  # type: ignore[assignment]
+    search.meter = Paid()
     search.indexer(lease_s=0.3)
     store = await search.store()
     file_id = await search.add(store.id)
     await search.stack.entered()
     await search.stores.remove_file(OWNER, store.id, file_id)
-    tokens = await asyncio.wait_for(paid.get(), TEST_TIMEOUT_S)
+    tokens = await search.meter.next_tokens()
     engine.gate.set()
 
     assert tokens == sum(map(len, search.stack.computed))

@@ -11,7 +11,7 @@ from backend.search import upkeep
 from backend.search.document_chunks import PASSAGE, identity_of
 from backend.search.records import VectorStore
 from tests.fakes import TEST_TIMEOUT_S
-from tests.search.search_stack import OTHER, OWNER, SearchStack
+from tests.search.search_stack import OTHER, OWNER, Paid, SearchStack
 from tests.text.service_stack import FailingVectorEngine, GatedVectorEngine, VectorEngine, loaded_model
 
 TEXTS = [f"Texto número {number}." for number in range(5)]
@@ -170,19 +170,13 @@ async def test_a_store_that_has_the_models_vectors_stays(search: SearchStack) ->
 
 async def test_a_step_that_fails_is_charged(search: SearchStack) -> None:
     """What lanes began for it: else a store that fails at each look computes for nothing."""
-    paid = asyncio.Queue[int]()
-
-    class _Meter:
-        def charge(self, kind: str, units: int) -> None:
-            paid.put_nowait(units if kind == "tokens" else 0)
-
     store = await filled(search)
-    search.meter = _Meter()  # type: ignore[assignment]
+    search.meter = Paid()
     swap(search, "second", FailingVectorEngine())
     search.reembedder(poll_s=1000.0)
     await search.stores.reembed(OWNER, store.id)
 
-    assert await asyncio.wait_for(paid.get(), TEST_TIMEOUT_S) > 0
+    assert await search.meter.next_tokens() > 0
     assert 0 == search.stack.metric("reembedded_chunks_total")
 
 

@@ -1,7 +1,5 @@
 """Stores, the files in them and batches: limits, wrong input, expiry, and nobody sees what is another's."""
 
-from typing import Any
-
 import pytest
 
 from backend.errors import NotFound, QuotaExceeded, TooLarge, WrongEncoder
@@ -10,6 +8,7 @@ from backend.search.records import ListPage
 from backend.search.upkeep import ExpiryTask
 from backend.search.vector_stores import NewFile, StoreChange
 from tests.search.conftest import Open
+from tests.search.samples import stored
 from tests.search.search_stack import OTHER, OWNER, SearchStack
 from tests.text.service_stack import VectorEngine, loaded_model
 
@@ -92,8 +91,8 @@ async def test_a_batch_outlives_its_files(search: SearchStack) -> None:
 async def test_what_has_expired_is_gone_and_then_deleted(search: SearchStack) -> None:
     """A store counts from its last activity, a file from its upload."""
     store, kept = await search.store(expires_after_days=1), await search.store()
-    record = await search.files.upload(OWNER, stored := _stored(), "a.txt", "user_data", expires_after_s=3600)
-    stored.close()
+    with stored(b"Hola") as content:
+        record = await search.files.upload(OWNER, content, "a.txt", "user_data", expires_after_s=3600)
     expiry = ExpiryTask(search.storage, search.stack.telemetry, search.supervisor, now=search.clock)  # type: ignore[arg-type]
     search.clock.advance(86_000)
     await search.add(store.id)  # activity
@@ -161,10 +160,3 @@ async def test_a_store_of_another_model_takes_no_files(search: SearchStack) -> N
 
     file = await search.ended(store.id, await search.add(store.id))
     assert "completed" == file.status
-
-
-def _stored() -> Any:
-    from backend.files.stored_file import StoredFile
-    from tests.documents.conftest import LIMITS as FILE_LIMITS
-
-    return StoredFile.of(b"Hola", FILE_LIMITS)
