@@ -488,17 +488,12 @@ async def test_report(ocr):
         ("auto", {}, "tesseract"), ("tesseract", {}, "tesseract"), ("pytesseract", {}, None), ("rapidocr", {}, None),
         ("auto", {"tesseract": None}, None), ("auto", {"default": "rapidocr"}, None),
         ("tesseract", {"default": "rapidocr"}, "tesseract"),
+        ("auto", {"tesseract": None, "pytesseract": OcrUnderTest().all.tesseract}, "pytesseract"),
     ],
 )  # fmt: skip
 async def test_which_tesseract_reads(ocr, engine, changes, name):
-    """That of ``auto`` where there is one; none where RapidOCR is asked for."""
+    """The library, or the program where that is absent; none where RapidOCR is asked for."""
     assert name == ocr.service(**changes).tesseract_of(engine)
-
-
-async def test_the_program_reads_where_the_library_is_absent(ocr):
-    tesseract = ocr.all.tesseract
-
-    assert "pytesseract" == ocr.service(tesseract=None, pytesseract=tesseract).tesseract_of("auto")
 
 
 async def test_warm_up_recognises_a_page_on_one_lane(ocr):

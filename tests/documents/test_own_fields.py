@@ -53,9 +53,9 @@ def paper(*pages: Sequence[Piece]) -> Document:
     return Document("pdf", tuple(made), len(made), "")
 
 
-async def find(document: Document, asked: Any, **synonyms: str) -> dict[str, OwnField]:
-    """The fields that are found, by their paths."""
-    own_fields = OwnFields(MeaningByFirstWord(**synonyms), TextWork(Telemetry()))  # type: ignore[arg-type]
+async def find(document: Document, asked: Any, answers: Any = None, **synonyms: str) -> dict[str, OwnField]:
+    """The fields that are found, by their paths; of sentences those that ``answers`` finds."""
+    own_fields = OwnFields(MeaningByFirstWord(**synonyms), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
     fields, _ = await own_fields.find(document, read_labels(asked), Urgency())
     return {".".join(field.path): field for field in fields}
 
@@ -248,13 +248,12 @@ async def test_sentences_answer_what_no_name_tells() -> None:
         "What is the aviso?": ("3 de mayo", 0.7),
     }
     answers = AnswersByQuestion(table)
-    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
     schema = {"marca": "quien lo hizo", "kilometraje": {"type": "number"}, "revisión": "", "titular": "", "aviso": ""}
     form = [(60.0, 60.0 + 12 * row, "Color: rojo metalizado") for row in range(8)]
     document = paper([*form, (60, 200, LETTER)])
-    fields, _ = await own_fields.find(document, read_labels({**schema, "color": ""}), Urgency())
 
-    found = {".".join(field.path): field for field in fields}
+    found = await find(document, {**schema, "color": ""}, answers)
+
     assert {"marca": "Seat", "kilometraje": 87500, "revisión": "3 de mayo", "color": "rojo metalizado"} == first(found)
     assert ("what a sentence answers", 0.94) == (found["marca"].values[0].why, found["marca"].values[0].score)
     [(questions, text)] = answers.asked
@@ -274,13 +273,12 @@ async def test_questions_have_the_form_and_the_places_of_their_kind() -> None:
         "What is the teléfono?": ("678 402", 0.5),
     }
     answers = AnswersByQuestion(table)
-    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
     text = "Su coche de cinco puertas no pasó la revisión, doña Ana Ruiz, y avise antes al 678 402 915."
     schema = {"puertas": {"type": "integer"}, "cliente": "quien paga", "aviso": {"type": "date"}}
     schema["teléfono"] = {"type": "phone"}
-    fields, _ = await own_fields.find(paper([(60, 60, text)]), read_labels(schema), Urgency())
 
-    found = first({".".join(field.path): field for field in fields})
+    found = first(await find(paper([(60, 60, text)]), schema, answers))
+
     assert {"puertas": 5, "cliente": "Ana Ruiz", "teléfono": "+34678402915"} == found
     [within] = answers.within
     assert [(text.index("cinco"), text.index("cinco") + 5)] == within[0][:1]
@@ -297,34 +295,29 @@ async def test_questions_have_the_form_and_the_places_of_their_kind() -> None:
 async def test_sentences_say_yes_or_no(text: str, expected: bool) -> None:
     """What a clause says is so, unless it has a word that denies."""
     answers = AnswersByQuestion({"What is the mascotas?": ("animales", 0.5)})
-    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
-    fields, _ = await own_fields.find(
-        paper([(60, 60, text)]), read_labels({"mascotas": {"type": "boolean"}}), Urgency()
-    )
 
-    assert [expected] == [json.loads(field.values[0].value) for field in fields]
+    assert {"mascotas": expected} == first(
+        await find(paper([(60, 60, text)]), {"mascotas": {"type": "boolean"}}, answers)
+    )
 
 
 async def test_a_lone_address_is_the_one_asked_for() -> None:
     """A page with one e-mail address answers with it, however unsure its sentences are; with two it does not."""
     text = "Para cualquier duda puede usted escribirnos a la dirección a@correo.es{} cuando quiera."
-    for others, expected in (("", ["a@correo.es"]), (" o a b@correo.es", [])):
+    for others, expected in (("", {"contacto": "a@correo.es"}), (" o a b@correo.es", {})):
         answers = AnswersByQuestion({"What is the contacto?": ("a@correo.es", 0.01)})
-        own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
         document = paper([(60, 60, text.format(others))])
-        fields, _ = await own_fields.find(document, read_labels({"contacto": {"type": "email"}}), Urgency())
 
-        assert expected == [json.loads(field.values[0].value) for field in fields]
+        assert expected == first(await find(document, {"contacto": {"type": "email"}}, answers))
 
 
 async def test_sentences_of_long_documents_are_not_asked() -> None:
     """Each label costs a pass over all of them."""
     answers = AnswersByQuestion({})
-    own_fields = OwnFields(MeaningByFirstWord(), TextWork(Telemetry()), answers)  # type: ignore[arg-type]
     page = [(60, 60 + 12 * row, LETTER) for row in range(50)]
 
     for pages in (1, 6):
-        await own_fields.find(paper(*[page] * pages), read_labels(["marca"]), Urgency())
+        await find(paper(*[page] * pages), ["marca"], answers)
 
     assert 1 == len(answers.asked)
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from backend.files.pages import Box, RawWord, make_page
+from backend.files.pages import Box, Page, RawWord, make_page
 from backend.files.searchable_pdf import invisible_fonts, searchable_images, searchable_pdf
 from tests.files.drawn import PIECES, document_of, page_of
+from tests.files.pdfs import encoded
 from tests.files.programs import pdftotext
 
 RIGHT_TO_LEFT = {"שלום", "مرحبا", "\u202eabc"}
@@ -46,6 +47,16 @@ def blank_pdf(*sizes: tuple[float, float], **keys: object) -> bytes:
     return out.getvalue()
 
 
+def page_of_line(words: list[RawWord]) -> Page:
+    """An A4 page with these words on one line."""
+    return make_page([[words]], number=1, width=595, height=842, source="ocr", why="", engine="e")
+
+
+def written(page: Page) -> bytes:
+    """The words of a page on an empty one."""
+    return searchable_pdf(document_of(page), blank_pdf((595, 842)))
+
+
 def picture(width: int = 60, height: int = 90) -> Image.Image:
     """An image with four different corners."""
     image = Image.new("RGB", (width, height), "white")
@@ -53,12 +64,6 @@ def picture(width: int = 60, height: int = 90) -> Image.Image:
     draw.rectangle((0, 0, width // 2, height // 3), fill="red")
     draw.rectangle((width // 2, height // 2, width, height), fill="blue")
     return image
-
-
-def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **options)
-    return out.getvalue()
 
 
 def decoder(original: bytes):
@@ -85,7 +90,7 @@ def test_every_word_is_found():
     """poppler and PDFium find words with accents, signs, marks, joiners, emoji and Chinese characters."""
     words = [word for word in PIECES if word not in RIGHT_TO_LEFT and not word.endswith("-")]
     page = page_of([[[word, "medio", word] for word in words]])
-    pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
+    pdf = written(page)
 
     expected = Counter(word.text for word in page.words)
     assert expected == Counter(pdftotext(pdf).split())
@@ -106,7 +111,7 @@ LETTER_LINES = st.lists(LETTERS, min_size=1, max_size=6).filter(lambda line: len
 def test_any_words_are_found_in_their_order(blocks):
     """Lines of words from several scripts are extracted in the order of the page's text."""
     page = page_of(blocks)
-    pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
+    pdf = written(page)
 
     assert page.text.split() == pdfium_text(pdf).split()
     assert Counter(page.text.split()) == Counter(pdftotext(pdf).split())
@@ -118,8 +123,8 @@ def test_right_to_left_lines_are_found_in_reading_order():
     for text in ("שלום", "עולם", "ב"):
         seen.append(RawWord(text, Box(right - 6 * len(text), 20, right, 30)))
         right -= 6 * len(text) + 4
-    page = make_page([[seen]], number=1, width=595, height=842, source="ocr", why="", engine="e")
-    pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
+    page = page_of_line(seen)
+    pdf = written(page)
 
     assert page.text.split() == pdftotext(pdf).split()
     assert page.text.split() == pdfium_text(pdf).split()
@@ -132,8 +137,8 @@ def test_words_that_touch_stay_two():
         RawWord("yo@example.com", Box(59, 20, 150, 30)),
         RawWord("y", Box(150, 20, 155, 30)),
     ]
-    page = make_page([[seen]], number=1, width=595, height=842, source="ocr", why="", engine="e")
-    pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
+    page = page_of_line(seen)
+    pdf = written(page)
 
     assert ["Email:", "yo@example.com", "y"] == pdftotext(pdf).split()
 
@@ -161,8 +166,8 @@ def test_a_line_that_runs_uphill_is_one_line():
         RawWord(text, Box(20 + 70 * i, 100 - 2 * i, 80 + 70 * i, 110 - 2 * i))
         for i, text in enumerate(["una", "dos", "tres", "seis"])
     ]
-    page = make_page([[seen]], number=1, width=595, height=842, source="ocr", why="", engine="e")
-    pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
+    page = page_of_line(seen)
+    pdf = written(page)
 
     assert "una dos tres seis" == " ".join(pdftotext(pdf).split())
     assert [100, 98, 96, 94] == pytest.approx([box.top for _, box in word_boxes(pdf)], abs=0.1)
@@ -286,10 +291,9 @@ def test_a_locked_pdf_stays_locked():
 def test_nothing_read_is_nothing_written():
     """Empty pages and words without an extent are accepted."""
     point = RawWord("punto", Box(10, 10, 10, 10))
-    page = make_page([[[point]]], number=1, width=595, height=842, source="ocr", why="", engine="e")
 
-    assert "" == pdfium_text(searchable_pdf(document_of(page_of([])), blank_pdf((595, 842)))).strip()
-    assert "punto" == pdfium_text(searchable_pdf(document_of(page), blank_pdf((595, 842)))).strip()
+    assert "" == pdfium_text(written(page_of([]))).strip()
+    assert "punto" == pdfium_text(written(page_of_line([point]))).strip()
 
 
 def test_more_characters_than_a_font_holds_take_another(monkeypatch):

@@ -5,7 +5,6 @@ from typing import get_args
 
 import pytest
 
-from backend.errors import InvalidField
 from backend.jobs.records import ENDED, Change, Failure, Progress, Status, move, same_job
 from tests.jobs.samples import NOW_S, TTL_S, job, moved
 
@@ -66,11 +65,3 @@ def test_an_equal_request_after_an_upgrade():
     assert same_job(None, there, new) is None
     assert same_job(None, job(status="succeeded"), new) is None
     assert there is same_job(there, None, new)
-
-
-def test_a_key_means_its_job_in_any_state():
-    there = job(status="failed")
-
-    assert there is same_job(there, None, there)
-    with pytest.raises(InvalidField, match="Idempotency-Key"):
-        same_job(there, None, job(same="other"))

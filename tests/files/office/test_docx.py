@@ -2,7 +2,6 @@
 
 import pytest
 
-from backend.errors import UnreadableFile
 from backend.files.file_readers import FileReaders
 from tests.files.office.office_files import W, docx, pages_of, relations
 
@@ -128,20 +127,6 @@ def test_lists_of_one_definition(readers: FileReaders):
     (page,) = pages_of(readers, docx(body, more))
 
     assert ["1. uno", "2. dos", "3. tres", "1. otro", "2. más"] == page.text.split("\n")
-
-
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        pytest.param(docx("", {"word/vbaProject.bin": b"x"}), "macros", id="macros"),
-        pytest.param(docx("")[:-40], "cut off", id="cut-off"),
-        pytest.param(docx("<w:p>"), "no XML", id="broken-xml"),
-    ],
-)
-def test_refused(readers: FileReaders, source: bytes, fault: str):
-    """With the reason, in a moment."""
-    with pytest.raises(UnreadableFile, match=fault):
-        readers.open(source)
 
 
 def test_notes_are_unpacked_once(readers: FileReaders):

@@ -157,6 +157,8 @@ _HOSTILE = [
     pytest.param(b"\x7fELF" + bytes(2000), "a program", id="renamed-program-of-linux"),
     pytest.param(zipped({"setup.exe": b"MZ" + bytes(200)}), "a program", id="zipped-program"),
     pytest.param(docx("", {"word/vbaProject.bin": b""}), "macros", id="macros-in-docx"),
+    pytest.param(docx("")[:-40], "cut off", id="cut-off-docx"),
+    pytest.param(docx("<w:p>"), "no XML", id="broken-xml"),
     pytest.param(xlsx("", more={"xl/vbaProject.bin": b""}), "macros", id="macros-in-xlsx"),
     pytest.param(xlsx("", more={"xl/macrosheets/sheet1.xml": b"<x/>"}), "macros", id="macro-sheets-in-xlsx"),
     pytest.param(_compound({"Macros": None, "WordDocument": None}), "macros", id="macros-in-doc"),
