@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from backend.errors import TooLarge
@@ -115,6 +116,15 @@ class StoredFile:
             if not self._close.alive:
                 raise ValueError("the file was closed")
             return os.dup(self._fd)
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[int]:
+        """`lend`, closed at the end."""
+        descriptor = self.lend()
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Close this handle; descriptors that were lent stay open."""

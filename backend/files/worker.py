@@ -278,7 +278,7 @@ def _searchable_pdf(
 
 
 def _error_header(error: Exception, limits: FileLimits) -> dict[str, Any]:
-    """An error as data, from which `worker_messages.raise_error` makes the service's error."""
+    """An error as data, from which `file_readers` makes the service's error."""
     header: dict[str, Any] = {"error": "unreadable", "message": str(error)[:500], "page": None}
     if isinstance(error, TooLarge):
         header |= {"error": "too_large", "what": error.what, "value": error.value, "limit": error.limit}

@@ -173,14 +173,11 @@ def _completed(upload_id: str, file: FileRecord) -> tuple[Upload, FileRecord]:
 
 
 def _append(part: StoredFile, whole: StoredFile, digest: hashlib._Hash) -> None:
-    descriptor = part.lend()
-    try:
+    with part.borrowed() as descriptor:
         for offset in range(0, part.size_bytes, _PIECE_BYTES):
             piece = os.pread(descriptor, _PIECE_BYTES, offset)
             digest.update(piece)
             whole.write(piece)
-    finally:
-        os.close(descriptor)
 
 
 def _no_upload(upload_id: str) -> NotFound:

@@ -18,11 +18,10 @@ import pytest
 
 from backend.errors import InvalidField, NotInstalled, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.audio_file import SampleLimits
-from backend.files.file_readers import FileReaders
+from backend.files.file_readers import FileReaders, parse_audio_slice
 from backend.files.frames import BadFrame, Frame
 from backend.files.limits import FileLimits
 from backend.files.speech_records import SAMPLE_RATE
-from backend.files.worker_messages import audio_slice
 from backend.files.worker_pool import WorkerProcess
 from tests.files.conftest import newest_worker, own_bytes
 from tests.files.pdfs import pdf, text
@@ -386,7 +385,7 @@ def test_without_the_extra():
 def test_a_worker_that_was_taken_over(size: int, is_last: bool):
     """Its answer is checked before it is believed."""
     with pytest.raises(BadFrame):
-        audio_slice(Frame({"is_last": is_last, "incomplete": ""}, bytearray(size)), 0, 16)
+        parse_audio_slice(Frame({"is_last": is_last, "incomplete": ""}, bytearray(size)), 0, 16)
 
 
 @pytest.mark.slow

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from backend.files.file_readers import parse_text_layer
 from backend.files.frames import Frame
 from backend.files.pages import Box
-from backend.files.worker_messages import text_layer
 
 
 def test_what_words_have_in_common_is_there_once() -> None:
@@ -14,7 +14,7 @@ def test_what_words_have_in_common_is_there_once() -> None:
     texts = ["".join(("d", end)) for end in "eee"]  # three objects
     header = {"texts": texts, "rulings": 0, "turn": 0, "width": 90.0, "height": 90.0, "stats": {}}
 
-    layer = text_layer(Frame(header, bytearray(boxes.tobytes() + places.tobytes())))
+    layer = parse_text_layer(Frame(header, bytearray(boxes.tobytes() + places.tobytes())))
 
     [[[first, second], [below]]] = layer.blocks
     assert [Box(10, 20, 30, 32), Box(40, 20, 60, 32), Box(10, 40, 30, 52)] == [w.box for w in (first, second, below)]

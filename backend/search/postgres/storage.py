@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +40,7 @@ class PostgresFiles(SearchStorage):
         document: document_sql.PackedDocument | None,
         limits: SearchLimits | None,
     ) -> None:
-        with _borrowed(content) as descriptor:
+        with content.borrowed() as descriptor:
             async with self._postgres.transaction() as connection:
                 await self.insert_file(connection, file)
                 if limits is not None:  # before its bytes are sent
@@ -99,14 +98,6 @@ def _check(file_id: str, content: StoredFile, record: asyncpg.Record) -> None:
             f"file {file_id}: its {content.size_bytes} bytes in PostgreSQL are not the {record['size_bytes']} that "
             "were stored; delete it and send it again, or restore a backup"
         )
-
-
-@contextmanager
-def _borrowed(content: StoredFile) -> Iterator[int]:
-    """A descriptor of the file's bytes, closed afterwards."""
-    descriptor = content.lend()
-    with closing(os.fdopen(descriptor, "rb", closefd=True)):
-        yield descriptor
 
 
 class PostgresSearchStorage(PostgresFiles, PostgresStores, PostgresIndexing, PostgresRanking):

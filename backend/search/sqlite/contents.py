@@ -39,15 +39,11 @@ class Contents:
         self._make_folder(path.parent)
         unfinished = path.with_suffix(_UNFINISHED)
         try:
-            with unfinished.open("wb") as file:
-                source = content.lend()
-                try:
-                    offset = 0
-                    while part := os.pread(source, _COPY_BYTES, offset):
-                        file.write(part)
-                        offset += len(part)
-                finally:
-                    os.close(source)
+            with unfinished.open("wb") as file, content.borrowed() as source:
+                offset = 0
+                while part := os.pread(source, _COPY_BYTES, offset):
+                    file.write(part)
+                    offset += len(part)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
