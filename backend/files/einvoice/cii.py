@@ -9,12 +9,13 @@ from backend.files.einvoice.xml_tree import (
     child,
     children,
     compact_id,
-    decimal_text,
+    decimal_at,
     goods,
     iso_date,
     known,
     one_line,
     sum_of,
+    tax_row,
     text_at,
 )
 
@@ -33,6 +34,7 @@ def read_cii(root: Element) -> EInvoice:
     )
     seller, buyer = child(agreement, "SellerTradeParty"), child(agreement, "BuyerTradeParty")
     terms = "SpecifiedTradePaymentTerms"
+    taxes = tuple(map(_tax, children(settlement, "ApplicableTradeTax")))
     values = {
         "VendorName": text_at(seller, "Name"),
         "VendorAddress": _address(seller),
@@ -50,14 +52,12 @@ def read_cii(root: Element) -> EInvoice:
         "IBAN": compact_id(
             text_at(settlement, "SpecifiedTradeSettlementPaymentMeans/PayeePartyCreditorFinancialAccount/IBANID")
         ),
-        "SubTotal": decimal_text(text_at(sums, "TaxBasisTotalAmount", "LineTotalAmount")),
-        "TotalTax": decimal_text(text_at(sums, "TaxTotalAmount")),
-        "TotalDiscount": _unless_zero(decimal_text(text_at(sums, "AllowanceTotalAmount"))),
-        "InvoiceTotal": decimal_text(text_at(sums, "GrandTotalAmount")),
-        "AmountDue": decimal_text(text_at(sums, "DuePayableAmount", "GrandTotalAmount")),
+        "SubTotal": decimal_at(sums, "TaxBasisTotalAmount", "LineTotalAmount"),
+        "TotalTax": decimal_at(sums, "TaxTotalAmount") or sum_of(tax.get("Amount", "") for tax in taxes),
+        "TotalDiscount": _unless_zero(decimal_at(sums, "AllowanceTotalAmount")),
+        "InvoiceTotal": decimal_at(sums, "GrandTotalAmount"),
+        "AmountDue": decimal_at(sums, "DuePayableAmount", "GrandTotalAmount"),
     }
-    taxes = tuple(map(_tax, children(settlement, "ApplicableTradeTax")))
-    values["TotalTax"] = values["TotalTax"] or sum_of(tax.get("Amount", "") for tax in taxes)
     lines = goods(_line(line) for line in children(trade, "IncludedSupplyChainTradeLineItem"))
     return EInvoice("Factur-X/ZUGFeRD (CII)", known(values), lines, taxes)
 
@@ -75,31 +75,25 @@ def _tax_id(party: Element | None) -> str:
 
 
 def _tax(tax: Element) -> dict[str, str]:
-    return known(
-        {
-            "Type": text_at(tax, "TypeCode"),
-            "Rate": decimal_text(text_at(tax, "RateApplicablePercent|ApplicablePercent")),
-            "Base": decimal_text(text_at(tax, "BasisAmount")),
-            "Amount": decimal_text(text_at(tax, "CalculatedAmount")),
-        }
-    )
+    rate = decimal_at(tax, "RateApplicablePercent|ApplicablePercent")
+    return tax_row(text_at(tax, "TypeCode"), rate, decimal_at(tax, "BasisAmount"), decimal_at(tax, "CalculatedAmount"))
 
 
 def _line(line: Element) -> dict[str, str]:
     product = child(line, "SpecifiedTradeProduct")
     agreed = child(line, "SpecifiedLineTradeAgreement|SpecifiedSupplyChainTradeAgreement")
-    quantity = child(line, "SpecifiedLineTradeDelivery|SpecifiedSupplyChainTradeDelivery")
+    delivered = child(line, "SpecifiedLineTradeDelivery|SpecifiedSupplyChainTradeDelivery")
     settled = child(line, "SpecifiedLineTradeSettlement|SpecifiedSupplyChainTradeSettlement")
-    billed = child(quantity, "BilledQuantity")
+    billed = child(delivered, "BilledQuantity")
     total = "SpecifiedTradeSettlementLineMonetarySummation|SpecifiedTradeSettlementMonetarySummation/LineTotalAmount"
     return {
         "Description": text_at(product, "Name", "Description"),
         "ProductCode": text_at(product, "SellerAssignedID", "GlobalID", "BuyerAssignedID"),
-        "Quantity": decimal_text((billed.text or "") if billed is not None else ""),
+        "Quantity": decimal_at(delivered, "BilledQuantity"),
         "Unit": billed.get("unitCode", "") if billed is not None else "",
-        "UnitPrice": decimal_text(text_at(agreed, "NetPriceProductTradePrice/ChargeAmount")),
-        "TaxRate": decimal_text(text_at(settled, "ApplicableTradeTax/RateApplicablePercent|ApplicablePercent")),
-        "Amount": decimal_text(text_at(settled, total)),
+        "UnitPrice": decimal_at(agreed, "NetPriceProductTradePrice/ChargeAmount"),
+        "TaxRate": decimal_at(settled, "ApplicableTradeTax/RateApplicablePercent|ApplicablePercent"),
+        "Amount": decimal_at(settled, total),
     }
 
 

@@ -9,12 +9,13 @@ from backend.files.einvoice.xml_tree import (
     child,
     children,
     compact_id,
-    decimal_text,
+    decimal_at,
     goods,
     iso_date,
     known,
     one_line,
     sum_of,
+    tax_row,
     text_at,
 )
 
@@ -34,8 +35,7 @@ def read_facturae(root: Element) -> EInvoice:
     withheld = [tax for tax in children(invoice, "TaxesWithheld/Tax") if text_at(tax, "TaxTypeCode") == _INCOME_TAX]
     payment = child(invoice, "PaymentDetails/Installment")
     surcharges = sum_of(
-        decimal_text(text_at(tax, "EquivalenceSurchargeAmount/TotalAmount"))
-        for tax in children(invoice, "TaxesOutputs/Tax")
+        decimal_at(tax, "EquivalenceSurchargeAmount/TotalAmount") for tax in children(invoice, "TaxesOutputs/Tax")
     )
     values = {
         "VendorName": _name(seller),
@@ -53,13 +53,13 @@ def read_facturae(root: Element) -> EInvoice:
         "PurchaseOrder": text_at(invoice, "Items/InvoiceLine/ReceiverTransactionReference"),
         "CurrencyCode": text_at(issued, "InvoiceCurrencyCode") or text_at(root, "FileHeader/Batch/InvoiceCurrencyCode"),
         "IBAN": compact_id(text_at(payment, "AccountToBeCredited/IBAN")),
-        "SubTotal": decimal_text(text_at(sums, "TotalGrossAmountBeforeTaxes", "TotalGrossAmount")),
-        "TotalTax": decimal_text(text_at(sums, "TotalTaxOutputs")),
-        "TotalDiscount": decimal_text(text_at(sums, "TotalGeneralDiscounts")),
-        "InvoiceTotal": decimal_text(text_at(sums, "InvoiceTotal")),
-        "AmountDue": decimal_text(text_at(sums, "TotalExecutableAmount", "TotalOutstandingAmount")),
-        "WithholdingRate": decimal_text(text_at(withheld[0], "TaxRate")) if withheld else "",
-        "WithholdingAmount": sum_of(decimal_text(text_at(tax, "TaxAmount/TotalAmount")) for tax in withheld),
+        "SubTotal": decimal_at(sums, "TotalGrossAmountBeforeTaxes", "TotalGrossAmount"),
+        "TotalTax": decimal_at(sums, "TotalTaxOutputs"),
+        "TotalDiscount": decimal_at(sums, "TotalGeneralDiscounts"),
+        "InvoiceTotal": decimal_at(sums, "InvoiceTotal"),
+        "AmountDue": decimal_at(sums, "TotalExecutableAmount", "TotalOutstandingAmount"),
+        "WithholdingRate": decimal_at(withheld[0], "TaxRate") if withheld else "",
+        "WithholdingAmount": sum_of(decimal_at(tax, "TaxAmount/TotalAmount") for tax in withheld),
         "EquivalenceSurcharge": surcharges,
     }
     taxes = tuple(row for tax in children(invoice, "TaxesOutputs/Tax") for row in _taxes(tax))
@@ -93,21 +93,11 @@ def _address(party: Element | None) -> str:
 
 def _taxes(tax: Element) -> list[dict[str, str]]:
     """The row of a tax, and that of its equivalence surcharge where it has one."""
-    base = decimal_text(text_at(tax, "TaxableBase/TotalAmount"))
+    base = decimal_at(tax, "TaxableBase/TotalAmount")
     code = text_at(tax, "TaxTypeCode")
-    rows = [
-        known(
-            {
-                "Type": _TAXES.get(code, code),
-                "Rate": decimal_text(text_at(tax, "TaxRate")),
-                "Base": base,
-                "Amount": decimal_text(text_at(tax, "TaxAmount/TotalAmount")),
-            }
-        )
-    ]
-    if surcharge := decimal_text(text_at(tax, "EquivalenceSurchargeAmount/TotalAmount")):
-        rate = decimal_text(text_at(tax, "EquivalenceSurcharge"))
-        rows.append(known({"Type": "RE", "Rate": rate, "Base": base, "Amount": surcharge}))
+    rows = [tax_row(_TAXES.get(code, code), decimal_at(tax, "TaxRate"), base, decimal_at(tax, "TaxAmount/TotalAmount"))]
+    if surcharge := decimal_at(tax, "EquivalenceSurchargeAmount/TotalAmount"):
+        rows.append(tax_row("RE", decimal_at(tax, "EquivalenceSurcharge"), base, surcharge))
     return rows
 
 
@@ -115,12 +105,11 @@ def _line(line: Element) -> dict[str, str]:
     return {
         "Description": text_at(line, "ItemDescription"),
         "ProductCode": text_at(line, "ArticleCode"),
-        "Quantity": decimal_text(text_at(line, "Quantity")),
-        "UnitPrice": decimal_text(text_at(line, "UnitPriceWithoutTax")),
+        "Quantity": decimal_at(line, "Quantity"),
+        "UnitPrice": decimal_at(line, "UnitPriceWithoutTax"),
         "Discount": sum_of(
-            decimal_text(text_at(discount, "DiscountAmount"))
-            for discount in children(line, "DiscountsAndRebates/Discount")
+            decimal_at(discount, "DiscountAmount") for discount in children(line, "DiscountsAndRebates/Discount")
         ),
-        "TaxRate": decimal_text(text_at(line, "TaxesOutputs/Tax/TaxRate")),
-        "Amount": decimal_text(text_at(line, "GrossAmount", "TotalCost")),
+        "TaxRate": decimal_at(line, "TaxesOutputs/Tax/TaxRate"),
+        "Amount": decimal_at(line, "GrossAmount", "TotalCost"),
     }

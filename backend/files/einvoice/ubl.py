@@ -9,12 +9,13 @@ from backend.files.einvoice.xml_tree import (
     child,
     children,
     compact_id,
-    decimal_text,
+    decimal_at,
     goods,
     iso_date,
     known,
     one_line,
     sum_of,
+    tax_row,
     text_at,
 )
 
@@ -43,15 +44,14 @@ def read_ubl(root: Element) -> EInvoice:
         "RectifiedInvoiceId": text_at(root, "BillingReference/InvoiceDocumentReference/ID"),
         "CurrencyCode": text_at(root, "DocumentCurrencyCode"),
         "IBAN": compact_id(text_at(root, "PaymentMeans/PayeeFinancialAccount/ID")),
-        "SubTotal": decimal_text(text_at(sums, "TaxExclusiveAmount", "LineExtensionAmount")),
-        "TotalTax": decimal_text(text_at(root, "TaxTotal/TaxAmount")),
-        "TotalDiscount": decimal_text(text_at(sums, "AllowanceTotalAmount")),
-        "InvoiceTotal": decimal_text(text_at(sums, "TaxInclusiveAmount", "PayableAmount")),
-        "AmountDue": decimal_text(text_at(sums, "PayableAmount")),
-        "WithholdingAmount": decimal_text(text_at(withheld, "TaxAmount")),
-        "WithholdingRate": decimal_text(text_at(withheld, "TaxSubtotal/TaxCategory/Percent")),
+        "SubTotal": decimal_at(sums, "TaxExclusiveAmount", "LineExtensionAmount"),
+        "TotalTax": decimal_at(root, "TaxTotal/TaxAmount") or sum_of(tax.get("Amount", "") for tax in taxes),
+        "TotalDiscount": decimal_at(sums, "AllowanceTotalAmount"),
+        "InvoiceTotal": decimal_at(sums, "TaxInclusiveAmount", "PayableAmount"),
+        "AmountDue": decimal_at(sums, "PayableAmount"),
+        "WithholdingAmount": decimal_at(withheld, "TaxAmount"),
+        "WithholdingRate": decimal_at(withheld, "TaxSubtotal/TaxCategory/Percent"),
     }
-    values["TotalTax"] = values["TotalTax"] or sum_of(tax.get("Amount", "") for tax in taxes)
     lines = goods(_line(line) for line in children(root, "InvoiceLine|CreditNoteLine"))
     return EInvoice("UBL", known(values), lines, taxes)
 
@@ -69,24 +69,19 @@ def _address(party: Element | None) -> str:
 
 
 def _tax(tax: Element) -> dict[str, str]:
-    return known(
-        {
-            "Type": text_at(tax, "TaxCategory/TaxScheme/ID"),
-            "Rate": decimal_text(text_at(tax, "TaxCategory/Percent", "Percent")),
-            "Base": decimal_text(text_at(tax, "TaxableAmount")),
-            "Amount": decimal_text(text_at(tax, "TaxAmount")),
-        }
-    )
+    kind, rate = text_at(tax, "TaxCategory/TaxScheme/ID"), decimal_at(tax, "TaxCategory/Percent", "Percent")
+    return tax_row(kind, rate, decimal_at(tax, "TaxableAmount"), decimal_at(tax, "TaxAmount"))
 
 
 def _line(line: Element) -> dict[str, str]:
-    quantity = child(line, "InvoicedQuantity|CreditedQuantity")
+    counted = "InvoicedQuantity|CreditedQuantity"
+    quantity = child(line, counted)
     return {
         "Description": text_at(line, "Item/Name", "Item/Description"),
         "ProductCode": text_at(line, "Item/SellersItemIdentification/ID", "Item/StandardItemIdentification/ID"),
-        "Quantity": decimal_text((quantity.text or "") if quantity is not None else ""),
+        "Quantity": decimal_at(line, counted),
         "Unit": quantity.get("unitCode", "") if quantity is not None else "",
-        "UnitPrice": decimal_text(text_at(line, "Price/PriceAmount")),
-        "TaxRate": decimal_text(text_at(line, "Item/ClassifiedTaxCategory/Percent")),
-        "Amount": decimal_text(text_at(line, "LineExtensionAmount")),
+        "UnitPrice": decimal_at(line, "Price/PriceAmount"),
+        "TaxRate": decimal_at(line, "Item/ClassifiedTaxCategory/Percent"),
+        "Amount": decimal_at(line, "LineExtensionAmount"),
     }

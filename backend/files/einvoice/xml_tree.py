@@ -39,6 +39,11 @@ def decimal_text(text: str) -> str:
     return f"{Decimal(text):f}" if _DECIMAL.fullmatch(text) else ""
 
 
+def decimal_at(element: Element | None, *paths: str) -> str:
+    """`decimal_text` of `text_at`."""
+    return decimal_text(text_at(element, *paths))
+
+
 def sum_of(numbers: Iterable[str]) -> str:
     """The sum of decimals; empty for none."""
     parts = [Decimal(number) for number in numbers if number]
@@ -59,6 +64,11 @@ def known(values: dict[str, str]) -> dict[str, str]:
     """The values that are there, each on one line and such that every format can hold it."""
     printable = {name: printable_line(value)[:_MAX_CHARS] for name, value in values.items()}
     return {name: value for name, value in printable.items() if value}
+
+
+def tax_row(kind: str, rate: str, base: str, amount: str) -> dict[str, str]:
+    """A row of `EInvoice.taxes`."""
+    return known({"Type": kind, "Rate": rate, "Base": base, "Amount": amount})
 
 
 def goods(lines: Iterable[dict[str, str]]) -> tuple[dict[str, str], ...]:
