@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -206,17 +206,17 @@ class _ArchiveWriter:
         self._hash = hashlib.sha256()
 
     def add(self, name: str, content: bytes) -> None:
-        info = tarfile.TarInfo(name)
-        info.size = len(content)
-        _hash_member(self._hash, name, info.size, io.BytesIO(content))
-        self._tar.addfile(info, io.BytesIO(content))
+        _hash_member(self._hash, name, len(content), io.BytesIO(content))
+        self._write(name, content)
 
     def add_json(self, name: str, value: object) -> None:
         self.add(name, orjson.dumps(value))
 
     def end(self) -> None:
-        content = orjson.dumps({"sha256": self._hash.hexdigest()})
-        info = tarfile.TarInfo(_END)
+        self._write(_END, orjson.dumps({"sha256": self._hash.hexdigest()}))
+
+    def _write(self, name: str, content: bytes) -> None:
+        info = tarfile.TarInfo(name)
         info.size = len(content)
         self._tar.addfile(info, io.BytesIO(content))
 
@@ -300,16 +300,17 @@ async def _export_document(
     archive.seen.add(stored.id)
 
 
+_CHUNK = ("index", "start", "end", "text", "tokens")
+
+
 def _chunk_row(chunk: StoredChunk) -> dict[str, Any]:
-    words = [[*word[:4], *word.box] for word in chunk.words]
-    return {
-        "index": chunk.index,
-        "start": chunk.start,
-        "end": chunk.end,
-        "text": chunk.text,
-        "tokens": chunk.tokens,
-        "words": words,
-    }
+    fields = {name: getattr(chunk, name) for name in _CHUNK}
+    return {**fields, "words": [[*word[:4], *word.box] for word in chunk.words]}
+
+
+def _chunk_of(row: dict[str, Any]) -> NewChunk:
+    words = tuple(PlacedWord(start, end, page, line, Box(*box)) for start, end, page, line, *box in row["words"])
+    return NewChunk(**{name: row[name] for name in _CHUNK}, words=words)
 
 
 class _Members:
@@ -402,7 +403,7 @@ async def _import_content(
 def _content_of(record: FileRecord, stream: IO[bytes], limits: FileLimits) -> StoredFile:
     content = StoredFile(replace(limits, file_bytes=max(limits.file_bytes, record.size_bytes)))
     try:
-        for piece in _pieces(stream):
+        while piece := stream.read(_PIECE_BYTES):
             content.write(piece)
     except BaseException:
         content.close()
@@ -419,11 +420,6 @@ async def _take_back(storage: SearchStorage, made: _Made) -> None:
             await storage.delete_file(made.owner, file_id)
 
 
-def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
-    while piece := stream.read(_PIECE_BYTES):
-        yield piece
-
-
 def _store_of(row: dict[str, Any], owner: str) -> VectorStore:
     encoder = row["encoder"] and EncoderIdentity(**row["encoder"])
     counted = {"counts": {}, "usage_bytes": 0, "chunks": 0, "reembedding": None}
@@ -431,20 +427,6 @@ def _store_of(row: dict[str, Any], owner: str) -> VectorStore:
 
 
 def _store_file_of(row: dict[str, Any], store_id: str) -> StoreFile:
-    return StoreFile(
-        store_id=store_id,
-        file_id=row["file_id"],
-        name=row["name"],
-        created_s=row["created_s"],
-        attributes=row["attributes"],
-        found=row["found"],
-        chunking=Chunking(**row["chunking"]),
-        batch_id=row["batch_id"],
-        pages=tuple(PageSize(**page) for page in row["pages"]),
-        language=row["language"],
-    )
-
-
-def _chunk_of(row: dict[str, Any]) -> NewChunk:
-    words = tuple(PlacedWord(start, end, page, line, Box(*box)) for start, end, page, line, *box in row["words"])
-    return NewChunk(row["index"], row["start"], row["end"], row["text"], row["tokens"], words)
+    kept = {name: row[name] for name in ("file_id", "name", "created_s", "attributes", "found", "batch_id", "language")}
+    chunking, pages = Chunking(**row["chunking"]), tuple(PageSize(**page) for page in row["pages"])
+    return StoreFile(store_id=store_id, chunking=chunking, pages=pages, **kept)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from backend.abandoned import end_tasks
@@ -127,14 +126,6 @@ class Reembedder:
 _EVERY_S = 30.0
 
 
-@dataclass(slots=True)
-class StoredNow:
-    """What was stored, and what waited to be indexed, at the last look."""
-
-    usage: StoredUsage = field(default_factory=lambda: StoredUsage(0, 0, 0, 0))
-    waiting: int = 0
-
-
 class ExpiryTask:
     """Deletes files and vector stores whose time is over, and shows what is stored, every half minute.
 
@@ -149,13 +140,13 @@ class ExpiryTask:
     ) -> None:
         self._storage, self._supervisor = storage, supervisor
         self._now = now
-        self._waker, self._seen = Waker(), StoredNow()
+        self._waker, self._stored, self._waiting = Waker(), StoredUsage(0, 0, 0, 0), 0
         self._task: asyncio.Task[None] | None = None
-        telemetry.index_files_waiting.set_function(lambda: self._seen.waiting)
-        telemetry.stored_files.set_function(lambda: self._seen.usage.files)
-        telemetry.stored_bytes.set_function(lambda: self._seen.usage.bytes)
-        telemetry.stored_chunks.set_function(lambda: self._seen.usage.chunks)
-        telemetry.vector_stores.set_function(lambda: self._seen.usage.stores)
+        telemetry.index_files_waiting.set_function(lambda: self._waiting)
+        telemetry.stored_files.set_function(lambda: self._stored.files)
+        telemetry.stored_bytes.set_function(lambda: self._stored.bytes)
+        telemetry.stored_chunks.set_function(lambda: self._stored.chunks)
+        telemetry.vector_stores.set_function(lambda: self._stored.stores)
 
     def start(self) -> None:
         self._task = self._supervisor.keep("expire_stores", self._work)
@@ -172,7 +163,7 @@ class ExpiryTask:
         for file in await self._storage.expired_files(now_s):
             if await self._storage.delete_file(file.owner, file.id):
                 log_event(_log, logging.INFO, "file expired", file=file.id)
-        self._seen.usage, self._seen.waiting = await self._storage.totals(), await self._storage.waiting()
+        self._stored, self._waiting = await self._storage.totals(), await self._storage.waiting()
 
     async def _work(self) -> None:
         while True:

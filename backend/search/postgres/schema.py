@@ -17,76 +17,46 @@ _MIGRATE_S = 300.0  # replicas that start together wait for the one that migrate
 # {vector} is halfvec or vector, with its schema. Texts that are compared are ordered by code point (COLLATE "C").
 _TABLES = """
 CREATE TABLE files (
-    id text COLLATE "C" PRIMARY KEY,
-    owner text COLLATE "C" NOT NULL,
-    name text NOT NULL,
-    size_bytes bigint NOT NULL,
-    sha256 text NOT NULL,
-    purpose text COLLATE "C" NOT NULL,
-    created_s double precision NOT NULL,
+    id text COLLATE "C" PRIMARY KEY, owner text COLLATE "C" NOT NULL, name text NOT NULL, size_bytes bigint NOT NULL,
+    sha256 text NOT NULL, purpose text COLLATE "C" NOT NULL, created_s double precision NOT NULL,
     expires_s double precision
 );
 CREATE INDEX files_of_owner ON files (owner, created_s, id);
 CREATE INDEX files_that_expire ON files (expires_s) WHERE expires_s IS NOT NULL;
 
 CREATE TABLE file_parts (
-    file_id text COLLATE "C" NOT NULL REFERENCES files ON DELETE CASCADE,
-    number integer NOT NULL,
-    content bytea NOT NULL,
-    PRIMARY KEY (file_id, number)
+    file_id text COLLATE "C" NOT NULL REFERENCES files ON DELETE CASCADE, number integer NOT NULL,
+    content bytea NOT NULL, PRIMARY KEY (file_id, number)
 );
 ALTER TABLE file_parts ALTER content SET STORAGE EXTERNAL;  -- documents are compressed already
 
 CREATE TABLE encoders (
-    key integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    fingerprint text COLLATE "C" NOT NULL UNIQUE,
-    name text NOT NULL,
-    width integer NOT NULL
+    key integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, fingerprint text COLLATE "C" NOT NULL UNIQUE,
+    name text NOT NULL, width integer NOT NULL
 );
 
 CREATE TABLE stores (
-    key integer GENERATED ALWAYS AS IDENTITY UNIQUE,
-    id text COLLATE "C" PRIMARY KEY,
-    owner text COLLATE "C" NOT NULL,
-    name text NOT NULL,
-    description text NOT NULL,
-    metadata text NOT NULL,
-    created_s double precision NOT NULL,
-    last_active_s double precision NOT NULL,
-    expires_after_days integer,
-    encoder integer REFERENCES encoders,
+    key integer GENERATED ALWAYS AS IDENTITY UNIQUE, id text COLLATE "C" PRIMARY KEY, owner text COLLATE "C" NOT NULL,
+    name text NOT NULL, description text NOT NULL, metadata text NOT NULL, created_s double precision NOT NULL,
+    last_active_s double precision NOT NULL, expires_after_days integer, encoder integer REFERENCES encoders,
     next_encoder integer REFERENCES encoders,  -- of a re-embedding
     chunks bigint NOT NULL DEFAULT 0,  -- these three are kept by the trigger
-    terms bigint NOT NULL DEFAULT 0,
-    usage_bytes bigint NOT NULL DEFAULT 0
+    terms bigint NOT NULL DEFAULT 0, usage_bytes bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX stores_of_owner ON stores (owner, created_s, id);
 
 CREATE TABLE store_files (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     store_id text COLLATE "C" NOT NULL REFERENCES stores ON DELETE CASCADE,
-    file_id text COLLATE "C" NOT NULL REFERENCES files ON DELETE CASCADE,
-    name text NOT NULL,
-    created_s double precision NOT NULL,
-    status text COLLATE "C" NOT NULL,
-    attributes text NOT NULL,
-    found text NOT NULL DEFAULT '{{}}',
-    chunking text NOT NULL,
-    batch_id text COLLATE "C",
-    progress text NOT NULL,
-    failure text,
-    pages text NOT NULL DEFAULT '[]',
-    language text,
-    chunks integer NOT NULL DEFAULT 0,
-    terms bigint NOT NULL DEFAULT 0,
-    usage_bytes bigint NOT NULL DEFAULT 0,
+    file_id text COLLATE "C" NOT NULL REFERENCES files ON DELETE CASCADE, name text NOT NULL,
+    created_s double precision NOT NULL, status text COLLATE "C" NOT NULL, attributes text NOT NULL,
+    found text NOT NULL DEFAULT '{{}}', chunking text NOT NULL, batch_id text COLLATE "C", progress text NOT NULL,
+    failure text, pages text NOT NULL DEFAULT '[]', language text, chunks integer NOT NULL DEFAULT 0,
+    terms bigint NOT NULL DEFAULT 0, usage_bytes bigint NOT NULL DEFAULT 0,
     first_chunk bigint,  -- the chunks of a file have ids in a row
     lengths bytea NOT NULL DEFAULT '',  -- terms of each chunk, uint32 little-endian
-    indexed_at timestamptz,
-    claim_token text COLLATE "C",
-    claimed_until timestamptz,
-    attempts integer NOT NULL DEFAULT 0,
-    UNIQUE (store_id, file_id)
+    indexed_at timestamptz, claim_token text COLLATE "C", claimed_until timestamptz,
+    attempts integer NOT NULL DEFAULT 0, UNIQUE (store_id, file_id)
 );
 CREATE INDEX store_files_by_time ON store_files (store_id, created_s, file_id);
 CREATE INDEX store_files_by_status ON store_files (store_id, status);
@@ -96,46 +66,29 @@ CREATE INDEX store_files_waiting ON store_files (created_s, file_id) WHERE statu
 
 -- A row a value: the caller's, and found ones of names that the caller has not set. One of the last three is set.
 CREATE TABLE attributes (
-    store integer NOT NULL,
-    file bigint NOT NULL REFERENCES store_files ON DELETE CASCADE,
-    name text COLLATE "C" NOT NULL,
-    number double precision,
-    text text COLLATE "C",
-    flag boolean
+    store integer NOT NULL, file bigint NOT NULL REFERENCES store_files ON DELETE CASCADE,
+    name text COLLATE "C" NOT NULL, number double precision, text text COLLATE "C", flag boolean
 );
 CREATE INDEX attributes_of_file ON attributes (file);
 CREATE INDEX attributes_of_store ON attributes (store, name, number);
 
 CREATE TABLE chunks (
-    id bigint PRIMARY KEY,
-    file bigint NOT NULL REFERENCES store_files ON DELETE CASCADE,
-    index integer NOT NULL,
-    start_char integer NOT NULL,
-    end_char integer NOT NULL,
-    text text NOT NULL,
-    tokens integer NOT NULL,
-    words bytea NOT NULL,
-    UNIQUE (file, index)
+    id bigint PRIMARY KEY, file bigint NOT NULL REFERENCES store_files ON DELETE CASCADE, index integer NOT NULL,
+    start_char integer NOT NULL, end_char integer NOT NULL, text text NOT NULL, tokens integer NOT NULL,
+    words bytea NOT NULL, UNIQUE (file, index)
 );
 
 -- Where a term stands in one file: (index of the chunk, count) as uint32 and uint16, little-endian. No key and no
 -- reference, which would double their size: only who holds the file's row writes them, and the trigger deletes them.
 CREATE TABLE postings (
-    file bigint NOT NULL,
-    store integer NOT NULL,
-    term text COLLATE "C" NOT NULL,
-    places bytea NOT NULL
+    file bigint NOT NULL, store integer NOT NULL, term text COLLATE "C" NOT NULL, places bytea NOT NULL
 );
 CREATE INDEX postings_of_term ON postings (store, term);
 CREATE INDEX postings_of_file ON postings (file);
 
 CREATE TABLE vectors (
-    file bigint NOT NULL,
-    chunk bigint NOT NULL,
-    store integer NOT NULL,
-    encoder integer NOT NULL REFERENCES encoders,
-    vector {vector} NOT NULL,
-    PRIMARY KEY (chunk, encoder)
+    file bigint NOT NULL, chunk bigint NOT NULL, store integer NOT NULL, encoder integer NOT NULL REFERENCES encoders,
+    vector {vector} NOT NULL, PRIMARY KEY (chunk, encoder)
 );
 ALTER TABLE vectors ALTER vector SET STORAGE MAIN;  -- in the row: a scan that fetches each from elsewhere is slow
 CREATE INDEX vectors_of_store ON vectors (store, encoder);
@@ -178,35 +131,22 @@ CREATE INDEX store_files_by_terms ON store_files (store_id, terms_version) WHERE
 _SHARED_STATE = """
 -- Of backend/replicas: records with versions, their large values, the replicas that run, and turns.
 CREATE TABLE shared_kinds (
-    kind text COLLATE "C" PRIMARY KEY,
-    mark text COLLATE "C" NOT NULL,
-    revision bigint NOT NULL,
-    floor bigint NOT NULL
+    kind text COLLATE "C" PRIMARY KEY, mark text COLLATE "C" NOT NULL, revision bigint NOT NULL, floor bigint NOT NULL
 );
 CREATE TABLE shared_entries (
-    kind text COLLATE "C" NOT NULL,
-    name text COLLATE "C" NOT NULL,
-    number bigint NOT NULL,
-    id text COLLATE "C" NOT NULL,
-    deleted boolean NOT NULL,
-    header bytea NOT NULL,
-    lost boolean NOT NULL DEFAULT false,
+    kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, number bigint NOT NULL,
+    id text COLLATE "C" NOT NULL, deleted boolean NOT NULL, header bytea NOT NULL, lost boolean NOT NULL DEFAULT false,
     PRIMARY KEY (kind, name)
 );
 CREATE TABLE shared_parts (
-    kind text COLLATE "C" NOT NULL,
-    name text COLLATE "C" NOT NULL,
-    part text COLLATE "C" NOT NULL,
-    content bytea NOT NULL,
-    PRIMARY KEY (kind, name, part),
+    kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, part text COLLATE "C" NOT NULL,
+    content bytea NOT NULL, PRIMARY KEY (kind, name, part),
     FOREIGN KEY (kind, name) REFERENCES shared_entries ON DELETE CASCADE
 );
 ALTER TABLE shared_parts ALTER content SET STORAGE EXTERNAL;  -- compressed already
 CREATE TABLE replicas (id text COLLATE "C" PRIMARY KEY, report bytea NOT NULL, until timestamptz NOT NULL);
 CREATE TABLE turns (
-    what text COLLATE "C" NOT NULL,
-    replica text COLLATE "C" NOT NULL,
-    until timestamptz NOT NULL,
+    what text COLLATE "C" NOT NULL, replica text COLLATE "C" NOT NULL, until timestamptz NOT NULL,
     PRIMARY KEY (what, replica)
 );
 """
@@ -232,11 +172,8 @@ UPDATE store_files SET usage_bytes = usage_bytes + octet_length(attributes) + oc
 
 -- Where deleted rows stood in their lists (`ListKind`, owner or store).
 CREATE TABLE past_positions (
-    kind text COLLATE "C" NOT NULL,
-    list text COLLATE "C" NOT NULL,
-    id text COLLATE "C" NOT NULL,
-    created_s double precision NOT NULL,
-    deleted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    kind text COLLATE "C" NOT NULL, list text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL,
+    created_s double precision NOT NULL, deleted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (kind, list, id)
 );
 CREATE INDEX past_positions_by_time ON past_positions (deleted_at);
@@ -257,8 +194,7 @@ CREATE TRIGGER remember_store_file AFTER DELETE ON store_files FOR EACH ROW
     EXECUTE FUNCTION remember_position('store_file');
 
 CREATE TABLE batches (
-    store_id text COLLATE "C" NOT NULL REFERENCES stores ON DELETE CASCADE,
-    id text COLLATE "C" NOT NULL,
+    store_id text COLLATE "C" NOT NULL REFERENCES stores ON DELETE CASCADE, id text COLLATE "C" NOT NULL,
     PRIMARY KEY (store_id, id)
 );
 INSERT INTO batches SELECT DISTINCT store_id, batch_id FROM store_files WHERE batch_id IS NOT NULL;
@@ -266,46 +202,27 @@ INSERT INTO batches SELECT DISTINCT store_id, batch_id FROM store_files WHERE ba
 # What was read from an uploaded file, and what people made of it (`document_sql`): gone with its file.
 _DOCUMENTS = """
 CREATE TABLE documents (
-    file_id text COLLATE "C" PRIMARY KEY REFERENCES files ON DELETE CASCADE,
-    owner text COLLATE "C" NOT NULL,
-    sha256 text NOT NULL,
-    created_s double precision NOT NULL,
-    state text COLLATE "C" NOT NULL,
-    revision integer NOT NULL,
-    updated_s double precision NOT NULL,
-    usage_bytes bigint NOT NULL,
-    changes bytea NOT NULL,
-    answer bytea NOT NULL,
-    content bytea NOT NULL
+    file_id text COLLATE "C" PRIMARY KEY REFERENCES files ON DELETE CASCADE, owner text COLLATE "C" NOT NULL,
+    sha256 text NOT NULL, created_s double precision NOT NULL, state text COLLATE "C" NOT NULL,
+    revision integer NOT NULL, updated_s double precision NOT NULL, usage_bytes bigint NOT NULL, changes bytea NOT NULL,
+    answer bytea NOT NULL, content bytea NOT NULL
 );
 ALTER TABLE documents ALTER answer SET STORAGE EXTERNAL, ALTER content SET STORAGE EXTERNAL;  -- compressed already
 CREATE INDEX documents_of_owner ON documents (owner, created_s, file_id);
 CREATE INDEX documents_by_bytes ON documents (owner, sha256);
 
 CREATE TABLE document_values (
-    file_id text COLLATE "C" NOT NULL REFERENCES documents ON DELETE CASCADE,
-    position integer NOT NULL,
-    owner text COLLATE "C" NOT NULL,
-    kind text COLLATE "C",
-    supplier text COLLATE "C",
-    supplier_tax_id text COLLATE "C",
-    number text COLLATE "C",
-    date text COLLATE "C",
-    due_date text COLLATE "C",
-    base double precision,
-    total double precision,
-    PRIMARY KEY (file_id, position)
+    file_id text COLLATE "C" NOT NULL REFERENCES documents ON DELETE CASCADE, position integer NOT NULL,
+    owner text COLLATE "C" NOT NULL, kind text COLLATE "C", supplier text COLLATE "C", supplier_tax_id text COLLATE "C",
+    number text COLLATE "C", date text COLLATE "C", due_date text COLLATE "C", base double precision,
+    total double precision, PRIMARY KEY (file_id, position)
 );
 CREATE INDEX document_values_alike ON document_values (owner, supplier_tax_id, number, total);
 
 CREATE TABLE document_lessons (
-    file_id text COLLATE "C" NOT NULL REFERENCES documents ON DELETE CASCADE,
-    position integer NOT NULL,
-    key text COLLATE "C" NOT NULL,
-    owner text COLLATE "C" NOT NULL,
-    lesson text NOT NULL,
-    confirmed_s double precision NOT NULL,
-    PRIMARY KEY (file_id, position, key)
+    file_id text COLLATE "C" NOT NULL REFERENCES documents ON DELETE CASCADE, position integer NOT NULL,
+    key text COLLATE "C" NOT NULL, owner text COLLATE "C" NOT NULL, lesson text NOT NULL,
+    confirmed_s double precision NOT NULL, PRIMARY KEY (file_id, position, key)
 );
 CREATE INDEX document_lessons_by_key ON document_lessons (owner, key, confirmed_s);
 """
