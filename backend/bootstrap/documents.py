@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -37,7 +36,6 @@ from backend.jobs.store import JobStore
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import BlobCache, entry
 from backend.lanes.work_queue import QueueLimits
-from backend.models.resting_process import Measurement
 from backend.ocr.rapidocr_autotune import RuntimeSelector
 from backend.ocr.rapidocr_sessions import LaneThreads
 from backend.ocr.records import OCR_TASKS
@@ -97,14 +95,6 @@ class DocumentRuntime:
     def degraded(self) -> tuple[str, ...]:
         """For GET /health."""
         return (*self.jobs.degraded(), *self.speech.degraded(), *self.images.degraded())
-
-    async def warm_up(self) -> None:
-        """Load what the first file would wait for."""
-        await self.documents.extractor.warm_up()
-
-    def measurements(self) -> Sequence[Measurement]:
-        """Of what serves by what is known of processors like this one."""
-        return self.documents.extractor.measurements()
 
     async def start(self) -> None:
         """Start the job workers."""

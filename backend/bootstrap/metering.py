@@ -46,20 +46,15 @@ class Metering:
         return UsageService(self.keys, self.meters, self.keeper)
 
     def start(self, supervisor: Supervisor) -> None:
-        if self.sync is not None:
-            self.sync.start(supervisor)
-        if self.keeper is not None:
-            self.keeper.start(supervisor)
-        if self.watch is not None:
-            self.watch.start(supervisor)
+        for part in self._parts():
+            part.start(supervisor)
 
     async def close(self) -> None:
-        if self.watch is not None:
-            await self.watch.close()
-        if self.sync is not None:
-            await self.sync.close()
-        if self.keeper is not None:
-            await self.keeper.close()
+        for part in self._parts():
+            await part.close()
+
+    def _parts(self) -> list[KeyWatch | QuotaSync | UsageKeeper]:
+        return [part for part in (self.watch, self.sync, self.keeper) if part is not None]
 
 
 def key_ring(settings: Settings) -> KeyRing:
@@ -113,7 +108,7 @@ def _metering(
     watch: KeyWatch | None,
     keeper: UsageKeeper | None,
 ) -> Metering:
-    meters, quotas = Meters(telemetry, uses=ledger if keys.ring else None), quotas_of(settings)
+    meters, quotas = Meters(telemetry, count=ledger.add if keys.ring else None), quotas_of(settings)
     meters.open(keys.ring.callers)
     keys.on_replace(lambda ring: meters.replace(ring.callers))
     rates = (quotas.requests_per_minute, quotas.tokens_per_minute, quotas.pages_per_minute)

@@ -36,6 +36,7 @@ from backend.device.memory.device_memory import trim_heap
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, DriverSource
 from backend.device.watch.monitor import DeviceMonitor, memory
+from backend.documents.extraction import DocumentExtractor
 from backend.documents.extractors import ExtractorStore
 from backend.documents.service import DocumentService
 from backend.documents.understanding import TextServices
@@ -311,7 +312,8 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
     entities, neutral = EntityService(catalog, inference, telemetry), NeutralVectors(embeddings)
     own = await asyncio.to_thread(read_classifiers, settings, catalog)
     store = ClassifierStore(own, found.replicas.taught, found.supervisor)
-    classification = _classification(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
+    classification = ClassificationService(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
+    classification.on_model_swap(catalog.embedding())
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     support = SupportFinder(catalog, embeddings, neutral)
     summaries = build_summaries(settings, found.context, inference, analysis, support)
@@ -319,26 +321,6 @@ async def _text_stack(settings: Settings, found: _Foundation, inference: Inferen
     services = TextServices(catalog, embeddings, entities, analysis, summaries.service, answers, inference.text_work)
     reranking = RerankService(catalog, embeddings, neutral, scoring, telemetry)
     return _TextStack(services, classification, reranking, neutral, summaries)
-
-
-def _health(
-    found: _Foundation,
-    shared: Shared,
-    monitor: DeviceMonitor,
-    documents: DocumentRuntime,
-    parts: Sequence[_Watched],
-    *,
-    measuring: Callable[[], Sequence[str]],
-) -> HealthService:
-    return HealthService(
-        found.catalog,
-        shared.model_lanes,
-        shared.cache,
-        monitor.report,
-        degraded=partial(_degraded, found.supervisor, parts),
-        measuring=measuring,
-        others=documents.models,
-    )
 
 
 def _shared(
@@ -403,7 +385,15 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         summary_runtime=stack.summaries,
         document_runtime=documents,
         search_runtime=search,
-        health=_health(found, shared, monitor, documents, watched, measuring=measurements.names),
+        health=HealthService(
+            catalog,
+            batcher,
+            cache,
+            monitor.report,
+            degraded=partial(_degraded, supervisor, watched),
+            measuring=measurements.names,
+            others=documents.models,
+        ),
         telemetry=telemetry,
         metering=metering,
         supervisor=supervisor,
@@ -417,7 +407,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         context=found.context,
         drain_s=settings.limit_drain_s,
         rollout=rollout,
-        late_start=_late_start(found, loader, documents, measurements),
+        late_start=_late_start(found, loader, documents.documents.extractor, measurements),
     )
 
 
@@ -470,16 +460,16 @@ def _measure_later(model: LoadedModel, loader: ModelSwapper, measurements: Resti
 
 
 def _late_start(
-    found: _Foundation, loader: ModelSwapper, documents: DocumentRuntime, measurements: RestingMeasurements
+    found: _Foundation, loader: ModelSwapper, extractor: DocumentExtractor, measurements: RestingMeasurements
 ) -> LateStart:
     async def measure_later() -> None:
         for model in found.catalog.models():
             if found.catalog.pending.of(model.task) is None:  # else it serves only until that one is fetched
                 _measure_later(model, loader, measurements)
-        for measurement in documents.measurements():
+        for measurement in extractor.measurements():
             measurements.add(measurement)
 
-    return LateStart((loader.finish_start, documents.warm_up, measure_later), measurements, found.supervisor)
+    return LateStart((loader.finish_start, extractor.warm_up, measure_later), measurements, found.supervisor)
 
 
 def _start_model_retry(
@@ -500,20 +490,6 @@ def _text_work(settings: Settings, context: LoadContext, telemetry: Telemetry, s
         threads = max(threads, context.facts.cores - _CORES_BESIDE)
     trim = IdleTrim(supervisor=supervisor)
     return TextWork(telemetry, text_limits(settings), threads=threads, idle_trim=trim)
-
-
-def _classification(
-    catalog: Catalog,
-    store: ClassifierStore,
-    embeddings: EmbeddingService,
-    scoring: ScoringService,
-    telemetry: Telemetry,
-    *,
-    neutral: NeutralVectors,
-) -> ClassificationService:
-    classification = ClassificationService(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
-    classification.on_model_swap(catalog.embedding())
-    return classification
 
 
 class _Watched(Protocol):
@@ -598,15 +574,7 @@ async def start_cache(settings: Settings, telemetry: Telemetry, supervisor: Supe
 
 
 def _start_monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:
-    monitor = _monitor(context, catalog, driver)
-    _open_series(context, catalog, monitor)
-    monitor.start()
-    return monitor
-
-
-def _monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:
-    telemetry = context.telemetry
-    kind = context.placements[0].type
+    telemetry, kind = context.telemetry, context.placements[0].type
 
     def batch_bytes(device: str) -> int | None:
         devices = [placement.device for placement in context.placements]
@@ -614,7 +582,7 @@ def _monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> De
         engine = model.engine.on(devices.index(device))
         return engine.batch_limits.batch_bytes(engine.budget, model.spec.max_tokens)
 
-    return DeviceMonitor(
+    monitor = DeviceMonitor(
         context.facts,
         context.placements,
         driver=driver if kind is DeviceType.CUDA else None,
@@ -623,6 +591,9 @@ def _monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> De
         counters=lambda: {name: telemetry.total(name) for name in _DEVICE_COUNTERS},
         on_alert=lambda device, alert: telemetry.device_alerts_total.labels(device, alert.kind.value).inc(),
     )
+    _open_series(context, catalog, monitor)
+    monitor.start()
+    return monitor
 
 
 def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor) -> None:
@@ -632,9 +603,8 @@ def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor)
         show_model(telemetry, model)
     for task in TASKS:
         telemetry.model_pending.labels(task).set_function(lambda task=task: float(catalog.pending.of(task) is not None))
-    for series in ("inputs_total", "tokens_total", "engine_tokens_total"):
-        telemetry.open_series(series, TASKS)
-    for series in ("batch_duration_seconds", "nonfinite_outputs_total"):
+    of_tasks = ("inputs_total", "tokens_total", "engine_tokens_total", "batch_duration_seconds")
+    for series in (*of_tasks, "nonfinite_outputs_total"):
         telemetry.open_series(series, TASKS)
     telemetry.open_series("oom_recoveries_total", TASKS, OOM_ACTIONS)
     telemetry.open_series("precision_fallbacks_total", TASKS, FALLBACK_OUTCOMES)

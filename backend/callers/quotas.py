@@ -144,14 +144,7 @@ class Bucket:
         return max(0.0, refill_s)
 
 
-class Uses(Protocol):
-    """Counts what callers use over longer than a minute; `usage.UsageLedger`."""
-
-    def add(self, owner: str, kind: Used, units: int) -> None: ...
-
-
-class _NoUses:
-    def add(self, owner: str, kind: Used, units: int) -> None: ...
+CountUse = Callable[[str, Used, int], None]  # of an owner, over longer than a minute; `usage.UsageLedger.add`
 
 
 class CallerMeter:
@@ -169,9 +162,9 @@ class CallerMeter:
         *,
         label: str,
         open_bucket: Callable[[Rated, int, str], Bucket],
-        uses: Uses,
+        count: CountUse,
     ) -> None:
-        self._owner, self._uses, self._open_bucket = caller.owner, uses, open_bucket
+        self._owner, self._count_use, self._open_bucket = caller.owner, count, open_bucket
         self._telemetry = telemetry
         self.rename(label)
         self._buckets: dict[Rated, Bucket] = {}
@@ -200,7 +193,7 @@ class CallerMeter:
 
     def admit(self) -> None:
         self.require("requests")
-        self._uses.add(self._owner, "requests", 1)
+        self._count_use(self._owner, "requests", 1)
         if bucket := self._buckets.get("requests"):
             bucket.charge(1)
 
@@ -213,7 +206,7 @@ class CallerMeter:
     def charge(self, kind: Rated, units: int) -> None:
         if units:
             self._used[kind].inc(units)
-            self._uses.add(self._owner, kind, units)
+            self._count_use(self._owner, kind, units)
             if bucket := self._buckets.get(kind):
                 bucket.charge(units)
 
@@ -221,7 +214,7 @@ class CallerMeter:
         if not error.is_counted and error.quota in self._refusals:
             error.is_counted = True
             self._refusals[error.quota].inc()
-            self._uses.add(self._owner, "refused", 1)
+            self._count_use(self._owner, "refused", 1)
         return error
 
     def count(self, status: int) -> None:
@@ -244,13 +237,13 @@ class Meters:
     """The meters of all callers. Used on the event loop only.
 
     Args:
-        uses: is told what all of them use.
+        count: is told what all of them use.
     """
 
     def __init__(
-        self, telemetry: Telemetry, *, clock: Callable[[], float] = time.monotonic, uses: Uses | None = None
+        self, telemetry: Telemetry, *, clock: Callable[[], float] = time.monotonic, count: CountUse | None = None
     ) -> None:
-        self._telemetry, self._clock, self._uses = telemetry, clock, uses or _NoUses()
+        self._telemetry, self._clock, self._count_use = telemetry, clock, count or (lambda _owner, _kind, _units: None)
         self._meters: dict[str, CallerMeter] = {}
         self._listener: Callable[[str, Bucket], None] = lambda _owner, _bucket: None
         self._level_of: Callable[[str, Rated], Level] = lambda _owner, _kind: OwnLevel()
@@ -273,7 +266,7 @@ class Meters:
                 self._telemetry,
                 label=label,
                 open_bucket=partial(self._open_bucket, caller.owner),
-                uses=self._uses,
+                count=self._count_use,
             )
 
     def replace(self, callers: Sequence[Caller]) -> None:

@@ -308,7 +308,7 @@ def _counts(rows: Sequence[bytes]) -> dict[tuple[str, int], Counts]:
 
 
 class UsageLedger:
-    """Counts what is not reported yet; `services.quotas.Uses`. Event loop only.
+    """Counts what is not reported yet; Event loop only.
 
     Args:
         clock: monotonic seconds.

@@ -349,7 +349,7 @@ class DocumentExtractor:
         await asyncio.gather(self._threads.run(self._readers.start), self._ocr.warm_up(first))
 
     def measurements(self) -> Sequence[Measurement]:
-        """As `OcrService` has them."""
+        """Of what serves by what is known of processors like this one."""
         return self._ocr.measurements()
 
     def close(self) -> None:

@@ -74,12 +74,6 @@ def check_change(before: Extractor | None, caller: Caller) -> None:
         )
 
 
-def _too_many() -> InvalidField:
-    return InvalidField(
-        f"name: {EXTRACTORS_MAX} extractors are kept, as many as there may be; delete one first", param="name"
-    )
-
-
 def _unpacked(packed: bytes) -> Extractor | None:
     """None for what a later release wrote, or nobody."""
     try:
@@ -161,7 +155,8 @@ class ExtractorStore:
         if outcome is None:
             raise Unavailable(f"extractor '{name}': other replicas keep replacing it. Try again")
         if outcome.status == "full":
-            raise _too_many()
+            full = f"name: {EXTRACTORS_MAX} extractors are kept, as many as there may be; delete one first"
+            raise InvalidField(full, param="name")
         await self._pull()
         return new
 

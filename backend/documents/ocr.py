@@ -363,7 +363,7 @@ class OcrService:
         The first page on which Tesseract is not sure loads them, as one after ``rest_s`` does.
         """
         engines = self._engines
-        loading: list[Coroutine[Any, Any, None]] = []
+        loading: list[Coroutine[Any, Any, Any]] = []
         is_first = engines.default == "rapidocr" or (engines.default == "auto" and engines.any_tesseract is None)
         if engines.rapidocr is not None and is_first:
             loading.append(asyncio.to_thread(engines.rapidocr.warm_up))
@@ -371,7 +371,7 @@ class OcrService:
             bars = np.full((64, 256), 255, np.uint8)
             bars[24:40, 32:224:8] = 0
             image = OcrImage(bars, None, tuple(languages), _WARM_UP_S)
-            loading.append(self._warm_lane(image))
+            loading.append(self.recognize(image, "tesseract"))
         with self._idle_trim.busy():  # the networks leave memory again where no page comes
             await asyncio.gather(*loading, return_exceptions=True)  # a fault shows with the first request, as its error
 
@@ -382,9 +382,6 @@ class OcrService:
             return ()
         adopt = partial(asyncio.to_thread, rapidocr.adopt)
         return (Measurement(f"RapidOCR, {rapidocr.why}", rapidocr.measure, adopt),)
-
-    async def _warm_lane(self, image: OcrImage) -> None:
-        await self.recognize(image, "tesseract")
 
     async def recognize(
         self, image: OcrImage, engine: OcrEngineName = "auto", urgency: Urgency | None = None
@@ -572,12 +569,8 @@ def _on_page(picture: PlacedPicture, read: Page) -> Iterator[list[list[RawWord]]
 
 
 def _placed(box: Box, place: Box, read: Page) -> Box:
-    left, top, right, bottom = (
-        box.left / read.width,
-        box.top / read.height,
-        box.right / read.width,
-        box.bottom / read.height,
-    )
+    left, top = box.left / read.width, box.top / read.height
+    right, bottom = box.right / read.width, box.bottom / read.height
     for _ in range(read.rotation // 90):  # a quarter back, against the clock
         left, top, right, bottom = top, 1 - right, bottom, 1 - left
     return Box(

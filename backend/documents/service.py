@@ -30,7 +30,6 @@ from backend.files.pages import Document, Page
 from backend.files.stored_file import StoredFile
 from backend.files.visual_rows import rows_of
 from backend.images.classification import ImageClassificationService
-from backend.invoices.records import ExtractedFields
 from backend.invoices.taught.apply import keys_on
 from backend.invoices.taught.examples import ANY, SupplierExample, example_from
 from backend.lanes.inference import Urgency
@@ -107,14 +106,14 @@ class DocumentService:
             text = extraction.document.text
             if owner is not None and "fields" in options.features:
                 understanding.examples = await self.examples.of(owner, extraction.document)
+            understood = Understood()
             with span("understand"):
-                understood = await self._understand(
-                    understanding,
-                    options,
-                    extraction.document,
-                    text,
-                    lambda found: on_event(DocumentEvent("understanding", done, done, fields=found)),
-                )
+                if options.features.intersection(TEXT_FEATURES):
+                    understood = await understanding.finish(
+                        extraction.document,
+                        text,
+                        lambda found: on_event(DocumentEvent("understanding", done, done, fields=found)),
+                    )
         finally:
             await understanding.stop()
             for feature in understanding.faults:
@@ -128,18 +127,6 @@ class DocumentService:
         if self._recordings is not None and is_recording(upload.head):
             return self._recordings
         return self.extractor
-
-    async def _understand(
-        self,
-        understanding: Understanding,
-        options: DocumentOptions,
-        document: Document,
-        text: str,
-        on_fields: Callable[[ExtractedFields], None],
-    ) -> Understood:
-        if not options.features.intersection(TEXT_FEATURES):
-            return Understood()
-        return await understanding.finish(document, text, on_fields)
 
 
 class KeptLesson(Protocol):

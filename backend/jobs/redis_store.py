@@ -82,7 +82,9 @@ class RedisJobStore:
         )
         self.queue = RedisQueue(self._redis, options.prefix, options.lease_s, monotonic)
         self._us = {"group": GROUP, "consumer": self.queue.consumer, "format": RECORD_FORMAT, "job": self._part("")}
-        self._sweep = QueueSweep(self._redis, *self.queue.streams, self._sweep_arguments(), monotonic)
+        times = {"lease_ms": _ms(options.lease_s), "live_ms": _ms(_LIVE_S)}
+        sweep = {**self._us, **times, "formats": (OLDEST_FORMAT, RECORD_FORMAT)}
+        self._sweep = QueueSweep(self._redis, *self.queue.streams, sweep, monotonic)
         self._chunks = RedisChunks(self._redis)
         self._cancelled = self._name("stops")
         self._last_cancelled = ""  # the last cancellation we know of
@@ -364,14 +366,6 @@ class RedisJobStore:
             "status": "ended" if job.ended else job.status,
             "expires_ms": None if job.expires_s is None else _ms(job.expires_s),
             "live_ms": _ms(_live_s(job)),
-        }
-
-    def _sweep_arguments(self) -> dict[str, Any]:
-        return {
-            **self._us,
-            "lease_ms": _ms(self._options.lease_s),
-            "live_ms": _ms(_LIVE_S),
-            "formats": (OLDEST_FORMAT, RECORD_FORMAT),
         }
 
     async def _known(self, job_id: str) -> Job | None:

@@ -96,18 +96,19 @@ class RolloutFile:
 
     def write(self, entries: dict[str, Entry]) -> None:
         """Keep them for a start without the store. A disk that refuses is logged."""
-        self._replace(
-            self.root / "last.json",
-            {
-                task: {
-                    "number": entry.version.number,
-                    "id": entry.version.id,
-                    "deleted": entry.is_deleted,
-                    "header": entry.header.decode(errors="replace"),
-                }
-                for task, entry in entries.items()
-            },
-        )
+        record = {
+            task: {
+                "number": entry.version.number,
+                "id": entry.version.id,
+                "deleted": entry.is_deleted,
+                "header": entry.header.decode(errors="replace"),
+            }
+            for task, entry in entries.items()
+        }
+        try:
+            replace_json(self.root / "last.json", record)
+        except OSError as error:
+            self._refused(error)
 
     def crashes(self, task: str, version: Version) -> int:
         """How many processes on this host ended while they loaded a wished model; those that still load not counted."""
@@ -127,12 +128,6 @@ class RolloutFile:
 
     def _marks(self, task: str, version: Version) -> list[Path]:
         return list(self.root.glob(f"{_marks_of(task, version)}*"))
-
-    def _replace(self, file: Path, record: Mapping[str, object]) -> None:
-        try:
-            replace_json(file, record)
-        except OSError as error:
-            self._refused(error)
 
     def _refused(self, error: OSError) -> None:
         reason = error.strerror or type(error).__name__

@@ -245,7 +245,7 @@ async def test_who_sees_what():
     """A caller itself; an admin all, or one by its name; nobody learns of others."""
     ring = read_key_ring(("team=one", "other=two"), ("ops=three",), Quotas(tokens_per_minute=10))
     ledger = UsageLedger(clock=ManualClock(10.0))
-    meters = Meters(Telemetry(), clock=ManualClock(10.0), uses=ledger)
+    meters = Meters(Telemetry(), clock=ManualClock(10.0), count=ledger.add)
     meters.open(ring.callers)
     service = UsageService(LiveKeys(ring), meters, UsageKeeper(ledger, LossyStore()))
     team, other, ops = ring.callers
