@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -83,17 +83,13 @@ def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
-def _cursor(name: Literal["after", "before"], description: str) -> dict[str, Any]:
-    return _query(name, {"type": "string"}, description)
-
-
 def _list_parameters(most: int, usual: int) -> tuple[dict[str, Any], ...]:
     limit = {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
     return (
         _query("limit", limit, "How many to answer with."),
         _query("order", {"enum": ["asc", "desc"], "default": "desc"}, "By the time of their creation."),
-        _cursor("after", "The id behind which to begin: `last_id` of the list before."),
-        _cursor("before", "The id before which to end."),
+        _query("after", {"type": "string"}, "The id behind which to begin: `last_id` of the list before."),
+        _query("before", {"type": "string"}, "The id before which to end."),
     )
 
 

@@ -32,6 +32,7 @@ from rapidfuzz.distance import OSA
 
 from backend.api.request_context import ApiLimits
 from backend.errors import BadInput, InvalidField, TooLarge
+from backend.files.page_ranges import check_page_ranges
 from backend.models.tokenizer import Truncate
 from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS, read_types
 
@@ -575,6 +576,10 @@ TextOrAbsent = Annotated[OrAbsent[str], WithJsonSchema({"type": "string"})]
 # In a form every value is a text: OpenAPI says which texts.
 _RANGE = r" *([1-9]\d{0,8}(-([1-9]\d{0,8})?)?|-[1-9]\d{0,8}) *"
 PAGES_PATTERN = f"^({_RANGE}(,{_RANGE})*)?$"
+PageRanges = Annotated[  # checked here and not only when the file is open: a job would be accepted and fail
+    str, AfterValidator(check_page_ranges), Field(max_length=1000, json_schema_extra={"pattern": PAGES_PATTERN})
+]
+Password = Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000}), Field(max_length=1000)]
 SPLIT_PATTERN = f"^ *(auto|none|pages)? *$|^{_RANGE}(,{_RANGE})*$"
 
 

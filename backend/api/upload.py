@@ -8,15 +8,17 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Annotated, Literal, Self
 from urllib.parse import unquote_to_bytes
 
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from python_multipart.exceptions import FormParserError, MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from backend.api.json_io import Schema, read_json
 from backend.api.request_context import Handle, context_of, read_within_limit
-from backend.api.request_fields import param_of
+from backend.api.request_fields import OrAbsent, param_of
 from backend.documents.formats.registry import Format, require_kind
 from backend.documents.recordings import transcription_options
 from backend.documents.records import DocumentOptions
@@ -25,6 +27,7 @@ from backend.files.file_types import is_recording
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile, check_bytes
 from backend.files.text_files import narrowed
+from backend.search.files import MAX_EXPIRY_S, MIN_EXPIRY_S
 from backend.speech.pages import KIND
 
 _file_limits_of: Handle[FileLimits] = Handle("file_limits")
@@ -91,6 +94,29 @@ class Upload:
             require_kind(form, KIND)
         elif not form.lacks:
             require_kind(form, "no recording")
+
+
+_ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
+
+
+class ExpiryForm(BaseModel):
+    """When what is kept is deleted by itself, as OpenAI's clients say it."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    anchor: Annotated[OrAbsent[Literal["created_at"]], WithJsonSchema({"enum": ["", "created_at"]})] = Field(
+        None, alias=_ANCHOR, description="With seconds: from when they count."
+    )
+    seconds: Annotated[
+        OrAbsent[int],
+        WithJsonSchema({"type": "integer", "minimum": MIN_EXPIRY_S, "maximum": MAX_EXPIRY_S}),
+    ] = Field(None, alias=_SECONDS, ge=MIN_EXPIRY_S, le=MAX_EXPIRY_S, description="After which the file is deleted.")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.anchor is None) != (self.seconds is None):
+            raise InvalidField(f"{_SECONDS}: send it together with {_ANCHOR}=created_at", param="expires_after")
+        return self
 
 
 @asynccontextmanager

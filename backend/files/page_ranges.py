@@ -37,10 +37,11 @@ def select_pages(ranges: str, page_count: int, limits: FileLimits) -> tuple[int,
     return tuple(sorted(numbers))
 
 
-def check_page_ranges(ranges: str) -> None:
-    """What can be said of a list of ranges before the file is open. Raises: InvalidField, as `select_pages`."""
+def check_page_ranges(ranges: str) -> str:
+    """The same list of ranges, checked before the file is open. Raises: InvalidField, as `select_pages`."""
     for item in ranges.split(",") if ranges.strip() else []:
         _bounds(item.strip(), _MAX_PAGES)
+    return ranges
 
 
 def check_split(split: str) -> None:

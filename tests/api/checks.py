@@ -6,6 +6,8 @@ import httpx
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from backend.api.routes.files import list_described
+
 _STORES = "/v1/vector_stores"
 _WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
     _STORES,
@@ -59,6 +61,11 @@ def problem(response: httpx.Response, status: int, code: str | None = None, *nam
 def require_schema(schema: type, answer: Any) -> None:
     """Raise what pydantic finds wrong with ``answer``, a field that ``schema`` lacks included."""
     TypeAdapter(schema).validate_python(answer, extra="forbid")
+
+
+def require_list(item: type, answer: Any) -> None:
+    """`require_schema` of a part of a list."""
+    require_schema(list_described("List", item, {"id": ""}, "A list.")["schema"], answer)
 
 
 def json_paths(app: FastAPI) -> set[str]:

@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from backend.api.request_context import ApiOptions
-from backend.api.routes.files import FileAnswer, FileListAnswer
+from backend.api.routes.files import FileAnswer
 from backend.errors import Unavailable
-from tests.api.checks import problem, require_schema
+from tests.api.checks import problem, require_list, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
 
@@ -143,7 +143,7 @@ async def test_lists(client: httpx.AsyncClient) -> None:
     second = (await client.get(f"/v1/files?limit=2&order=asc&after={first['last_id']}")).json()
     batch = (await client.get("/v1/files?purpose=batch")).json()
 
-    require_schema(FileListAnswer, whole)
+    require_list(FileAnswer, whole)
     assert (ids[::-1], False) == ([file["id"] for file in whole["data"]], whole["has_more"])
     assert (ids[:2], True) == ([file["id"] for file in first["data"]], first["has_more"])
     assert (ids[2:], False, ids[2], ids[2]) == (

@@ -10,12 +10,11 @@ from backend.api.routes.store_files import (
     FileBatchAnswer,
     FileContentAnswer,
     StoreFileAnswer,
-    StoreFileListAnswer,
     store_file_answer,
 )
-from backend.api.routes.vector_stores import VectorStoreAnswer, VectorStoreListAnswer
+from backend.api.routes.vector_stores import VectorStoreAnswer
 from backend.search.records import EncoderIdentity, IndexFailure
-from tests.api.checks import problem, require_schema
+from tests.api.checks import problem, require_list, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
 from tests.search.samples import store_file
@@ -110,7 +109,7 @@ async def test_lists_of_stores(client: httpx.AsyncClient) -> None:
     second = (await client.get(f"{STORES}?limit=2&after={first['last_id']}")).json()
     before = (await client.get(f"{STORES}?before={ids[0]}")).json()
 
-    require_schema(VectorStoreListAnswer, first)
+    require_list(VectorStoreAnswer, first)
     assert ([ids[2], ids[1]], True) == ([store["id"] for store in first["data"]], first["has_more"])
     assert ([ids[0]], False) == ([store["id"] for store in second["data"]], second["has_more"])
     assert [ids[2], ids[1]] == [store["id"] for store in before["data"]]
@@ -154,7 +153,7 @@ async def test_a_file_in_a_store(client: httpx.AsyncClient) -> None:
 
     for answer in (added, asked):
         require_schema(StoreFileAnswer, answer)
-    require_schema(StoreFileListAnswer, listed)
+    require_list(StoreFileAnswer, listed)
     assert [added] == listed["data"]
     assert attributes == added["attributes"]
     assert "2026" == repr(added["attributes"]["year"])

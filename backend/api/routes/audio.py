@@ -564,21 +564,16 @@ _EVENTS = (
 )
 
 
-def _answers() -> dict[int, dict[str, Any]]:
-    """What OpenAPI says of both routes' answers."""
-    text = {"schema": {"type": "string"}}
-    content = {
-        JSON: {
-            "schema": {"anyOf": [VerboseTranscriptionAnswer, TranscriptionAnswer, DiarizedTranscriptionAnswer]},
-            "example": VERBOSE_EXAMPLE,
-        },
-        "text/plain": text,
-        "text/vtt": text,
-        MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EVENTS},
-    }
-    return {200: described(content)}
-
-
+_TEXT = {"schema": {"type": "string"}}
+_CONTENT = {
+    JSON: {
+        "schema": {"anyOf": [VerboseTranscriptionAnswer, TranscriptionAnswer, DiarizedTranscriptionAnswer]},
+        "example": VERBOSE_EXAMPLE,
+    },
+    "text/plain": _TEXT,
+    "text/vtt": _TEXT,
+    MEDIA_TYPE: {**_TEXT, "example": _EVENTS},
+}
 _ERRORS = (400, 404, 413, 415, 422, 429, 504, 507)
 _DEPLOYED = "/openai/deployments/{name}"  # Azure OpenAI's; its clients name the model in the form as well
 
@@ -589,7 +584,7 @@ def _route(path: str, endpoint: Endpoint, request: type[TranslationForm]) -> Pla
         endpoint,
         tag="OpenAI",
         request=request,
-        answers=_answers(),
+        answers={200: described(_CONTENT)},
         file=_FILES,
         errors=_ERRORS,
         parameters=(name_parameter("whisper-1"),) if path.startswith(_DEPLOYED) else (),

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from backend.api.json_io import JsonBytes, JsonPieces, WrittenJson, is_json, joined_pieces, json_pieces, validate_fields
 from backend.api.problems import AZURE_PATHS, azure_error
 from backend.api.request_context import Handle, base_of, owner_of
-from backend.api.request_fields import PAGES_PATTERN, OrAbsent, WireRequest
+from backend.api.request_fields import OrAbsent, PageRanges, WireRequest
 from backend.api.routes.azure_answers import API_VERSION, Asked, analyze_result
 from backend.api.routes.documents import run_off_loop
 from backend.api.routes.jobs import ID_PARAMETER, failure_problem, formatted_job, job_of, submit_job
@@ -27,7 +27,6 @@ from backend.documents.formats.registry import negotiate
 from backend.documents.ocr_engines import print_languages
 from backend.documents.records import PAGE_FEATURES, DocumentOptions
 from backend.errors import InvalidField, NotFound, UnknownModel
-from backend.files.page_ranges import check_page_ranges
 from backend.jobs.records import Job, Status
 from backend.jobs.service import JobRequest, JobService
 from backend.text.own_labels import labels_json
@@ -59,9 +58,7 @@ class AnalyzeQuery(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    pages: Annotated[str, Field(max_length=1000)] = Field(
-        "", json_schema_extra={"pattern": PAGES_PATTERN}, description="Pages to read, such as 1-3,7 or 5-; empty: all."
-    )
+    pages: PageRanges = Field("", description="Pages to read, such as 1-3,7 or 5-; empty: all.")
     locale: Annotated[str, Field(max_length=40, pattern="^([A-Za-z]{2,3}([-_][A-Za-z0-9-]*)?)?$")] = Field(
         "", description="Language of the print, such as es or es-ES; empty: OCR_LANGUAGES."
     )
@@ -82,12 +79,6 @@ class AnalyzeQuery(BaseModel):
     output: Annotated[OrAbsent[str], WithJsonSchema({"enum": ["", "pdf", "figures"]})] = Field(
         None, description="pdf: the searchable PDF, at …/pdf, which every result has. There are no figures."
     )
-
-    @field_validator("pages")
-    @classmethod
-    def _is_list_of_ranges(cls, pages: str) -> str:
-        check_page_ranges(pages)
-        return pages
 
     @field_validator("features")
     @classmethod

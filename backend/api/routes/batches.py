@@ -15,7 +15,7 @@ from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, id_pa
 from backend.api.request_context import Handle, call_within_limit, context_of, owner_of
 from backend.api.request_fields import WireRequest
 from backend.api.routes.embeddings import BATCH_ENDPOINT
-from backend.api.routes.files import FILE_ID, list_answer
+from backend.api.routes.files import FILE_ID, list_answer, list_described
 from backend.api.routes.uploads import ExpiresAfter
 from backend.api.routes.vector_stores import MetadataField
 from backend.api.routing import REQUEST_TIMEOUT, action, get, post
@@ -98,16 +98,6 @@ class BatchAnswer(TypedDict):
     request_counts: RequestCounts
     usage: BatchUsage | None
     metadata: dict[str, str] | None
-
-
-class BatchListAnswer(TypedDict):
-    """Batches, a part of their list."""
-
-    object: Literal["list"]
-    data: list[BatchAnswer]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 def batch_answer(batch: Batch) -> BatchAnswer:
@@ -223,7 +213,8 @@ ROUTES = (
         errors=(400, 404, 413, 415, 422, 429, 504),
     ),
     _any_get(
-        "/v1/batches", list_batches, schema=BatchListAnswer, example=list_answer([_EXAMPLE], has_more=False),
+        "/v1/batches", list_batches,
+        **list_described("BatchListAnswer", BatchAnswer, _EXAMPLE, "Batches, a part of their list."),
         errors=(422, 504), parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
     _get("/v1/batches/{id}", retrieve_batch, errors=(404, 422, 504), parameters=_OF_BATCH),

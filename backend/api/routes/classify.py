@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
@@ -17,12 +17,13 @@ from backend.api.json_io import is_json, json_response, parse_json, receive_json
 from backend.api.request_context import Handle, call_service, call_service_timed, context_of, limits_of
 from backend.api.request_fields import (
     LABEL_CHARS,
-    PAGES_PATTERN,
     ClassifyItems,
     Count,
     ImageInputs,
     Labels,
     OrAbsent,
+    PageRanges,
+    Password,
     TextOrAbsent,
     WireRequest,
     check_count,
@@ -45,7 +46,6 @@ from backend.api.routing import JSON, described, upload_route
 from backend.api.upload import receive_upload
 from backend.errors import BadInput, InvalidField, UnknownModel
 from backend.files.limits import FileLimits
-from backend.files.page_ranges import check_page_ranges
 from backend.files.stored_file import StoredFile
 from backend.images.classification import ClassifiedPage, ImageClassification, ImageClassificationService, PageChoice
 from backend.lanes.inference import Urgency
@@ -55,6 +55,7 @@ _classification_of: Handle[ClassificationService] = Handle("classification")
 _images_of: Handle[ImageClassificationService] = Handle("images")
 _file_limits_of: Handle[FileLimits] = Handle("file_limits")
 
+_OF_TEXTS = ("labels", "multi_label", "hypothesis_template")  # fields
 _PLACEHOLDER = "{}"
 # {} once, and no other braces
 _TEMPLATE = {
@@ -77,10 +78,10 @@ def _check_template(value: Any, name: str) -> str:
     return value
 
 
-def _require_own_labels(request: ClassifyRequest) -> None:
-    """Raise InvalidField for what an image model cannot be asked."""
-    for name in ("labels", "multi_label", "hypothesis_template"):
-        if getattr(request, name) is not None:
+def _require_own_labels(fields: Iterable[str]) -> None:
+    """Raise InvalidField for what an image model cannot be asked; ``fields``: those that were sent."""
+    for name in _OF_TEXTS:
+        if name in fields:
             raise InvalidField(
                 f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out"
             )
@@ -122,7 +123,7 @@ class ClassifyRequest(WireRequest):
             require_two_labels(self.labels, ", or set multi_label to have it judged by itself")
         require_one_name(self.model, self.classifier_id)
         if isinstance(self.input, ImageInputs):
-            _require_own_labels(self)
+            _require_own_labels([name for name in _OF_TEXTS if getattr(self, name) is not None])
         return self
 
     @property
@@ -140,12 +141,7 @@ class ClassifyForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    pages: str = Field(
-        "",
-        max_length=1000,
-        json_schema_extra={"pattern": PAGES_PATTERN},
-        description="Pages to look at, such as 1-3,7 or 5-; empty: the first.",
-    )
+    pages: PageRanges = Field("", description="Pages to look at, such as 1-3,7 or 5-; empty: the first.")
     model: TextOrAbsent = Field(None, description="A name of the image model; unset: IMAGE_MODEL.")
     classifier_id: TextOrAbsent = Field(None, description="Jina's word for it; the same as `model`.")
     top_k: Annotated[OrAbsent[int], WithJsonSchema({"enum": ["", "1", "2", "5"]})] = Field(
@@ -154,15 +150,7 @@ class ClassifyForm(BaseModel):
     min_score: Annotated[OrAbsent[float], WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})] = Field(
         None, ge=0.0, le=1.0, description="Least score of `prediction`, which is null below; unset: none."
     )
-    password: Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000})] = Field(
-        None, max_length=1000, description="Of an encrypted PDF."
-    )
-
-    @field_validator("pages")
-    @classmethod
-    def _is_list_of_ranges(cls, pages: str) -> str:
-        check_page_ranges(pages)
-        return pages
+    password: Password = Field(None, description="Of an encrypted PDF.")
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> ClassifyForm:
@@ -270,7 +258,6 @@ def _classify_page_item(index: int, page: ClassifiedPage) -> ClassifyItem:
 
 
 _IMAGES_AT_ONCE = 16  # of one request: each has a file of its own, and a reader process for a moment
-_OF_TEXTS = ("labels", "multi_label", "hypothesis_template")  # fields
 
 
 async def classify(request: Request) -> Response:
@@ -315,7 +302,7 @@ async def _of_file(request: Request) -> Response:
     context = context_of(request)
     async with receive_upload(request) as upload:
         form = validate_fields(ClassifyForm, upload.fields)
-        _require_no_labels(upload.fields)
+        _require_own_labels([name for name, value in upload.fields.items() if value])
         _require_name(_images_of(request), form.classifier)
 
         async def call(*, deadline_s: float) -> ImageClassification:
@@ -380,15 +367,6 @@ def _of_input(error: BadInput, index: int) -> BadInput:
     vars(copy).update(vars(error), param="input")
     copy.args = (f"input[{index}]: {error}",)
     return copy
-
-
-def _require_no_labels(fields: dict[str, str]) -> None:
-    """Raise InvalidField for what an image model cannot be asked."""
-    for name in _OF_TEXTS:
-        if fields.get(name):
-            raise InvalidField(
-                f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out"
-            )
 
 
 def _require_name(images: ImageClassificationService, name: str | None) -> None:

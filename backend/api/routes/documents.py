@@ -27,9 +27,10 @@ from backend.api.request_context import (
 )
 from backend.api.request_fields import (
     OWN_LABELS,
-    PAGES_PATTERN,
     SPLIT_PATTERN,
     OrAbsent,
+    PageRanges,
+    Password,
     StrictForm,
     TextItem,
     TextOrAbsent,
@@ -54,10 +55,9 @@ from backend.api.routes.document_answers import (
 )
 from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routes.extractors import EXAMPLES_EXAMPLE, OwnExamples, examples_in_form, own_words
-from backend.api.routes.files import ExpiryForm
 from backend.api.routes.stored_documents import StoredDocumentAnswer, revision_headers, stored_head, whole_document
 from backend.api.routing import UPLOAD_ERRORS, described, upload_route
-from backend.api.upload import Upload, receive_upload
+from backend.api.upload import ExpiryForm, Upload, receive_upload
 from backend.documents import records
 from backend.documents.formats.registry import FORMAT_NAMES, FORMATS, Format, negotiate, stream_of
 from backend.documents.ocr_engines import print_languages
@@ -73,7 +73,7 @@ from backend.documents.records import (
 from backend.documents.service import DocumentService
 from backend.documents.text_fields import find_text_fields, with_own_fields
 from backend.errors import InvalidField
-from backend.files.page_ranges import check_page_ranges, check_split
+from backend.files.page_ranges import check_split
 from backend.files.pages import Document
 from backend.files.text_files import RequestedSource
 from backend.lanes.inference import Urgency, offload
@@ -168,12 +168,7 @@ class ReadRequest(StrictForm):
 
     model_config = ConfigDict(extra="ignore")
 
-    pages: str = Field(
-        "",
-        max_length=1000,
-        json_schema_extra={"pattern": PAGES_PATTERN},
-        description="Pages to read, such as 1-3,7 or 5-; empty: all.",
-    )
+    pages: PageRanges = Field("", description="Pages to read, such as 1-3,7 or 5-; empty: all.")
     language: Annotated[
         list[Annotated[str, Field(pattern=f"^{_LANGUAGE}$")]] | None,
         BeforeValidator(_split_words),
@@ -185,20 +180,12 @@ class ReadRequest(StrictForm):
     engine: Annotated[OrAbsent[OcrEngineName], one_of(get_args(OcrEngineName))] = Field(
         None, description="What recognises; auto chooses page by page, and the answer says which and why."
     )
-    password: Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000})] = Field(
-        None, max_length=1000, description="Of an encrypted PDF."
-    )
+    password: Password = Field(None, description="Of an encrypted PDF.")
     format: Annotated[OrAbsent[str], one_of(FORMAT_NAMES)] = Field(
         None,
         description="json, text, markdown, html, csv, xlsx, hocr, alto or pdf (searchable); of a recording "
         "json, text, markdown, srt or vtt; unset: by Accept.",
     )
-
-    @field_validator("pages")
-    @classmethod
-    def _is_list_of_ranges(cls, pages: str) -> str:
-        check_page_ranges(pages)  # here and not only when the file is open: a job would be accepted and fail
-        return pages
 
     def options(self) -> DocumentOptions:
         """The options of the document service."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, Self, get_args
+from typing import Annotated, Any, Literal, NotRequired, get_args
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import Field, WithJsonSchema, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -29,38 +30,15 @@ from backend.api.parameters import (
     path_id,
 )
 from backend.api.request_context import Handle, base_of, call_within_limit, owner_of
-from backend.api.request_fields import OrAbsent
 from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
-from backend.api.upload import receive_upload
-from backend.errors import InvalidField
+from backend.api.upload import ExpiryForm, receive_upload
 from backend.files.stored_file import StoredFile
-from backend.search.files import MAX_EXPIRY_S, MIN_EXPIRY_S, FileService
+from backend.search.files import FileService
 from backend.search.records import FileRecord
 
 _files_of: Handle[FileService] = Handle("files")
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals", "ocr"]
-_ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
-
-
-class ExpiryForm(BaseModel):
-    """When what is kept is deleted by itself, as OpenAI's clients say it."""
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
-
-    anchor: Annotated[OrAbsent[Literal["created_at"]], WithJsonSchema({"enum": ["", "created_at"]})] = Field(
-        None, alias=_ANCHOR, description="With seconds: from when they count."
-    )
-    seconds: Annotated[
-        OrAbsent[int],
-        WithJsonSchema({"type": "integer", "minimum": MIN_EXPIRY_S, "maximum": MAX_EXPIRY_S}),
-    ] = Field(None, alias=_SECONDS, ge=MIN_EXPIRY_S, le=MAX_EXPIRY_S, description="After which the file is deleted.")
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
-        if (self.anchor is None) != (self.seconds is None):
-            raise InvalidField(f"{_SECONDS}: send it together with {_ANCHOR}=created_at", param="expires_after")
-        return self
 
 
 class FileForm(ExpiryForm):
@@ -90,14 +68,8 @@ class StoredFileResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         """Send one piece after the other."""
-        try:
-            descriptor = self._stored.lend()
-            try:
-                await self._send(descriptor, send)
-            finally:
-                os.close(descriptor)
-        finally:
-            self._stored.close()
+        with closing(self._stored), self._stored.borrowed() as descriptor:
+            await self._send(descriptor, send)
 
     async def _send(self, descriptor: int, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -141,33 +113,14 @@ class DeletedAnswer(TypedDict):
     deleted: Literal[True]
 
 
-class FileListAnswer(TypedDict):
-    """Files, a part of their list."""
-
-    object: Literal["list"]
-    data: list[FileAnswer]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-
-
 class AddressAnswer(TypedDict):
     """Where the bytes of a file are."""
 
     url: str
 
 
-class _OfMistral(TypedDict):
-    sample_type: NotRequired[str]
-    source: NotRequired[str]
-    deleted: NotRequired[Literal[False]]
-
-
 def file_answer(file: FileRecord) -> FileAnswer:
-    mistral: _OfMistral = {}
-    if file.purpose == "ocr":
-        mistral = {"sample_type": "ocr_input", "source": "upload", "deleted": False}
-    return {
+    answer: FileAnswer = {
         "id": file.id,
         "object": "file",
         "bytes": file.size_bytes,
@@ -178,8 +131,10 @@ def file_answer(file: FileRecord) -> FileAnswer:
         "status_details": None,
         "expires_at": None if file.expires_s is None else int(file.expires_s),
         "sha256": file.sha256,
-        **mistral,
     }
+    if file.purpose == "ocr":
+        answer.update({"sample_type": "ocr_input", "source": "upload", "deleted": False})
+    return answer
 
 
 def list_answer(data: Sequence[Any], *, has_more: bool) -> dict[str, Any]:
@@ -191,6 +146,14 @@ def list_answer(data: Sequence[Any], *, has_more: bool) -> dict[str, Any]:
         "last_id": data[-1]["id"] if data else None,
         "has_more": has_more,
     }
+
+
+def list_described(name: str, item: Any, example: Any, description: str) -> dict[str, Any]:
+    """Schema and example of such a list in OpenAPI, of an item's."""
+    cursor: Any = (str | None, ...)
+    members: dict[str, Any] = {"object": (Literal["list"], ...), "data": (list[item], ...), "first_id": cursor}
+    schema = create_model(name, __doc__=description, **members, last_id=cursor, has_more=(bool, ...))
+    return {"schema": schema, "example": list_answer([example], has_more=False)}
 
 
 async def create_file(request: Request) -> Response:
@@ -280,7 +243,7 @@ ROUTES = (
         file="Any file. Alone as the body, the fields go into the query.",
     ),
     _get(
-        "/v1/files", list_files, schema=FileListAnswer, example=list_answer([FILE], has_more=False),
+        "/v1/files", list_files, **list_described("FileListAnswer", FileAnswer, FILE, "Files, a part of their list."),
         errors=(422, 504), parameters=(*FILE_LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
     _get("/v1/files/{id}", retrieve_file, schema=FileAnswer, example=FILE, **_OF_FILE),

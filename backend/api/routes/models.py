@@ -195,38 +195,38 @@ def _card(
     }
 
 
+Card = ModelCard | SpeechModelCard | ImageModelCard
+
+
+def _cards(request: Request) -> list[Card]:
+    models, images, speech = _catalog_of(request).models(), _images_of(request).engines, _speech_of(request)
+    cards: list[Card] = [model_card(model) for model in models]
+    if images is not None:
+        cards.append(image_model_card(images.model))
+    if speech.names:
+        cards.append(speech_model_card(speech, models[0].created_s))
+    return cards
+
+
 async def list_models(request: Request) -> Response:
     """The loaded models: OpenAI's list, with device, dtype, runtime, revision and sizes.
 
     Cohere's `endpoint` leaves those of its `models` that do it.
     """
     endpoint = request.query_params.get("endpoint")
-    models, images, speech = _catalog_of(request).models(), _images_of(request).engines, _speech_of(request)
-    cards: list[ModelCard | SpeechModelCard | ImageModelCard] = [model_card(model) for model in models]
-    if images is not None:
-        cards.append(image_model_card(images.model))
-    if speech.names:
-        cards.append(speech_model_card(speech, models[0].created_s))
     of_cohere: list[CohereModel] = [
         {"name": model.names[0], "endpoints": _CAPABILITIES[model.task][0], "context_length": model.spec.max_tokens}
-        for model in models
+        for model in _catalog_of(request).models()
         if not endpoint or endpoint in _CAPABILITIES[model.task][0]
     ]
-    return json_response(ModelList(object="list", data=cards, models=of_cohere))
+    return json_response(ModelList(object="list", data=_cards(request), models=of_cohere))
 
 
 async def retrieve_model(request: Request) -> Response:
     """One model, by any of its names, which `id` repeats."""
-    name, catalog, speech = request.path_params["name"], _catalog_of(request), _speech_of(request)
-    known = {model_name for model in catalog.models() for model_name in model.names}
-    images = _images_of(request).engines
-    card: ModelCard | SpeechModelCard | ImageModelCard
-    if name in speech.names and name not in known:
-        card = speech_model_card(speech, catalog.embedding(None).created_s)
-    elif images is not None and name in images.model.names and name not in known:
-        card = image_model_card(images.model)
-    else:
-        card = model_card(catalog.find(name))
+    name = request.path_params["name"]
+    card = next((card for card in _cards(request) if name in card["names"]), None)
+    card = card or model_card(_catalog_of(request).find(name))  # which refuses what is no model's
     card["id"] = name
     return json_response(card)
 

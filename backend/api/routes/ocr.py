@@ -73,8 +73,7 @@ def _check_pages(value: Any) -> Any:
     if not isinstance(text, str) or not all(_RANGE.fullmatch(part.strip()) for part in text.split(",")):
         raise InvalidField(f"pages: must be numbers from 0, such as [0, 1] or '0-5', got {value!r:.60}")
     ranges = ",".join("-".join(str(int(number) + 1) for number in part.split("-")) for part in text.split(","))
-    check_page_ranges(ranges)
-    return ranges
+    return check_page_ranges(ranges)
 
 
 _ANNOTATION = "document_annotation_format"

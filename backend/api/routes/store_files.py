@@ -23,7 +23,7 @@ from backend.api.parameters import (
 from backend.api.problems import error_class
 from backend.api.request_context import Handle, call_within_limit, owner_of
 from backend.api.request_fields import WireRequest, only, reads_unless_null
-from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
+from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer, list_described
 from backend.api.routes.vector_stores import (
     KIND,
     MAX_FILES,
@@ -221,16 +221,6 @@ class FileBatchAnswer(TypedDict):
     vector_store_id: str
     status: Status
     file_counts: FileCountsAnswer
-
-
-class StoreFileListAnswer(TypedDict):
-    """Files of a store or of a batch, a part of their list."""
-
-    object: Literal["list"]
-    data: list[StoreFileAnswer]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class ChunkWordAnswer(TypedDict):
@@ -505,9 +495,9 @@ _BATCHES, _BATCH_PATH = "/v1/vector_stores/{id}/file_batches", "/v1/vector_store
 _ATTRIBUTES = {"year": 2026, "supplier": "Acme", "paid": False}
 _FILE_ANSWER: dict[str, Any] = {"schema": StoreFileAnswer, "example": STORE_FILE}
 _BATCH_ANSWER: dict[str, Any] = {"schema": FileBatchAnswer, "example": _BATCH}
-_LIST_ANSWER: dict[str, Any] = {
-    "schema": StoreFileListAnswer, "example": list_answer([STORE_FILE], has_more=False)
-}  # fmt: skip
+_LIST_ANSWER = list_described(
+    "StoreFileListAnswer", StoreFileAnswer, STORE_FILE, "Files of a store or of a batch, a part of their list."
+)
 _get, _delete, _action = (partial(make, tag="OpenAI", errors=_ERRORS) for make in (get, delete, action))
 _post = partial(post, tag="OpenAI", errors=_BODY_ERRORS)
 ROUTES = (

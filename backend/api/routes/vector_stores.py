@@ -16,7 +16,7 @@ from backend.api.json_io import answer_of, json_response, read_json, validate_qu
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
 from backend.api.request_context import Handle, call_within_limit, owner_of
 from backend.api.request_fields import WireRequest, param_of, reads, reads_unless_null, wrong_type
-from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
+from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer, list_described
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
 from backend.errors import InvalidField, TooLarge
 from backend.search.attributes import (
@@ -312,16 +312,6 @@ class VectorStoreAnswer(TypedDict):
     reembedding: ReembeddingAnswer | None
 
 
-class VectorStoreListAnswer(TypedDict):
-    """Vector stores, a part of their list."""
-
-    object: Literal["list"]
-    data: list[VectorStoreAnswer]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-
-
 def store_answer(store: VectorStore, now_s: float) -> VectorStoreAnswer:
     days, moving = store.expires_after_days, store.reembedding
     expires_s = None if days is None else int(store.last_active_s) + days * _DAY_S
@@ -458,7 +448,8 @@ ROUTES = (
         **_STORE_ANSWER,
     ),
     _get(
-        _STORES, list_stores, schema=VectorStoreListAnswer, example=list_answer([STORE], has_more=False),
+        _STORES, list_stores,
+        **list_described("VectorStoreListAnswer", VectorStoreAnswer, STORE, "Vector stores, a part of their list."),
         errors=(422, 504), parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
     _get(_STORE_PATH, retrieve_store, **_STORE_ANSWER, **_OF_STORE),
