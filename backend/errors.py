@@ -442,7 +442,7 @@ class DeadlineExceeded(FinanciaError):
         super().__init__(
             message
             or f"not answered within {limit_s:g} s (LIMIT_REQUEST_S, or the request's own X-Request-Timeout-S); "
-            "send fewer inputs in one request or raise the limit"
+            "send less in one request, a long document as a job (POST /v1/jobs), or raise the limit"
         )
         self.limit_s = limit_s
 

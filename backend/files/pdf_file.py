@@ -403,7 +403,11 @@ class PdfFile:
                 if not attachment.get_name().lower().endswith(".xml"):
                     continue
                 return read_einvoice(bytes(attachment.get_data()))
-            except (pdfium.PdfiumError, UnreadableFile):  # other XML, or a broken one: the pages are read as ever
+            except (
+                pdfium.PdfiumError,
+                UnreadableFile,
+                UnicodeError,
+            ):  # no name, other XML, or a broken one: the pages are read as ever
                 continue
         return None
 
@@ -445,16 +449,21 @@ class PdfFile:
         raise _open_error(error, password)
 
     def _metadata(self) -> dict[str, str]:
-        entries = self._pdf.get_metadata_dict(skip_empty=True)
-        metadata = {name: _printable(entries[key]) for key, name in _NAMES.items() if key in entries}
+        metadata = {name: _printable(self._metadata_text(key)) for key, name in _NAMES.items()}
         for name in ("created", "modified"):
-            if name in metadata:
-                metadata[name] = iso_date(metadata[name])
+            metadata[name] = iso_date(metadata[name])
         if version := self._pdf.get_version():
             metadata["version"] = f"{version // 10}.{version % 10}"
         if form := _FORMS.get(self._pdf.get_formtype()):
             metadata["form"] = form
         return {name: value for name, value in metadata.items() if value}
+
+    def _metadata_text(self, key: str) -> str:
+        """As `get_metadata_value`, which half of a surrogate pair in a title makes fail, and so the file."""
+        name = key.encode() + b"\0"
+        buffer = ctypes.create_string_buffer(max(2, raw.FPDF_GetMetaText(self._pdf, name, None, 0)))
+        raw.FPDF_GetMetaText(self._pdf, name, buffer, len(buffer))
+        return buffer.raw[:-2].decode("utf-16-le", "replace")
 
     def _size(self, index: int) -> PageSize:
         try:

@@ -1,10 +1,15 @@
 """What a PDF says about itself."""
 
+import io
+
+import pikepdf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.files.file_readers import FileReaders
 from backend.files.pdf_file import iso_date
+from tests.files.pdfs import pdf, text
 
 
 @pytest.mark.parametrize(
@@ -48,3 +53,15 @@ def test_dates(written, expected):
 def test_any_text_has_an_answer(text):
     """Whatever a file says: no error, and what was made ISO 8601 stays so."""
     assert iso_date(iso_date(text)) == iso_date(text)
+
+
+def test_half_a_surrogate_pair_in_a_title(readers: FileReaders) -> None:
+    """Costs that character; it had the whole file refused."""
+    document, target = pikepdf.open(io.BytesIO(pdf(text(b"Invoice")))), io.BytesIO()
+    document.docinfo["/Title"] = pikepdf.String(b"\xfe\xff\x00A\xd8\x00\x00B")
+    document.docinfo["/Author"] = pikepdf.String("N\u00fa\u00f1ez")
+    document.save(target)
+    with readers.open(target.getvalue()) as file:
+        metadata = file.info.metadata
+
+    assert ("A\ufffdB", "N\u00fa\u00f1ez") == (metadata["title"], metadata["author"])

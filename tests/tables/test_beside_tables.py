@@ -41,6 +41,17 @@ def test_two_tables_side_by_side_without_rulings() -> None:
     assert [left, right] == [texts_of(table) for table in tables_of(page_of(texts))]
 
 
+@pytest.mark.parametrize("height", [97, 115, 135])
+def test_a_ruling_across_the_gap_keeps_two_tables_one(height: int) -> None:
+    """Even one of them, above or between the rows, is a border that both have."""
+    spares = SPARES[:4]
+    apart = [r for y in (115, 135, 155) for r in ((50, y, 150, y), (300, y, 400, y))]
+
+    [table] = tables_of(page_of(beside(STOCK, spares), [*apart, (50, height, 400, height)]))
+
+    assert [left + right for left, right in zip(STOCK, spares, strict=True)] == texts_of(table)
+
+
 def test_figures_far_from_their_labels_stay_with_them() -> None:
     """The widest gap of a table is no reason to part it."""
     rows = [

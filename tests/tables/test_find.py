@@ -32,6 +32,24 @@ def test_a_drawn_grid() -> None:
     assert ("1284.50", "1.284,50") == (price.value, page.text[price.start : price.end])
 
 
+@pytest.mark.parametrize(
+    ("rulings", "is_within"),
+    [
+        pytest.param([(50, 97, 400, 97), (50, 115, 400, 115)], False, id="a-border"),
+        pytest.param([(50, 97, 220, 97), (222, 97, 400, 97), (50, 115, 400, 115)], False, id="that-a-scan-broke"),
+        pytest.param([(50, 97, 300, 97), (50, 115, 400, 115)], True, id="below-some-columns"),
+        pytest.param([(50, 97, 400, 97)], True, id="the-only-ruling"),
+    ],
+)
+def test_a_ruling_above_the_header(rulings: list[tuple[float, float, float, float]], *, is_within: bool) -> None:
+    """What stands above the upper border of a table is none of it."""
+    above = [("Pedido", 50, 80), ("Marzo", -400, 80)]
+
+    [table] = tables_of(page_of(above + rows_at(PRICES, PLACES), [*rulings, (50, 175, 400, 175)]))
+
+    assert (PRICES == texts_of(table), texts_of(table)[1:] == PRICES) == (not is_within, is_within)
+
+
 def test_cells_that_span_rows_and_columns() -> None:
     """Where no ruling is between two cells, they are one."""
     rulings = grid([40, 140, 240, 340], [90, 110, 130, 150])

@@ -14,7 +14,7 @@ from defusedxml.ElementTree import fromstring
 
 from backend.errors import UnreadableFile
 from backend.files.pages import printable_line
-from backend.files.text_files import narrowed
+from backend.files.text_files import decoded_as, narrowed
 
 _DIGITS_DATE = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
@@ -82,9 +82,8 @@ def _is_some(number: str) -> bool:
 
 
 MAX_BYTES = 20_000_000  # an invoice of 50,000 lines has as many
-_WIDE_DECLARED = re.compile(
-    rb"""\A(<\?xml[^>]{0,200}?\sencoding\s*=\s*["'])(?:utf|ucs)[-_]?(?:16|32)[\w-]{0,5}""", re.IGNORECASE
-)
+_DECLARED = re.compile(rb"""\A(<\?xml[^>]{0,200}?\sencoding\s*=\s*["'])([\w.-]{1,40})""")
+_UNICODE = re.compile(r"(?:utf|ucs)[-_]?(?:8|16|32)[\w-]{0,5}", re.IGNORECASE)
 _MAX_DEPTH = 100
 _MAX_ELEMENTS = 1_000_000
 
@@ -96,10 +95,9 @@ def parse_xml(data: bytes) -> Element:
     """
     if len(data) > MAX_BYTES:
         raise UnreadableFile(f"xml: it has {len(data)} bytes; at most {MAX_BYTES} are read")
-    # Programs put blank lines before the declaration, and those of .NET "utf-16" into it whatever they write.
-    data = _WIDE_DECLARED.sub(rb"\1UTF-8", narrowed(data).removeprefix(codecs.BOM_UTF8).lstrip(), 1)
+    data = narrowed(data).removeprefix(codecs.BOM_UTF8).lstrip()  # programs put blank lines before the declaration
     try:
-        root: Element = fromstring(data, forbid_dtd=True)
+        root: Element = fromstring(_in_utf8(data), forbid_dtd=True)
     except DefusedXmlException as error:
         raise UnreadableFile(
             "xml: it declares a document type or entities, which no invoice needs and attacks use; send it without"
@@ -108,6 +106,23 @@ def parse_xml(data: bytes) -> Element:
         raise UnreadableFile(f"xml: it is not well-formed: {error}") from error
     _require_modest(root)
     return root
+
+
+def _in_utf8(data: bytes) -> bytes:
+    """The same in UTF-8, and declared so: expat asks for whatever codec of Python's a file names.
+
+    Programs of .NET declare "utf-16" whatever they write.
+    """
+    declared = _DECLARED.match(data)
+    if declared is None:
+        return data
+    name = declared[2].decode("ascii")
+    if not _UNICODE.fullmatch(name):
+        text = decoded_as(data, name)
+        if text is None:
+            raise UnreadableFile(f"xml: it declares the encoding '{name}', which it is not in, or which is not read")
+        data = text.encode("utf-8", "replace")
+    return _DECLARED.sub(rb"\1UTF-8", data, 1)
 
 
 def local_name(element: Element) -> str:

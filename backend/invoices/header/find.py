@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from typing import NamedTuple
 
 from stdnum.iso7064 import mod_97_10
@@ -151,14 +154,22 @@ class _Candidate(NamedTuple):
     row: int
 
 
-class _Labelled(NamedTuple):
+@dataclass(frozen=True)
+class _Labelled:
     """A page with the labels on it; rows of goods have none."""
 
     page: PageRows
     labels: Sequence[LabelMatch]
 
     def of(self, cell: Cell) -> list[LabelMatch]:
-        return [label for label in self.labels if label.cell is cell]
+        return self._by_cell.get(id(cell), [])
+
+    @cached_property
+    def _by_cell(self) -> dict[int, list[LabelMatch]]:
+        by_cell: defaultdict[int, list[LabelMatch]] = defaultdict(list)
+        for label in self.labels:
+            by_cell[id(label.cell)].append(label)
+        return by_cell
 
     def candidates(self, label: LabelMatch) -> Iterator[_Candidate]:
         """Behind a label, in the next cell, and below it; none goes on behind another label."""

@@ -74,6 +74,21 @@ def test_an_invoice_in_utf_16(written: str, declared: str) -> None:
     assert "Panadería Núñez" == read_einvoice(text.encode(written)).values["CustomerName"]
 
 
+@pytest.mark.parametrize("codec", ["windows-1252", "iso-8859-15", "euc_jp", "gb18030"])
+def test_an_invoice_in_an_encoding_of_texts(codec: str) -> None:
+    """As its declaration says."""
+    text = CII.decode().replace('encoding="UTF-8"', f'encoding="{codec}"').replace("\u00fa\u00f1", "\u00fc")
+
+    assert read_einvoice(text.encode(codec, "xmlcharrefreplace")).values["CustomerName"].endswith("N\u00fcez")
+
+
+@pytest.mark.parametrize("codec", ["punycode", "idna", "rot13", "undefined", "unicode_escape", "hex", "zlib", "none"])
+def test_no_other_codec_reads_an_invoice(codec: str) -> None:
+    """Python has codecs that are no text; the file is refused by the name of its own."""
+    with pytest.raises(UnreadableFile, match=f"declares the encoding '{codec}'"):
+        read_einvoice(UBL.replace(b'"1.0"', f'"1.0" encoding="{codec}"'.encode()))
+
+
 def test_facturae_of_a_person() -> None:
     """Names of a person, withholding, the equivalence surcharge as a tax of its own, series and number joined."""
     invoice = read_einvoice(facturae())
