@@ -40,6 +40,7 @@ def test_select_pages(ranges: str, expected: tuple[int, ...]):
         pytest.param("0", "pages count from 1", id="zero"),
         pytest.param("1-0", "pages count from 1", id="to-zero"),
         pytest.param("8", "begins behind the last page; the file has 7", id="behind-the-end"),
+        pytest.param("999999999", "the file has 7", id="behind-this-files-end-alone"),
         pytest.param("3-1", "did you mean 1-3?", id="backwards"),
         pytest.param("-", "'-' is no page", id="a-dash"),
         pytest.param("1,,2", "'' is no page", id="nothing-between-commas"),
