@@ -24,7 +24,6 @@ from backend.gpu_toolkit.manager import GPUManager
 from backend.gpu_toolkit.memory_optimizer import GPUMemoryOptimizer
 from backend.gpu_toolkit.mixed_precision import Criterion, MixedPrecisionTrainer
 from backend.telemetry import log_event
-from backend.training.lora import trainable_report
 from backend.training.records import MixedPrecisionConfig
 from backend.training.trainer.train_step import FailedAttempt, MicroBatchSize, OutOfMemoryGuard
 
@@ -84,7 +83,7 @@ class IntegratedGPUTrainingSystem:
         # Before DistributedDataParallel, whose hooks would send the gradients of every batch that is tried.
         batch_size = self.memory_optimizer.optimize_batch_size(model, input_shape, target_memory_gb)
         prepared = self._prepared[model] = self.gpu_manager.parallelize(model)
-        count = trainable_report(model)
+        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
         return {
             "optimal_batch_size": self._smallest_of_all_ranks(batch_size),
             "model": prepared,
@@ -92,8 +91,8 @@ class IntegratedGPUTrainingSystem:
             "precision": self.trainer.precision,
             "why": (*self.gpu_manager.placement.why, self.trainer.why),
             "loader": asdict(self.gpu_manager.loader_settings()),
-            "trainable_parameters": count.trainable,
-            "total_parameters": count.total,
+            "trainable_parameters": sum(size for size, learns in sizes if learns),
+            "total_parameters": sum(size for size, _ in sizes),
             "memory": self.gpu_manager.get_memory_usage(),
         }
 

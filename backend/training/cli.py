@@ -37,6 +37,7 @@ from backend.training.memory import Footprint, estimate_footprints, longest_exam
 from backend.training.planner import Plan, Workload, format_plan, half_precision_for, make_plan
 from backend.training.records import MixedPrecisionConfig, Schedule, Task, TrainingConfig, TrainingResult
 from backend.training.tasks import classifier_head, document_images, embeddings, ner, text_classifier
+from backend.training.tasks.classifier_head import ClassifierHeadTask
 from backend.training.trainer.checkpoints import require_fresh
 from backend.training.trainer.distributed import ProcessGroup, init_process_group
 from backend.training.trainer.loop import train
@@ -165,8 +166,8 @@ def _train(options: argparse.Namespace, command: Sequence[str], stop: threading.
     facts, placement = default_device.machine_facts(), group.placement
     limit = apply_ceiling(placement.device, placement.memory_bytes)
     task = make_task(options.task, options, config, device=placement.device, processes=group.size)
-    if fit := getattr(task, "fit", None):  # a head on frozen vectors is solved at once; one process is enough
-        return _publish(task, fit(), options, config, command) if group.is_main else DONE
+    if isinstance(task, ClassifierHeadTask):  # a head on frozen vectors is solved at once; one process is enough
+        return _publish(task, task.fit(), options, config, command) if group.is_main else DONE
     plan = _plan(facts, placement, task, config, user_set, group=group)
     if group.is_main:
         _print(format_plan(plan), f"memory: {limit}")
@@ -195,7 +196,7 @@ def _show_plan(options: argparse.Namespace, config: TrainingConfig, user_set: fr
         else default_device.placement(config.device)
     )
     task = make_task(options.planned, options, config, device="cpu")
-    if hasattr(task, "fit"):
+    if isinstance(task, ClassifierHeadTask):
         _print("a head on frozen vectors: it is solved in seconds and needs no plan; --mode full trains the encoder")
         return DONE
     _print(format_plan(_plan(facts, placement, task, config, user_set)))
@@ -248,7 +249,11 @@ def _estimate(
 
 
 def _publish(
-    task: Task, result: TrainingResult, options: argparse.Namespace, config: TrainingConfig, command: Sequence[str]
+    task: Task | ClassifierHeadTask,
+    result: TrainingResult,
+    options: argparse.Namespace,
+    config: TrainingConfig,
+    command: Sequence[str],
 ) -> int:
     notes: dict[str, Any] = {
         "command": ["python", "-m", "backend.training", *command],
@@ -411,7 +416,7 @@ def _names(text: str) -> Sequence[str]:
 
 def make_task(
     name: str, options: argparse.Namespace, config: TrainingConfig, *, device: str, processes: int = 1
-) -> Task:
+) -> Task | ClassifierHeadTask:
     """The task with its data read and its base model loaded.
 
     Args:
@@ -427,7 +432,8 @@ def make_task(
         return _document_images(options, config, processes, read)
     base = resolve(options.base or BUNDLED)
     if name == "ner":
-        return ner.prepare(options.data, base, config, options=_ner_options(options), **read)
+        chosen = ner.NerOptions(**_fields_in(vars(options), ner.NerOptions))
+        return ner.prepare(options.data, base, config, options=chosen, **read)
     if name == "embeddings":
         teacher = resolve(options.teacher) if options.teacher else None
         return embeddings.prepare(
@@ -443,18 +449,6 @@ def make_task(
         more = {"vector_cache": options.vector_cache, "grams": options.grams}
         return classifier_head.prepare(_single_path(options.data), base, config, device=device, **more, **read)
     return text_classifier.prepare(_single_path(options.data), base, config, **read)
-
-
-def _ner_options(options: argparse.Namespace) -> ner.NerOptions:
-    return ner.NerOptions(
-        types=options.types,
-        relabel=options.relabel,
-        spelling=options.spelling,
-        recased=options.recased,
-        publish_as=options.publish_as,
-        halfway=options.halfway,
-        encoder_dropout=options.encoder_dropout,
-    )
 
 
 def _single_path(data: Sequence[Path]) -> Path:

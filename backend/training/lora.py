@@ -9,7 +9,6 @@ import copy
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +24,6 @@ from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec
 
 ALL_LINEAR = "all-linear"
-
-
-@dataclass(frozen=True, slots=True)
-class TrainableReport:
-    """How many parameters of a model are trained."""
-
-    trainable: int  # parameters
-    total: int
-
-
-def trainable_report(model: nn.Module) -> TrainableReport:
-    """Count the parameters with gradients; shared ones count once."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return TrainableReport(sum(size for size, requires_grad in sizes if requires_grad), sum(size for size, _ in sizes))
 
 
 def add_lora(

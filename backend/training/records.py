@@ -261,11 +261,15 @@ class Task(Protocol):
         """Write what the service loads: weights in safetensors, configuration, tokenizer, labels, model card."""
 
 
+EventKind = Literal["start", "step", "evaluation", "checkpoint", "out_of_memory", "thrash", "precision", "stop", "end"]
+INTERVENTIONS: frozenset[EventKind] = frozenset({"out_of_memory", "thrash", "precision"})  # wrong, and recovered from
+
+
 @dataclass(frozen=True, slots=True)
 class StepEvent:
     """An event for progress bars and logs: a step, an evaluation, or an intervention."""
 
-    kind: Literal["start", "step", "evaluation", "checkpoint", "out_of_memory", "thrash", "precision", "stop", "end"]
+    kind: EventKind
     step: int  # optimizer steps done
     epoch: float
     values: Mapping[str, Any] = field(default_factory=dict)  # loss, learning_rate, grad_norm, scale, micro_batch, …

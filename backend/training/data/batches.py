@@ -13,10 +13,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -202,7 +203,7 @@ def collation_epoch() -> int:
     return int(getattr(_collating, "epoch", 0))
 
 
-class MicroBatchLoader:
+class MicroBatchLoader(AbstractContextManager["MicroBatchLoader", None]):
     """Loads micro-batches; used by the training thread only. Close it, or use it as a context manager.
 
     Args:
@@ -235,9 +236,6 @@ class MicroBatchLoader:
         """Stop the threads after the batches they are collating."""
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -142,19 +142,6 @@ def cache_limit_bytes(memory_bytes: int, requested_bytes: int | None = None, *, 
     return share_bytes if requested_bytes is None else min(share_bytes, requested_bytes)
 
 
-def check_readable(
-    files: Sequence[Path], load: Callable[[Path], object], *, threads: int
-) -> tuple[list[int], list[tuple[int, str]]]:
-    """Load every file once: the indices of the readable ones, and (index, reason) of the others, in order.
-
-    ``load`` raises BadData for what cannot be read; its result is not used.
-    """
-    with ThreadPoolExecutor(max(1, min(threads, _THREADS_MAX)), thread_name_prefix="check-readable") as pool:
-        reasons = list(pool.map(lambda file: _load_error(file, load), files))
-    readable = [index for index, reason in enumerate(reasons) if not reason]
-    return readable, [(index, reason) for index, reason in enumerate(reasons) if reason]
-
-
 @functools.cache
 def _formats() -> tuple[str, ...]:
     Image.init()  # registers every format of this build; a look-up by name does not
@@ -167,14 +154,6 @@ def _reason(file: Path, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return f"not an image of {', '.join(_formats())}"
     return f"cannot be decoded ({type(error).__name__}: {error})"
-
-
-def _load_error(file: Path, load: Callable[[Path], object]) -> str:
-    try:
-        load(file)
-    except BadData as error:
-        return str(error)
-    return ""
 
 
 def _from_folders(data: Path) -> Iterator[ImageExample]:
@@ -292,7 +271,9 @@ def read_pages(
     train = [example for example in examples if example.split != "dev"]
     evaluation_examples = [example for example in examples if example.split == "dev"]
     if evaluation is not None:
-        evaluation_examples = _for_evaluation(read_examples(evaluation))
+        evaluation_examples = read_examples(evaluation)
+        marked = [example for example in evaluation_examples if example.split == "dev"]
+        evaluation_examples = marked or evaluation_examples
     train, train_digests, skipped_train = _readable(train, store, threads)
     evaluation_examples, _, skipped_evaluation = _readable(evaluation_examples, store, threads)
     skipped = (*skipped_train, *skipped_evaluation)
@@ -308,23 +289,22 @@ def read_pages(
     return PageData(labels, tuple(train), tuple(evaluation_examples), skipped, origin)
 
 
-def _for_evaluation(examples: list[ImageExample]) -> list[ImageExample]:
-    return [example for example in examples if example.split == "dev"] or examples
-
-
 def _readable(
     examples: Sequence[ImageExample], store: PageStore, threads: int
 ) -> tuple[list[ImageExample], list[str], list[SkippedImage]]:
     """The readable examples, a digest of each one's pixels, and the unreadable files."""
-    digests: dict[Path, str] = {}
 
-    def load(file: Path) -> None:
-        digests[file] = hashlib.blake2b(store.pixels(file).tobytes(), digest_size=16).hexdigest()
+    def digest(example: ImageExample) -> str | SkippedImage:
+        try:
+            return hashlib.blake2b(store.pixels(example.file).tobytes(), digest_size=16).hexdigest()
+        except BadData as error:
+            return SkippedImage(example.file, str(error))
 
-    readable, unreadable = check_readable([example.file for example in examples], load, threads=threads)
-    readable_examples = [examples[index] for index in readable]
-    skipped = [SkippedImage(examples[index].file, why) for index, why in unreadable]
-    return readable_examples, [digests[example.file] for example in readable_examples], skipped
+    with ThreadPoolExecutor(max(1, min(threads, _THREADS_MAX)), thread_name_prefix="check-readable") as pool:
+        results = list(pool.map(digest, examples))
+    readable = [example for example, result in zip(examples, results, strict=True) if isinstance(result, str)]
+    skipped = [result for result in results if isinstance(result, SkippedImage)]
+    return readable, [result for result in results if isinstance(result, str)], skipped
 
 
 def _log_skipped(skipped: Sequence[SkippedImage], readable: int) -> None:

@@ -33,9 +33,9 @@ from backend.models.weights import FAMILIES
 from backend.training.data.batches import batches_within_budget, model_inputs, to_model_device
 from backend.training.metrics import Report
 from backend.training.model_card import write_card
-from backend.training.records import Batch, LossPart, TrainingConfig, TrainingResult
+from backend.training.records import TrainingConfig, TrainingResult
 from backend.training.tasks.pretrained import adapted, load_model, plain_copy, save_model
-from backend.training.tasks.text_classifier import LabelledData, card_of, labelled_loss, read_data
+from backend.training.tasks.text_classifier import LabelledData, card_of, read_data
 
 _KEY_BYTES = 16
 _MODULES = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
@@ -129,10 +129,7 @@ def check_losses_supported(config: TrainingConfig) -> None:
 
 
 class ClassifierHeadTask:
-    """Task "text-classifier" on frozen vectors. ``fit`` solves it directly; the training loop can train it, too."""
-
-    name = "text-classifier"
-    splittable = True
+    """ "text-classifier" on frozen vectors, which ``fit`` solves: no training loop."""
 
     def __init__(
         self,
@@ -150,7 +147,7 @@ class ClassifierHeadTask:
         self._grams = grams
         self._base, self._config = base, config
         self._scale = vectors[: len(data.train)].square().mean().sqrt().item() or 1.0
-        self._vectors = vectors / self._scale  # mean square 1, so that learning rates do not depend on the encoder
+        self._vectors = vectors / self._scale  # mean square 1, so that penalties do not depend on the encoder
         self._targets = data.targets(data.train)
         self._weights = data.weights(config)
         self._fitted: FittedHead | None = None
@@ -160,19 +157,6 @@ class ClassifierHeadTask:
     def goal(self) -> str:
         """The metric that evaluations are compared by."""
         return self.data.goal
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        """All equal: vectors cost the same."""
-        return [1] * len(self.data.train)
-
-    def collate(self, indices: Sequence[int]) -> Batch:
-        """``vectors`` (batch, width) of mean square 1 and ``targets``."""
-        return {"vectors": self._vectors[list(indices)], "targets": self._targets[list(indices)]}
-
-    def loss(self, model: nn.Module, batch: Batch) -> LossPart:
-        """The same loss as in fine-tuning."""
-        return labelled_loss(model(batch["vectors"]), batch["targets"], self._config, self._weights)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """The metrics of fine-tuning; for a fitted head with one class per text also those of its threshold.

@@ -165,7 +165,13 @@ class TextClassifierTask:
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
         """Cross entropy, or binary cross entropy of each class for multi-label data."""
         logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        return labelled_loss(logits, batch["targets"], self._config, self._weights)
+        targets, weights = batch["targets"], self._weights
+        focal, smoothing = self._config.focal_gamma, self._config.label_smoothing
+        if self.data.multiple:
+            return multilabel_loss(
+                logits, targets, focal_gamma=focal, label_smoothing=smoothing, positive_weights=weights
+            )
+        return classification_loss(logits, targets, focal_gamma=focal, label_smoothing=smoothing, class_weights=weights)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Accuracy, macro F1, log loss and calibration error; multi-label: micro F1, macro F1 and exact match."""
@@ -200,14 +206,6 @@ class TextClassifierTask:
         card = card_of(self.data, self._base, output.name, notes, report=self.report(plain), temperature=temperature)
         usage = 'from transformers import pipeline\n\npipeline("text-classification", model=FOLDER)(TEXT)'
         write_card(output, replace(card, limits=[*limits, *card.limits], usage=usage))
-
-
-def labelled_loss(logits: Tensor, targets: Tensor, config: TrainingConfig, weights: Tensor | None) -> LossPart:
-    """The loss for one class per text (targets (batch,)) or several (targets (batch, labels))."""
-    focal, smoothing = config.focal_gamma, config.label_smoothing
-    if targets.is_floating_point():
-        return multilabel_loss(logits, targets, focal_gamma=focal, label_smoothing=smoothing, positive_weights=weights)
-    return classification_loss(logits, targets, focal_gamma=focal, label_smoothing=smoothing, class_weights=weights)
 
 
 def calibrate(logits: Tensor, data: LabelledData) -> Temperature:

@@ -20,12 +20,10 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from backend.telemetry import log_event
-from backend.training.records import Observer, StepEvent
+from backend.training.records import INTERVENTIONS, Observer, StepEvent
 
 LOG_NAME = "train.jsonl"
 _log = logging.getLogger(__name__)
-# What went wrong and was recovered from; logged as warnings.
-_INTERVENTIONS = frozenset({"out_of_memory", "thrash", "precision"})
 _SHOWN = {"loss": "loss", "learning_rate": "lr", "micro_batch": "micro", "tokens_per_second": "tok/s"}
 
 
@@ -87,7 +85,7 @@ class LogLines:
         """Log everything but steps."""
         if event.kind == "step":
             return
-        is_warning = event.kind in _INTERVENTIONS and not event.values.get("recovered")
+        is_warning = event.kind in INTERVENTIONS and not event.values.get("recovered")
         level = logging.WARNING if is_warning else logging.INFO
         fields = {name: _plain(value) for name, value in event.values.items()}
         log_event(

@@ -202,14 +202,14 @@ class BatchIterator:
         self._batches, self._loader, self._group = batches, loader, group
         self._splittable = splittable
         self._waiting: deque[list[int]] = deque()
-        self._loaded: Iterator[Batch] = iter(())
+        self.loaded: Iterator[Batch] = iter(())  # micro-batches, those of the current effective batch first
 
     def restart(self, micro_batch: int) -> None:
         """Begin anew at the current batch; what was collated ahead is dropped."""
         self.stop()
         self._waiting = deque(self._batches.remaining())
         splits = (part for batch in tuple(self._waiting) for part in self.split(batch, micro_batch))
-        self._loaded = self._loader.load(splits, epoch=self._batches.epoch)
+        self.loaded = self._loader.load(splits, epoch=self._batches.epoch)
 
     @property
     def current(self) -> list[int]:
@@ -220,11 +220,6 @@ class BatchIterator:
     def is_empty(self) -> bool:
         """Whether the epoch is through, or the iterator was stopped."""
         return not self._waiting
-
-    @property
-    def loaded(self) -> Iterator[Batch]:
-        """This rank's micro-batches on the device, in the order of ``split``."""
-        return self._loaded
 
     def split(self, batch: Sequence[int], micro_batch: int) -> list[list[int]]:
         """This rank's micro-batches of an effective batch; none where it has fewer examples than there are ranks."""
@@ -241,7 +236,7 @@ class BatchIterator:
     def stop(self) -> None:
         """Collate nothing more."""
         self._waiting.clear()
-        close = getattr(self._loaded, "close", None)
+        close = getattr(self.loaded, "close", None)
         if close is not None:
             close()
 

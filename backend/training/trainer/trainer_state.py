@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import LoaderSettings, Placement
 from backend.training.data.batches import EffectiveBatchSampler, MicroBatchLoader
-from backend.training.records import Observer, StepEvent, Task, TrainingConfig
+from backend.training.records import INTERVENTIONS, EventKind, Observer, StepEvent, Task, TrainingConfig
 from backend.training.trainer.distributed import ProcessGroup
 from backend.training.trainer.model_setup import (
     LearningRate,
@@ -35,13 +35,7 @@ from backend.training.trainer.train_step import (
 )
 
 _ENDLESS_STEPS = 2**63
-_INTERVENTIONS = ("out_of_memory", "thrash", "precision")
-KEPT_ON_RESTORE = (
-    "micro_batches",
-    "precision_fallback",
-    "best",
-)  # what the run found out so far; restoring a snapshot keeps it
-EventKind = Literal["start", "step", "evaluation", "checkpoint", "out_of_memory", "thrash", "precision", "stop", "end"]
+KEPT_ON_RESTORE = ("micro_batches", "precision_fallback", "best")  # what the run found out so far, kept by a restore
 
 
 class RunProgress:
@@ -244,7 +238,7 @@ class TrainerState:
     def notify(self, kind: EventKind, values: Mapping[str, Any] | None = None, message: str = "") -> None:
         """Send an event to the observers, and keep interventions for the result."""
         event = StepEvent(kind, self.progress.steps, self.batches.progress, dict(values or {}), message)
-        if kind in _INTERVENTIONS:
+        if kind in INTERVENTIONS:
             self.interventions.append(event)
         for observer in self.observers:
             observer.on_event(event)

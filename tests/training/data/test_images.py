@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from backend.errors import BadData
-from backend.training.data.images import ImageCache, cache_limit_bytes, check_readable, decode, read_examples, resize
+from backend.training.data.images import ImageCache, cache_limit_bytes, decode, read_examples, resize
 from tests.conftest import DATA_DIR
 
 NASTY = DATA_DIR / "nasty_images"
@@ -302,15 +302,3 @@ def test_threads_share_the_cache():
 def test_the_bound_of_the_cache(wanted: int | None, processes: int, expected: int):
     """A quarter of the memory at most, for all processes together."""
     assert expected == cache_limit_bytes(8000, wanted, processes=processes)
-
-
-def test_check_readable_reports_unreadable_files(tmp_path: Path):
-    """Two broken files among two hundred: the others stay, in order, and the two have their reasons."""
-    files = [page(tmp_path / f"{number:03}.png") for number in range(200)]
-    files[20].write_bytes(b"nothing")
-    files[150].unlink()
-
-    readable, bad = check_readable(files, decode, threads=4)
-
-    assert [number for number in range(200) if number not in (20, 150)] == readable
-    assert [(20, "not an image"), (150, "no such file")] == [(index, why[:12]) for index, why in bad]
