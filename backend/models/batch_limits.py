@@ -169,7 +169,7 @@ class AdaptiveBatchLimits:
     def capacity(self) -> Callable[[int], int]:
         """Longest payload's tokens -> payloads that fit now."""
         if self._table is None and not self._limits.caps:  # no limit: spare the snapshot
-            return _unlimited_count
+            return lambda _longest: COUNT_MAX
         return partial(self._limits.max_count, headroom_bytes=self._snapshot().headroom_bytes)
 
     def out_of_memory(self, longest: int, count: int) -> None:
@@ -212,7 +212,10 @@ def measure_batch_limits(
     if table is None:
         table = _measured(encoder, spec, placement, limit_bytes=free_bytes if platform.wsl else None)
         save_table(kept, key, table, free_bytes)
-    save_caps = partial(_save_caps, kept, key, table, free_bytes)
+
+    def save_caps(caps: Mapping[int, int]) -> None:
+        save_table(kept, key, table, free_bytes, caps=caps)
+
     return AdaptiveBatchLimits(AdaptiveCountLimit(table, caps=caps), placement.device, snapshot, table, save_caps)
 
 
@@ -232,10 +235,6 @@ def _key(spec: ModelSpec, choice: Choice, placement: Placement) -> str:
             "versions": versions(),
         }
     )
-
-
-def _save_caps(kept: TuningCache, key: str, table: MemoryTable, free_bytes: int, caps: Mapping[int, int]) -> None:
-    save_table(kept, key, table, free_bytes, caps=caps)
 
 
 def _measured(encoder: Encoder, spec: ModelSpec, placement: Placement, *, limit_bytes: int | None) -> MemoryTable:
@@ -260,10 +259,6 @@ def probe_batch(count: int, length: int) -> list[Ids]:
     times the memory.
     """
     return [np.ones(length, np.int64), *(np.ones(max(1, length - 1), np.int64) for _ in range(count - 1))]
-
-
-def _unlimited_count(_longest: int) -> int:
-    return COUNT_MAX
 
 
 def _unlimited() -> MemorySnapshot:

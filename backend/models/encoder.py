@@ -84,24 +84,13 @@ def pack(ids: Sequence[Ids], *, row_multiple: int = 1, rows_at_least: int = 1, l
         row_multiple, length_multiple: round the two free sizes up, for runtimes that keep a compiled kernel a shape.
         rows_at_least: for runtimes that compute few rows in other kernels.
     """
-    lengths = np.fromiter((text.shape[-1] for text in ids), np.int64, len(ids))
-    tokens = int(lengths.sum())
-    rows = _round_up(max(tokens, rows_at_least), row_multiple)
-    longest = _round_up(int(lengths.max()), length_multiple)
-    starts = np.cumsum(lengths) - lengths
-    slots = np.arange(longest)
+    lengths = _lengths(ids)
+    rows = _round_up(max(int(lengths.sum()), rows_at_least), row_multiple)
+    slots = np.arange(_round_up(int(lengths.max()), length_multiple))
     real = slots < lengths[:, None]
-    return TokenBatch(
-        ids=_filled(np.concatenate([text if text.ndim == 1 else text[0] for text in ids]), rows),
-        types=_types(ids, lengths, rows),
-        positions=_filled(np.arange(tokens) - np.repeat(starts, lengths), rows),
-        scatter=np.where(real, starts[:, None] + slots, 0),
-        gather=_filled(np.flatnonzero(real), rows),
-        mask=np.where(real, 0.0, _MASKED).astype(np.float32)[:, None, None, :],
-        starts=starts,
-        lengths=lengths,
-        tokens=tokens,
-    )
+    scatter = np.where(real, (np.cumsum(lengths) - lengths)[:, None] + slots, 0)
+    mask = np.where(real, 0.0, _MASKED).astype(np.float32)[:, None, None, :]
+    return _batch(ids, lengths, rows, scatter, _filled(np.flatnonzero(real), rows), mask)
 
 
 def pack_rows(ids: Sequence[Ids], rows: Callable[[int], int]) -> TokenBatch:
@@ -110,17 +99,24 @@ def pack_rows(ids: Sequence[Ids], rows: Callable[[int], int]) -> TokenBatch:
     Args:
         rows: of so many tokens, at least as many.
     """
-    lengths = np.fromiter((text.shape[-1] for text in ids), np.int64, len(ids))
-    tokens = int(lengths.sum())
-    total = rows(tokens)
-    starts = np.cumsum(lengths) - lengths
+    lengths, texts = _lengths(ids), len(ids)
+    scatter, mask = np.empty((texts, 0), np.int64), np.empty((texts, 1, 1, 0), np.float32)
+    return _batch(ids, lengths, rows(int(lengths.sum())), scatter, np.empty(0, np.int64), mask)
+
+
+def _lengths(ids: Sequence[Ids]) -> Ids:
+    return np.fromiter((text.shape[-1] for text in ids), np.int64, len(ids))
+
+
+def _batch(ids: Sequence[Ids], lengths: Ids, rows: int, scatter: Ids, gather: Ids, mask: Vectors) -> TokenBatch:
+    tokens, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
     return TokenBatch(
-        ids=_filled(np.concatenate([text if text.ndim == 1 else text[0] for text in ids]), total),
-        types=_types(ids, lengths, total),
-        positions=_filled(np.arange(tokens) - np.repeat(starts, lengths), total),
-        scatter=np.empty((len(ids), 0), np.int64),
-        gather=np.empty(0, np.int64),
-        mask=np.empty((len(ids), 1, 1, 0), np.float32),
+        ids=_filled(np.concatenate([text if text.ndim == 1 else text[0] for text in ids]), rows),
+        types=_types(ids, lengths, rows),
+        positions=_filled(np.arange(tokens) - np.repeat(starts, lengths), rows),
+        scatter=scatter,
+        gather=gather,
+        mask=mask,
         starts=starts,
         lengths=lengths,
         tokens=tokens,

@@ -165,29 +165,17 @@ def _expanded(source: str) -> Path:
 def _bundled(source: str, models_dir: Path | None) -> ModelSpec:
     """An encoder that is installed with the service, its bytes checked."""
     wanted = BUNDLED_DEFAULT if source == BUNDLED else source
-    if wanted == MINILM:
-        return _minilm(source)
-    if wanted == BUNDLED_STATIC:
-        return _static(source)
-    recipe = FULL if wanted == BUNDLED_FULL else student_recipe()
-    digest = recipe.files[WEIGHTS]
-    folder = folder_of(recipe, models_dir)
-    return read_spec(folder, name=recipe.name, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
-
-
-def _static(source: str) -> ModelSpec:
-    digest = sha256_of(STATIC / WEIGHTS)
-    return read_spec(STATIC, name=STATIC_NAME, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
-
-
-def _minilm(source: str) -> ModelSpec:
-    folder = minilm_folder()
-    digest = sha256_of(folder / WEIGHTS)
-    if digest != MINILM_SHA256:
+    if wanted in (MINILM, BUNDLED_STATIC):
+        folder, name = (minilm_folder(), MINILM_ID) if wanted == MINILM else (STATIC, STATIC_NAME)
+        digest = sha256_of(folder / WEIGHTS)
+    else:
+        recipe = FULL if wanted == BUNDLED_FULL else student_recipe()
+        folder, name, digest = folder_of(recipe, models_dir), recipe.name, recipe.files[WEIGHTS]
+    if wanted == MINILM and digest != MINILM_SHA256:
         raise ModelUnavailable(
             f"the weights of {MINILM} have SHA-256 {digest}, expected {MINILM_SHA256}; reinstall {MINILM_PACKAGE}"
         )
-    return read_spec(folder, name=MINILM_ID, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
+    return read_spec(folder, name=name, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
 
 
 def _adapted(folder: Path, name: str, source: str, models_dir: Path | None) -> ModelSpec:

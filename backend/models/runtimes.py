@@ -140,21 +140,14 @@ def _load(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encode
         check_fit(spec, candidate.dtype, placement)
     if placement.type is DeviceType.CUDA:
         prefer_flash()
-    if candidate.runtime != "torch":
-        return _load_packed(spec, candidate, placement)
-    from backend.models.torch_encoder import TorchEncoder
+    options: dict[str, Any] = {"dtype": candidate.dtype, "device": placement.device, "threads": placement.threads}
+    if candidate.runtime == "torch":
+        from backend.models.torch_encoder import TorchEncoder
 
-    return TorchEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
+        return TorchEncoder(spec, **options)
+    from backend.models.torch_packed import CompiledEncoder, PackedEncoder
 
-
-def _load_packed(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encoder:
-    if candidate.runtime == "torch-compiled":
-        from backend.models.torch_packed import CompiledEncoder
-
-        return CompiledEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
-    from backend.models.torch_packed import PackedEncoder
-
-    return PackedEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
+    return (CompiledEncoder if candidate.runtime == "torch-compiled" else PackedEncoder)(spec, **options)
 
 
 def in_float32_of(runtime: str) -> Candidate:

@@ -25,7 +25,7 @@ SLICE_CHARS: Final = 65_536  # tens of milliseconds of a thread, of which 10 ms 
 _BERT_CUT = re.compile(r"[ \t\n\r]+|(?<=[\u4e00-\u9fff])(?=[\u4e00-\u9fff])|(?<=[!-/:-@\[-`{-~])(?=[!-~])")
 _UNIGRAM_CUT = re.compile(r"(?=[ \t\n\r])(?<=[\w!-~])")  # blanks first: half the time where there are none
 # As the bundled tokenizer.json has them; tokenizers shows its parts in this form alone.
-_UNIGRAM_NORMALIZER = {
+UNIGRAM_NORMALIZER = {
     "type": "Sequence",
     "normalizers": [
         {"type": "Nmt"},
@@ -33,7 +33,7 @@ _UNIGRAM_NORMALIZER = {
         {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
     ],
 }
-_UNIGRAM_WORDS = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+UNIGRAM_WORDS = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def is_unigram(tokenizer: Tokenizer) -> bool:
     """Whether it is of the bundled encoder's kind."""
     return (
         isinstance(tokenizer.model, models.Unigram)
-        and _settings(tokenizer.normalizer) == _UNIGRAM_NORMALIZER
-        and _settings(tokenizer.pre_tokenizer) == _UNIGRAM_WORDS
+        and _settings(tokenizer.normalizer) == UNIGRAM_NORMALIZER
+        and _settings(tokenizer.pre_tokenizer) == UNIGRAM_WORDS
     )
 
 

@@ -70,44 +70,24 @@ class VarlenAttention:
         return []
 
     def over(self, bounds: Tensor, longest: int, inputs: Sequence[Tensor]) -> Attend:  # noqa: ARG002 - the same
-        kernel = self._kernel
-
-        def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return kernel(queries, keys, values, bounds, longest)
-
-        return attend
+        return lambda queries, keys, values: self._kernel(queries, keys, values, bounds, longest)
 
 
-class TextwiseAttention:
-    """torch's scaled-dot-product attention, text by text: on a CPU, where a call costs little."""
+def text_by_text(
+    queries: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, longest: int, *, bias: Tensor | None = None
+) -> Tensor:
+    """A Kernel: torch's scaled-dot-product attention, text by text, on a CPU, where a call costs little.
 
-    name = "text by text"
-    padding_cost = 0.0
-    has_fixed_shapes = True
-
-    def __init__(self, bias: Tensor | None = None) -> None:
-        """``bias``: added to the scores, from ``relative_bias``."""
-        self._bias = bias
-
-    def pack(self, ids: Sequence[Ids], rows: Callable[[int], int]) -> TokenBatch:
-        return pack_rows(ids, rows)
-
-    def inputs(self, batch: TokenBatch) -> list[NDArray[np.int64]]:  # noqa: ARG002 - the protocol's argument
-        return []
-
-    def over(self, bounds: Tensor, longest: int, inputs: Sequence[Tensor]) -> Attend:  # noqa: ARG002 - the same
-        texts = [(start, stop) for start, stop in pairwise(bounds.tolist()) if stop > start]
-
-        def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            attended = torch.zeros(queries.shape, dtype=queries.dtype, device=queries.device)
-            for start, stop in texts:
-                query, key, value = (part[start:stop].transpose(0, 1)[None] for part in (queries, keys, values))
-                bias = None if self._bias is None else self._bias[:, :, : stop - start, : stop - start]
-                mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
-                attended[start:stop] = mixed[0].transpose(0, 1)
-            return attended
-
-        return attend
+    ``bias``: added to the scores, from ``relative_bias``.
+    """
+    attended = torch.zeros(queries.shape, dtype=queries.dtype, device=queries.device)
+    for start, stop in pairwise(bounds.tolist()):
+        if stop > start:
+            query, key, value = (part[start:stop].transpose(0, 1)[None] for part in (queries, keys, values))
+            own_bias = None if bias is None else bias[:, :, : stop - start, : stop - start]
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=own_bias, scale=1.0)
+            attended[start:stop] = mixed[0].transpose(0, 1)
+    return attended
 
 
 class PaddedAttention:
@@ -200,7 +180,8 @@ def _fault_of(kernel: Kernel, device: torch.device, dtype: torch.dtype, shape: t
         found = kernel(queries, keys, values, bounds.to(device), longest)[:tokens].float().cpu()
     except Exception as error:  # noqa: BLE001 - a foreign kernel may refuse a card in any way
         return f"{type(error).__name__}: {error}".splitlines()[0]
-    expected = TextwiseAttention().over(bounds, longest, [])(*given.float().cpu().unbind(1))[:tokens]
+    queries, keys, values = given.float().cpu().unbind(1)
+    expected = text_by_text(queries, keys, values, bounds, longest)[:tokens]
     difference = float((found - expected).abs().max())
     return "" if difference <= _TOLERANCE[dtype] else f"differs from the reference by {difference:.3g}"
 

@@ -25,7 +25,14 @@ from backend.errors import ModelUnavailable
 from backend.models.encoder import Ids, TokenBatch, Vectors
 from backend.models.readout import QueuedResults, Readout
 from backend.models.spec import ModelSpec, Pooling
-from backend.models.torch_attention import Attention, PaddedAttention, TextwiseAttention, choose_varlen, relative_bias
+from backend.models.torch_attention import (
+    Attention,
+    PaddedAttention,
+    VarlenAttention,
+    choose_varlen,
+    relative_bias,
+    text_by_text,
+)
 from backend.models.torch_encoder import numpy_of, opened
 from backend.models.torch_models import DTYPES
 from backend.models.torch_packed_layers import Kernels, PackedLayers, RestOfLayer, choose_kernels, rest_of_layer
@@ -386,7 +393,7 @@ def _attention_of(spec: ModelSpec, weights: EncoderWeights, device: torch.device
     if weights.relative is not None:
         bias = relative_bias(weights.relative, spec.max_tokens, device, dtype)
     if device.type != "cuda":
-        return TextwiseAttention(bias)
+        return VarlenAttention("text by text", partial(text_by_text, bias=bias))
     if bias is not None:
         return PaddedAttention(bias)
     return choose_varlen(device, dtype, heads=shape.heads, head_width=shape.width // shape.heads)

@@ -26,12 +26,12 @@ from backend.models.torch_attention import Attend
 from backend.models.weights import EncoderWeights, Layer, Linear, Norm
 from backend.telemetry import log_event
 
-_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-}
+_GELU_TANH = partial(F.gelu, approximate="tanh")
+# The functions of numpy_layers.FUNCTIONS, by transformers' names.
+FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu, "gelu_python": F.gelu, "gelu_new": _GELU_TANH, "gelu_pytorch_tanh": _GELU_TANH, "relu": F.relu,
+    "sigmoid": torch.sigmoid, "silu": F.silu, "swish": F.silu, "tanh": torch.tanh,
+}  # fmt: skip
 Pair = tuple[Tensor, Tensor]  # weight and bias, or gain and bias
 _log = logging.getLogger(__name__)
 _PROBE_WIDTH, _PROBE_BOUNDS = 96, (0, 1, 1, 40, 70)  # no power of two; an empty text, and one longer than a tile
@@ -71,10 +71,10 @@ class PackedLayers:
         rest: RestOfLayer,
     ) -> None:
         """Send the weights. Raises: ModelUnavailable for an activation without a function here."""
-        activation = _ACTIVATIONS.get(shape.activation)
+        activation = FUNCTIONS.get(shape.activation)
         if activation is None:
             raise ModelUnavailable(
-                f"no packed layers with the activation {shape.activation!r} (there are {', '.join(_ACTIVATIONS)}); "
+                f"no packed layers with the activation {shape.activation!r} (there are {', '.join(FUNCTIONS)}); "
                 "RUNTIME=torch serves this model"
             )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -24,15 +23,9 @@ from backend.models.readout import (
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import Pooling
 from backend.models.token_head import TokenHead
-from backend.models.torch_packed_layers import pool_rows
+from backend.models.torch_packed_layers import FUNCTIONS, pool_rows
 from backend.models.torch_transfers import CopiedResults, Transfers, send
 
-# The functions of numpy_layers.FUNCTIONS, by transformers' names.
-FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu, "gelu_python": F.gelu, "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu, "sigmoid": torch.sigmoid,
-    "silu": F.silu, "swish": F.silu, "tanh": torch.tanh,
-}  # fmt: skip
 Head = Callable[[Tensor], Tensor]  # float32 rows of vectors -> rows of results
 
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from backend.errors import ModelUnavailable
-from backend.models.torch_attention import KERNELS, TextwiseAttention, choose_varlen
+from backend.models.torch_attention import KERNELS, choose_varlen, text_by_text
 
 CPU = torch.device("cpu")
 
 
 def right(queries, keys, values, bounds, longest):
-    return TextwiseAttention().over(bounds, longest, [])(queries, keys, values)
+    return text_by_text(queries, keys, values, bounds, longest)
 
 
 def across_texts(queries, keys, values, bounds, longest):

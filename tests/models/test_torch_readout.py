@@ -12,7 +12,7 @@ from backend.models.numpy_layers import FUNCTIONS, Activation
 from backend.models.readout import SequenceLogits, TokenVectors
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import Pooling
-from backend.models.torch_readout import FUNCTIONS as TORCH_FUNCTIONS
+from backend.models.torch_packed_layers import FUNCTIONS as TORCH_FUNCTIONS
 from backend.models.torch_readout import DeviceHeads, queued
 from backend.models.torch_transfers import DirectTransfers, PinnedTransfers, aligned, fill, split
 from backend.models.weights import Linear, Norm

@@ -16,37 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.models.bundled_encoders.packed_weights import SPECIAL_PIECES, PackedShape, PackedWeights
+from backend.models.text_slices import UNIGRAM_NORMALIZER, UNIGRAM_WORDS
 
 _NAMES = {"<f4": "F32", "<f2": "F16", "|i1": "I8"}  # numpy's names of dtypes -> those of the format
 _ALIGNMENT = 64  # of the first tensor: a mapped table begins on a cache line
-BLANK = "\u2581"  # what SentencePiece writes for a blank
 
 
 def tokenizer_json(pieces: Sequence[str], scores: NDArray[np.floating[Any]]) -> str:
     """The file's content. Written here and not by ``tokenizers``, so that its bytes are the same with every version."""
     ids = {special: pieces.index(special) for special in SPECIAL_PIECES}
-    metaspace = {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "always", "split": True}
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [_added_token(ids[special], special) for special in SPECIAL_PIECES],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                {"type": "Nmt"},
-                {"type": "NFKC"},
-                {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
-            ],
-        },
-        "pre_tokenizer": metaspace,
+        "normalizer": UNIGRAM_NORMALIZER,
+        "pre_tokenizer": UNIGRAM_WORDS,
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [_special("<s>"), _text("A"), _special("</s>")],
             "pair": [_special("<s>"), _text("A"), _special("</s>"), _special("</s>"), _text("B"), _special("</s>")],
             "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in ("</s>", "<s>")},
         },
-        "decoder": metaspace,
+        "decoder": UNIGRAM_WORDS,
         "model": {
             "type": "Unigram",
             "unk_id": ids["<unk>"],

@@ -129,7 +129,7 @@ def check_losses_supported(config: TrainingConfig) -> None:
 
 
 class ClassifierHeadTask:
-    """ "text-classifier" on frozen vectors, which ``fit`` solves: no training loop."""
+    """The task "text-classifier" on frozen vectors, which ``fit`` solves: no training loop."""
 
     def __init__(
         self,

@@ -15,7 +15,6 @@ from backend.training.records import TrainingConfig
 from backend.training.tasks.classifier_head import ClassifierHeadTask, frozen_vectors, prepare
 from backend.training.tasks.text_classifier import LabelledData
 from tests.tiny_models import reference_of
-from tests.training.tasks.task_checks import assert_splits_agree, fit
 from tests.training.tasks.test_text_classifier import TEXTS, jsonl, several, tsv
 
 CONFIG = TrainingConfig(batch_size=16)
@@ -96,14 +95,6 @@ def test_several_classes_or_none(tiny, tmp_path):
     texts = ["invoice query 3", "the la 3"]
     probabilities = head.probabilities(frozen_vectors(resolve(head.encoder), texts)[0], texts)
     assert [[True, True], [False, False]] == (probabilities > 0.5).tolist()
-
-
-def test_the_loop_can_train_it_too(tiny, tmp_path):
-    """It is a task like any other."""
-    task = prepare(tsv(tmp_path, TEXTS), resolve(str(tiny.folder("bert"))), CONFIG)
-
-    assert_splits_agree(task, 5)
-    assert fit(task, learning_rate=0.05) < 0.4
 
 
 def test_frozen_vectors_are_those_that_are_served(tiny):
