@@ -36,7 +36,6 @@ from backend.device.records import (
     DeviceType,
     DriverSource,
     GPULost,
-    Host,
     MachineFacts,
     Platform,
     TorchSource,
@@ -52,7 +51,7 @@ EXIT_INTERRUPTED = 130  # what shells report for Ctrl-C
 class Target:
     """The machine to diagnose: this one or a simulated one."""
 
-    host: Host
+    host: MachineFacts  # what the host alone tells
     driver: DriverSource
     torch: TorchSource
     attention: Callable[[MachineFacts, Placement], AttentionReport]

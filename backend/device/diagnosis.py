@@ -20,30 +20,11 @@ PAGE = "docs/gpu.md"
 _WIDTH, _INDENT = 110, 23  # columns of the text report; of its status and topic
 
 Anchor = Literal[  # the headings of docs/gpu.md that findings link to; a test compares both
-    "",
-    "apple",
-    "attention",
-    "blackwell",
-    "container",
-    "cuda-not-available",
-    "driver-too-old",
-    "errors-of-the-card",
-    "gpu-lost",
-    "gpu-not-used",
-    "heat-and-power",
-    "memory-held-by-others",
-    "memory-of-the-machine",
-    "mig",
-    "out-of-memory",
-    "precision",
-    "settings",
-    "shared-memory",
-    "unified-memory",
-    "which-gpu-is-used",
-    "windows",
-    "wrong-torch-build",
-    "wsl2",
-]
+    "", "apple", "attention", "blackwell", "container", "cuda-not-available", "driver-too-old", "errors-of-the-card",
+    "gpu-lost", "gpu-not-used", "heat-and-power", "memory-held-by-others", "memory-of-the-machine", "mig",
+    "out-of-memory", "precision", "settings", "shared-memory", "unified-memory", "which-gpu-is-used", "windows",
+    "wrong-torch-build", "wsl2",
+]  # fmt: skip
 
 
 class Status(StrEnum):

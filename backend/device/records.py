@@ -74,19 +74,6 @@ class Platform:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """The machine without its accelerators, as this process may use it."""
-
-    cores: int  # usable ones, after affinity and cgroup quota
-    cpu_name: str
-    cpu_flags: tuple[str, ...]  # only those that matter for arithmetic
-    memory_bytes: int  # the cgroup's limit if there is one, else the machine's memory
-    free_memory_bytes: int | None  # of the machine or cgroup, when probed
-    platform: Platform = Platform()
-    gpu_nodes: tuple[str, ...] = ()  # device files of GPUs that NVML may not know: Jetson, AMD, …
-
-
-@dataclass(frozen=True, slots=True)
 class MachineFacts:
     """What ``probe`` found on this machine."""
 
@@ -101,6 +88,7 @@ class MachineFacts:
     driver: Driver = Driver()
     torch: TorchBuild = TorchBuild()
     free_memory_bytes: int | None = None  # of the machine or cgroup, when probed
+    gpu_nodes: tuple[str, ...] = ()  # device files of GPUs that NVML may not know: Jetson, AMD, …
 
     @property
     def usable(self) -> tuple[GPUInfo, ...]:

@@ -90,7 +90,8 @@ def pack(ids: Sequence[Ids], *, row_multiple: int = 1, rows_at_least: int = 1, l
     real = slots < lengths[:, None]
     scatter = np.where(real, (np.cumsum(lengths) - lengths)[:, None] + slots, 0)
     mask = np.where(real, 0.0, _MASKED).astype(np.float32)[:, None, None, :]
-    return _batch(ids, lengths, rows, scatter, _filled(np.flatnonzero(real), rows), mask)
+    gather = _filled(np.flatnonzero(real), rows)
+    return _batch(ids, lengths, rows, scatter=scatter, gather=gather, mask=mask)
 
 
 def pack_rows(ids: Sequence[Ids], rows: Callable[[int], int]) -> TokenBatch:
@@ -101,14 +102,15 @@ def pack_rows(ids: Sequence[Ids], rows: Callable[[int], int]) -> TokenBatch:
     """
     lengths, texts = _lengths(ids), len(ids)
     scatter, mask = np.empty((texts, 0), np.int64), np.empty((texts, 1, 1, 0), np.float32)
-    return _batch(ids, lengths, rows(int(lengths.sum())), scatter, np.empty(0, np.int64), mask)
+    gather = np.empty(0, np.int64)
+    return _batch(ids, lengths, rows(int(lengths.sum())), scatter=scatter, gather=gather, mask=mask)
 
 
 def _lengths(ids: Sequence[Ids]) -> Ids:
     return np.fromiter((text.shape[-1] for text in ids), np.int64, len(ids))
 
 
-def _batch(ids: Sequence[Ids], lengths: Ids, rows: int, scatter: Ids, gather: Ids, mask: Vectors) -> TokenBatch:
+def _batch(ids: Sequence[Ids], lengths: Ids, rows: int, *, scatter: Ids, gather: Ids, mask: Vectors) -> TokenBatch:
     tokens, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
     return TokenBatch(
         ids=_filled(np.concatenate([text if text.ndim == 1 else text[0] for text in ids]), rows),

@@ -74,7 +74,13 @@ class VarlenAttention:
 
 
 def text_by_text(
-    queries: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, longest: int, *, bias: Tensor | None = None
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bounds: Tensor,
+    longest: int,  # noqa: ARG001 - the other kernels'
+    *,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """A Kernel: torch's scaled-dot-product attention, text by text, on a CPU, where a call costs little.
 

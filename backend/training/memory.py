@@ -27,7 +27,6 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 from backend.device.memory import trial_run
-from backend.device.memory.trial_run import StoragePeak
 
 AddLora = Callable[[nn.Module], nn.Module]
 
@@ -161,21 +160,18 @@ def _measure(
 
 
 def _peak_bytes(model: nn.Module, weights: list[Tensor], batch: Any, half: str | None) -> int:
-    tracker = StoragePeak()
-    storages = [tensor.untyped_storage() for tensor in weights]  # held here, so that no other object gets their ids
-    tracker.ignore(storages)
-
     def run(*args: Any, **kwargs: Any) -> Any:  # either half is as wide as the other, and a CPU casts as a card does
         with torch.autocast("cpu", torch.bfloat16) if half else nullcontext():
             return model(*args, **kwargs)
 
+    def step() -> None:
+        for weight in model.parameters():  # gradients of the micro-batches before
+            weight.grad = torch.zeros_like(weight) if weight.requires_grad else None
+        trial_run.forward_backward(run, tree_map_only(Tensor, partial(torch.empty_like, device="cpu"), batch))
+
     try:
-        with torch.random.fork_rng(devices=[]), tracker:
-            for weight in model.parameters():  # gradients of the micro-batches before
-                weight.grad = torch.zeros_like(weight) if weight.requires_grad else None
-            shape = tree_map_only(Tensor, partial(torch.empty_like, device="cpu"), batch)
-            trial_run.forward_backward(run, shape)
-            return tracker.peak_bytes
+        with torch.random.fork_rng(devices=[]):
+            return trial_run.peak_bytes(step, weights)
     finally:
         model.zero_grad(set_to_none=True)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from backend.device.facts import amx
-from backend.device.records import DeviceType, Host, Platform
+from backend.device.records import DeviceType, MachineFacts, Platform
 
 CGROUP = Path("/sys/fs/cgroup")
 ROOT = Path("/")
@@ -32,10 +32,10 @@ _GPU_NODES = ("dev/nvidiactl", "dev/nvhost-gpu", "dev/kfd")
 Which = Callable[[str], str | None]  # name of a program -> its path, as shutil.which
 
 
-def read_host(cgroup: Path = CGROUP, root: Path = ROOT) -> Host:
+def read_host(cgroup: Path = CGROUP, root: Path = ROOT) -> MachineFacts:
     """Read the machine without its accelerators. ``root`` replaces "/" in tests."""
     name, flags = cpu(root)
-    return Host(
+    return MachineFacts(
         cores=usable_cores(cgroup),
         cpu_name=name,
         cpu_flags=flags,

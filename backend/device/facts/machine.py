@@ -24,7 +24,6 @@ from backend.device.records import (
     Driver,
     DriverSource,
     GPUInfo,
-    Host,
     MachineFacts,
     TorchDevice,
     TorchSource,
@@ -41,7 +40,7 @@ def probe(
     torch_source: TorchSource | None = None,
     visible: str | None = None,
     order: str | None = None,
-    host: Host | None = None,
+    host: MachineFacts | None = None,
 ) -> MachineFacts:
     """Probe the machine. Without ``look_for_gpu`` no accelerator library is used. Never raises for a broken GPU.
 
@@ -56,15 +55,7 @@ def probe(
         host: already read, or simulated; read here by default.
     """
     host = host or read_host(cgroup)
-    facts = MachineFacts(
-        cores=host.cores,
-        cpu_name=host.cpu_name,
-        cpu_flags=host.cpu_flags,
-        memory_bytes=host.memory_bytes,
-        free_memory_bytes=host.free_memory_bytes,
-        platform=host.platform,
-        why_no_gpu="USE_GPU=false or DEVICE=cpu",
-    )
+    facts = replace(host, why_no_gpu="USE_GPU=false or DEVICE=cpu")
     if not look_for_gpu:
         return facts
     source = driver or Nvml()
@@ -180,7 +171,7 @@ def _unseen_by_torch(card: Card, facts: MachineFacts, fault: str) -> GPUInfo:
     )
 
 
-def _mps_gpu(device: TorchDevice, host: Host) -> GPUInfo:
+def _mps_gpu(device: TorchDevice, host: MachineFacts) -> GPUInfo:
     free = device.total_bytes if host.free_memory_bytes is None else min(device.total_bytes, host.free_memory_bytes)
     # This torch needs macOS 14 or newer, where Metal has bfloat16.
     return GPUInfo(0, device.name, device.uuid, device.total_bytes, (0, 0), bf16=True, free_bytes=free, unified=True)

@@ -21,7 +21,6 @@ from backend.device.records import (
     CardSample,
     Driver,
     GPULost,
-    Host,
     MachineFacts,
     Platform,
     Process,
@@ -53,7 +52,7 @@ class MachineProfile:
     """The figures of one machine. A card's memory is in ``cards``, its other sensors are in ``sensors``."""
 
     description: str  # one line, shown by check_gpu --as list
-    host: Host
+    host: MachineFacts  # what the host alone tells
     driver: Driver = _NO_DRIVER
     cards: tuple[Card, ...] = ()
     sensors: tuple[CardSample, ...] = ()  # one per card, in the same order
@@ -70,9 +69,9 @@ def card_uuid(text: str, kind: str = "GPU") -> str:
     return f"{kind}-{uuid.uuid5(uuid.NAMESPACE_DNS, text)}"
 
 
-def _host(cores: int, cpu: str, flags: tuple[str, ...], memory_gib: float, platform: Platform = _LINUX) -> Host:
+def _host(cores: int, cpu: str, flags: tuple[str, ...], memory_gib: float, platform: Platform = _LINUX) -> MachineFacts:
     total = int(memory_gib * _GIB)
-    return Host(cores, cpu, flags, total, int(total * 0.85), platform)
+    return MachineFacts(cores, cpu, flags, total, platform=platform, free_memory_bytes=int(total * 0.85))
 
 
 def _build(cuda: str, machine: str = "x86_64") -> TorchBuild:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from backend.device.facts.compute_capability import architecture
-from backend.device.records import CardSample, DeviceType, MachineFacts, Process
+from backend.device.records import CardSample, DeviceType, MachineFacts
 from backend.device.watch.history import AlertKind, Headroom, Sample, spread
 from backend.device.watch.sampling import CardSnapshot, DeviceSnapshot, Snapshot, is_on
 from backend.telemetry import Samples
@@ -117,7 +117,12 @@ def _card(card: CardSnapshot, devices: Iterable[DeviceSnapshot], own_pid: int) -
         "clocks_hz": None if sample.clocks_hz is None else dict(sample.clocks_hz),
         "throttle": None if sample.throttle is None else list(sample.throttle),
         "xid_errors": None if sample.xid_errors is None else {str(xid): count for xid, count in sample.xid_errors},
-        "processes": _processes(sample, own_pid),
+        "processes": None
+        if sample.processes is None
+        else [
+            {"pid": pid, "name": name, "used_bytes": used_bytes, "own": pid == own_pid}
+            for pid, name, used_bytes in sample.processes
+        ],
     }
 
 
@@ -146,18 +151,6 @@ def _memory(card: CardSnapshot, device: DeviceSnapshot | None) -> Report:
     if sample.used_bytes is None and sample.free_bytes is None and device is not None:
         return {name: getattr(device, name) for name in names}
     return {name: getattr(sample, name) for name in names}
-
-
-def _processes(sample: CardSample, own_pid: int) -> list[Report] | None:
-    if sample.processes is None:
-        return None
-    return [_process(process, own_pid) for process in sample.processes]
-
-
-def _process(process: Process, own_pid: int) -> Report:
-    """``own`` compares process ids; in a container it can be wrong, because the driver reports ids of the host."""
-    pid, name, used_bytes = process
-    return {"pid": pid, "name": name, "used_bytes": used_bytes, "own": pid == own_pid}
 
 
 def performance(snapshot: Snapshot) -> Report:
@@ -237,6 +230,11 @@ def _throttle(card: Report) -> dict[str, bool] | None:
     return None if active is None else {reason: reason in active for reason in (*THROTTLE_REASONS, *active)}
 
 
+def _held_by(card: Report) -> int | None:
+    processes = card.get("processes")
+    return None if processes is None else len(processes)
+
+
 _CARDS = (
     _Family("gpu_lost", "1 while the card does not answer.", lambda card: bool(card.get("lost"))),
     _Family("gpu_memory_total_bytes", "Memory of the card.", _at("memory", "total_bytes")),
@@ -258,7 +256,7 @@ _CARDS = (
     _Family("gpu_ecc_errors_total", "Uncorrected memory errors.", _at("ecc_errors"), "counter"),
     _Family("gpu_pcie_replays_total", "Transfers over PCIe that had to be repeated.", _at("pcie_replays"), "counter"),
     _Family("gpu_xid_errors_total", "Faults the driver reported, by Xid.", _at("xid_errors"), "counter", "xid"),
-    _Family("gpu_processes", "Processes that hold memory on the card.", lambda card: _count(card.get("processes"))),
+    _Family("gpu_processes", "Processes that hold memory on the card.", _held_by),
 )
 _ALLOCATORS = (
     _Family("torch_memory_allocated_bytes", "Memory in live tensors.", _at("allocator", "allocated_bytes")),
@@ -302,10 +300,11 @@ _COLLECTOR = (
 def gpu_samples(report: Report) -> list[Samples]:
     """The report's values as metrics with labels."""
     cards, devices = report["gpus"], report.get("devices") or [report]
+    by_device = [((device["device"], device.get("uuid", "")), device) for device in devices]
     with_allocator = [device for device in devices if device.get("allocator")]
     return [
         _info(report),
-        *(_family(family, _BY_DEVICE, [(_device_labels(device), device) for device in devices]) for family in _DEVICES),
+        *(_family(family, _BY_DEVICE, by_device) for family in _DEVICES),
         *(_family(family, _BY_CARD, [(_card_labels(card), card) for card in cards]) for family in _CARDS),
         *(
             _family(family, _BY_CARD, [(_allocator_labels(device), device) for device in with_allocator])
@@ -357,13 +356,5 @@ def _card_labels(card: Report) -> tuple[str, str]:
     return str(card["index"]), card["uuid"]
 
 
-def _device_labels(device: Report) -> tuple[str, str]:
-    return device["device"], device.get("uuid", "")
-
-
 def _allocator_labels(device: Report) -> tuple[str, str]:
     return "" if device["gpu"] is None else str(device["gpu"]), device["uuid"]
-
-
-def _count(processes: list[Report] | None) -> int | None:
-    return None if processes is None else len(processes)

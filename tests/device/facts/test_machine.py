@@ -8,7 +8,7 @@ import pytest
 
 from backend.device.facts.machine import probe
 from backend.device.facts.simulated import MACHINES, SimulatedDriver, SimulatedTorch
-from backend.device.records import Card, DeviceType, Driver, Host, Platform, TorchBuild, TorchDevice
+from backend.device.records import Card, DeviceType, Driver, MachineFacts, Platform, TorchBuild, TorchDevice
 from tests.fake_nvml import Board, FakeNvml, error_codes, error_name
 
 PC = MACHINES["ada-and-blackwell"]
@@ -47,7 +47,7 @@ def test_a_driver_that_does_not_answer(monkeypatch, code):
     nvml = FakeNvml().install(monkeypatch)
     nvml.broken["nvmlInit"] = code
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
-    host = Host(1, "cpu", (), 1, 1)
+    host = MachineFacts(1, "cpu", (), 1, free_memory_bytes=1)
 
     machine = probe(host=host)
 
@@ -199,7 +199,7 @@ def test_unified_memory(total, free, expected):
 
 def test_apple_without_metal():
     """macOS in a virtual machine has no usable GPU; the reason names Metal, not NVIDIA."""
-    host = Host(4, "Apple M1 (Virtual)", (), 1, 1, Platform("Darwin", "arm64"))
+    host = MachineFacts(4, "Apple M1 (Virtual)", (), 1, platform=Platform("Darwin", "arm64"), free_memory_bytes=1)
     profile = replace(MACHINES["apple-m3"], mps=None, driver=Driver())
 
     machine = probe(driver=SimulatedDriver(profile), torch_source=SimulatedTorch(profile), host=host)
