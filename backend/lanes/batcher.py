@@ -179,33 +179,24 @@ class Batcher:
         *,
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
+        futures: Sequence[asyncio.Future[Any]] = (),
+        owner: str | None = None,
     ) -> list[WorkItem]:
         """Queue one work item per payload, all of them or none, and return at once.
+
+        Args:
+            futures: of the caller's, one a payload; made here by default.
+            owner: for whom it works; by default as ``owner_of_work`` says.
 
         Raises: Unavailable when not started, draining or without a lane; TooLarge when several items alone are over
         the queue's limit; Overloaded when the queue or its owner's share is full now, or what goes first takes longer
         than an interactive item may wait.
         """
         loop = self._check_open()
-        futures = [loop.create_future() for _ in payloads]
-        owner = owner_of_work.get()
-        return self.submit_with(futures, engine, payloads, costs, priority=priority, deadline_s=deadline_s, owner=owner)
-
-    def submit_with(
-        self,
-        futures: Sequence[asyncio.Future[Any]],
-        engine: Engine,
-        payloads: Sequence[Any],
-        costs: Sequence[int],
-        *,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
-        owner: str = "",
-    ) -> list[WorkItem]:
-        """The same for this owner, with futures of the caller's, one a payload."""
-        self._check_open()
         if not payloads:
             return []
+        futures = futures or [loop.create_future() for _ in payloads]
+        owner = owner_of_work.get() if owner is None else owner
         tokens, now_s = sum(costs), self._clock()
         self._admit(len(payloads), tokens, owner)
         if priority is Priority.INTERACTIVE:

@@ -10,7 +10,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -296,23 +296,6 @@ class InferenceResult:
     computed: frozenset[bytes] = field(default=frozenset(), repr=False)  # keys that the cache did not have
 
 
-@dataclass(frozen=True, slots=True)
-class PendingResult:
-    """One request's share in a work item."""
-
-    key: bytes
-    item: WorkItem
-
-    async def wait(self) -> Vectors:
-        """The item's result. Cancelling the wait does not cancel the item for others."""
-        vector: Vectors = await asyncio.shield(self.item.future)
-        return vector
-
-    def stages(self) -> tuple[float, float]:
-        """Seconds in the queue and on the lane."""
-        return self.item.queue_s, self.item.inference_s
-
-
 class InFlight:
     """The work items in flight by cache key, so that equal inputs share one. Loop only: nothing here waits."""
 
@@ -320,7 +303,7 @@ class InFlight:
         self._items: dict[bytes, WorkItem] = {}
         self._coalesced = telemetry.jobs_coalesced_total
 
-    def join(self, keys: Sequence[bytes], tokens: Sequence[Tokens], submit: Submit) -> list[PendingResult]:
+    def join(self, keys: Sequence[bytes], tokens: Sequence[Tokens], submit: Submit) -> dict[bytes, WorkItem]:
         """Join the item that already computes each key, else submit a new one.
 
         An item's deadline stays its first caller's: a caller that joined with a later one computes anew if it passes.
@@ -338,14 +321,14 @@ class InFlight:
             self._coalesced.inc(len(joined))
         submitted = {key: item for (key, _), item in zip(new, items, strict=True)}
         self._items |= submitted
-        return [PendingResult(key, joined.get(key) or submitted[key]) for key in keys]
+        return {key: joined.get(key) or submitted[key] for key in keys}
 
-    def leave(self, pending: Sequence[PendingResult]) -> None:
+    def leave(self, pending: Mapping[bytes, WorkItem]) -> None:
         """Stop waiting; an item without other waiters is dropped before it reaches the device."""
-        for result in pending:
-            result.item.abandon()
-            if result.item.future.done() and self._items.get(result.key) is result.item:
-                del self._items[result.key]
+        for key, item in pending.items():
+            item.abandon()
+            if item.future.done() and self._items.get(key) is item:
+                del self._items[key]
 
 
 @dataclass(slots=True)
@@ -464,23 +447,23 @@ class Inference:
 
     async def _infer(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> Timing:
         pending = self._submit(request, keys, tokens)
+        items = list(pending.values())
         try:
-            results = [await result.wait() for result in pending]
+            results = [await asyncio.shield(item.future) for item in items]  # others may wait for it still
         except DeadlineExceeded:
-            if all(result.item.deadline_s >= request.urgency.deadline_s for result in pending):
+            if all(item.deadline_s >= request.urgency.deadline_s for item in items):
                 raise
             return await self._infer(request, keys, tokens)  # it was the deadline of a caller whose item we shared
         finally:
             self._in_flight.leave(pending)
             if (started := _started_work.get()) is not None:
-                _count(started, [result.item for result in pending])
+                _count(started, items)
         if sampled() is not None:
-            record_items([result.item for result in pending])
+            record_items(items)
         if len(keys) > LARGE_INPUTS:
             await loop_turn()
         self._store(request, keys, tokens, request.pipeline.postprocess(results))
-        queue_s, inference_s = (max(stage) for stage in zip(*(result.stages() for result in pending), strict=True))
-        return Timing(queue_s=queue_s, inference_s=inference_s)
+        return Timing(queue_s=max(item.queue_s for item in items), inference_s=max(item.inference_s for item in items))
 
     async def _tokenize(self, request: _Request, keys: list[bytes]) -> list[Tokens]:
         pipeline, inputs = request.pipeline, [request.inputs[key] for key in keys]
@@ -492,11 +475,11 @@ class Inference:
         items = list(zip(inputs, request.indices(keys), strict=True))
         return await self.text_work.run_slices(tokenize, items, [pipeline.characters(text) for text in inputs])
 
-    def _submit(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> list[PendingResult]:
+    def _submit(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> dict[bytes, WorkItem]:
         priority, deadline_s = request.urgency
         submit = partial(self._batcher.submit, request.pipeline.engine, priority=priority, deadline_s=deadline_s)
         pending = self._in_flight.join(keys, tokens, submit)
-        self._batcher.promote([result.item for result in pending], priority)
+        self._batcher.promote(list(pending.values()), priority)
         return pending
 
     def _store(self, request: _Request, keys: list[bytes], tokens: list[Tokens], results: Sequence[Vectors]) -> None:

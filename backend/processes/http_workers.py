@@ -30,7 +30,7 @@ from backend.lanes.engine import Engine
 from backend.models.tokenizer import TextTokenizer
 from backend.processes.remote_batcher import RemoteEngine
 from backend.processes.shared_page import SharedPage
-from backend.processes.work_messages import Keys, Models, Start
+from backend.processes.work_messages import Keys, Models, Signal, Start
 from backend.processes.worker_process import WorkerProcess
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
@@ -156,7 +156,7 @@ class HttpWorkers:
         self._stop.set()
         self._port.close()
         for worker in self._living():
-            worker.drain()
+            worker.send(Signal.DRAIN)
         if not self._keepers:
             return
         _, late = await asyncio.wait(self._keepers, timeout=self._settings.limit_drain_s + _EXTRA_S)
@@ -177,7 +177,7 @@ class HttpWorkers:
         """Have all workers serve the models of the catalog, and wait until they do; one that hangs is killed."""
         models = self._models = self._table.describe()
         for worker in self._living():
-            worker.send_models(models)
+            worker.send(models)
         try:
             async with asyncio.timeout(MODELS_S):
                 while self._behind(models):
@@ -194,7 +194,7 @@ class HttpWorkers:
         self.page.add_owners(caller.owner for caller in ring.callers)
         self._keys = Keys(ring, self.page.owners)
         for worker in self._living():
-            worker.send_keys(self._keys)
+            worker.send(self._keys)
 
     async def snapshots(self) -> list[Snapshot]:
         """The metrics of all workers, also of those that ended, so that no counter falls."""

@@ -10,6 +10,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -240,9 +241,11 @@ class Start:
     keys: Keys
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The HTTP worker accepts connections; from it."""
+class Signal(Enum):
+    READY = "the HTTP worker accepts connections; from it"
+    PING = "show that the event loop runs, by a PONG; to an HTTP worker"
+    PONG = "the event loop runs; from an HTTP worker"
+    DRAIN = "finish what was accepted, and end; to an HTTP worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,21 +253,6 @@ class ModelsTaken:
     """From now on the HTTP worker names engines of this version only."""
 
     version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """Show that the event loop runs, by a `Pong`; to an HTTP worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pong:
-    """The event loop runs; from an HTTP worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """Finish what was accepted, and end; to an HTTP worker."""
 
 
 @dataclass(frozen=True, slots=True)

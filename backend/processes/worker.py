@@ -41,14 +41,11 @@ from backend.processes.remote_batcher import RemoteBatcher
 from backend.processes.shared_page import SharedPage
 from backend.processes.work_messages import (
     AskSamples,
-    Drain,
     Keys,
     Models,
     ModelsTaken,
-    Ping,
-    Pong,
-    Ready,
     Samples,
+    Signal,
     Start,
     UsageReport,
     read_control,
@@ -140,9 +137,9 @@ class HttpWorker:
     def _obey(self, record: object) -> None:
         if isinstance(record, Start):
             self._started.set_result(record)
-        elif isinstance(record, Ping):
-            self._channel.send(*write_control(Pong()))
-        elif isinstance(record, Drain):
+        elif record is Signal.PING:
+            self._channel.send(*write_control(Signal.PONG))
+        elif record is Signal.DRAIN:
             if self._server is None:  # nothing was accepted yet
                 os._exit(0)
             self._server.stop()
@@ -198,7 +195,7 @@ class _Announcer:
         self._channel = channel
 
     async def start(self) -> None:
-        self._channel.send(*write_control(Ready()))
+        self._channel.send(*write_control(Signal.READY))
 
     async def drain(self) -> None: ...
 

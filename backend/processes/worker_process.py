@@ -35,15 +35,10 @@ from backend.processes.channel import (
 )
 from backend.processes.work_messages import (
     AskSamples,
-    Drain,
     Finished,
-    Keys,
-    Models,
     ModelsTaken,
-    Ping,
-    Pong,
-    Ready,
     Samples,
+    Signal,
     Start,
     Submission,
     UsageReport,
@@ -136,13 +131,13 @@ class WorkerItems:
             if engine is None:
                 raise Unavailable("the model was replaced while this request was on its way; try again")
             with INACTIVE if submission.span is None else Resumed(self._tracer.resume(submission.span)):
-                items = self._batcher.submit_with(
-                    cast("list[asyncio.Future[Any]]", [Reply(number, self._ended) for number in numbers]),
+                items = self._batcher.submit(
                     engine,
                     submission.payloads,
                     submission.costs,
                     priority=submission.priority,
                     deadline_s=submission.deadline_s,
+                    futures=cast("list[asyncio.Future[Any]]", [Reply(number, self._ended) for number in numbers]),
                     owner=submission.owner,
                 )
         except FinanciaError as error:
@@ -274,29 +269,23 @@ class WorkerProcess:
     def ping(self) -> None:
         """Ask it for a sign of life; every message of it is one."""
         self.unanswered_pings += 1
-        self._channel.send(*write_control(Ping()))
+        self.send(Signal.PING)
 
-    def drain(self) -> None:
-        """Have it finish what it accepted, and end."""
-        self._channel.send(*write_control(Drain()))
+    def send(self, record: object) -> None:
+        """Send one of the records of ``work_messages``."""
+        self._channel.send(*write_control(record))
 
     def kill(self) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
 
-    def send_keys(self, keys: Keys) -> None:
-        self._channel.send(*write_control(keys))
-
-    def send_models(self, models: Models) -> None:
-        self._channel.send(*write_control(models))
-
     async def samples(self, number: int) -> None:
         """Ask for its metrics, and wait until ``last_samples`` are those; not beyond its end."""
         if not self.is_ready:
             return
         answered = self._asked[number] = asyncio.Event()
-        self._channel.send(*write_control(AskSamples(number)))
+        self.send(AskSamples(number))
         try:
             await answered.wait()
         finally:
@@ -308,7 +297,7 @@ class WorkerProcess:
             self._items.take(message)
             return
         record = read_control(message)
-        if isinstance(record, Ready):
+        if record is Signal.READY:
             self.is_ready = self.was_ready = True
             log_event(_log, logging.INFO, "an HTTP worker listens", pid=self.pid)
         elif isinstance(record, ModelsTaken):
@@ -316,7 +305,7 @@ class WorkerProcess:
         elif isinstance(record, UsageReport):
             self._on_usage(record.slices)
             return
-        elif isinstance(record, Pong):
+        elif record is Signal.PONG:
             return
         elif isinstance(record, Samples):
             self.last_samples = record.rows

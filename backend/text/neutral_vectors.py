@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from backend.lanes.cache.store import cached_for_all
+from backend.lanes.cache.store import cached_for
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
@@ -91,7 +91,7 @@ class NeutralVectors:
         self, key: Hashable, work: Callable[[Urgency], Coroutine[Any, Any, Result]], urgency: Urgency
     ) -> Result:
         """What ``work`` returns, for all who ask meanwhile; nobody pays for it. Jobs have time to do it themselves."""
-        with cached_for_all(), count_started():
+        with cached_for(""), count_started():
             if urgency.priority is Priority.BULK:
                 return await work(urgency)
             task = self._tasks.get(key)

@@ -12,7 +12,7 @@ from backend.config import Settings
 from backend.processes import http_workers
 from backend.processes.http_workers import HttpWorkers
 from backend.processes.remote_batcher import RemoteEngine
-from backend.processes.work_messages import Models, Start
+from backend.processes.work_messages import Models, Signal, Start
 from backend.serving.catalog import Catalog
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
@@ -45,24 +45,24 @@ class FakeWorker:
         self.is_ready = self.was_ready = True
         self._on_change()
 
-    def send_models(self, models: Models) -> None:
-        self.calls.append("models")
-        if not self.hangs:
-            self.models, self.models_version = models, models.version
-            self._on_change()
+    def send(self, record: object) -> None:
+        if record is Signal.DRAIN:
+            self.calls.append("drain")
+            self._finish(0)
+        elif isinstance(record, Models):
+            self.calls.append("models")
+            if not self.hangs:
+                self.models, self.models_version = record, record.version
+                self._on_change()
 
     def recover(self, models: Models) -> None:
         """Take models late."""
         self.hangs = False
-        self.send_models(models)
+        self.send(models)
 
     def ping(self) -> None:
         if self.hangs:
             self.unanswered_pings += 1
-
-    def drain(self) -> None:
-        self.calls.append("drain")
-        self._finish(0)
 
     def kill(self) -> None:
         self.calls.append("kill")

@@ -5,7 +5,7 @@ import socket
 
 from backend.processes import worker
 from backend.processes.channel import Channel, RingReader, RingWriter, create_memory, map_memory
-from backend.processes.work_messages import Drain, Models, write_control
+from backend.processes.work_messages import Models, Signal, write_control
 from backend.processes.worker import HttpWorker
 
 RING = 1 << 16
@@ -41,7 +41,7 @@ async def test_a_drain_before_it_serves_ends_it(monkeypatch):
     monkeypatch.setattr(worker.os, "_exit", ended.set_result)
     http_worker, service = started_worker()
     monkeypatch.setattr(http_worker, "_server", None)
-    service.send(*write_control(Drain()))
+    service.send(*write_control(Signal.DRAIN))
     async with asyncio.timeout(10):
         code = await ended
     for channel in (http_worker._channel, service):

@@ -110,18 +110,8 @@ def owner_scope() -> bytes:
 
 @contextmanager
 def cached_for(owner: str) -> Iterator[None]:
-    """Keep what is cached meanwhile for this owner alone."""
+    """Keep what is cached meanwhile for this owner alone; "": for all, as nothing of it comes from a caller."""
     token = _owner.set(owner.encode("ascii"))
-    try:
-        yield
-    finally:
-        _owner.reset(token)
-
-
-@contextmanager
-def cached_for_all() -> Iterator[None]:
-    """Share what is cached meanwhile: nothing of it comes from a caller."""
-    token = _owner.set(b"")
     try:
         yield
     finally:

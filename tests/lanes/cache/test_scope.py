@@ -2,7 +2,7 @@
 
 import asyncio
 
-from backend.lanes.cache.store import KEY_BYTES, CacheNamespace, cached_for, cached_for_all, entry, owner_scope
+from backend.lanes.cache.store import KEY_BYTES, CacheNamespace, cached_for, entry, owner_scope
 
 KEYS = CacheNamespace("model", "task")
 
@@ -14,7 +14,7 @@ def test_each_owner_has_keys_of_its_own():
     for owner in ("a" * 32, "b" * 32):
         with cached_for(owner):
             owned += [KEYS.key("text", "a"), KEYS.key("ids", [1]), KEYS.key("file", b"a")]
-            with cached_for_all():
+            with cached_for(""):
                 assert shared == [KEYS.key("text", "a"), KEYS.key("ids", [1]), KEYS.key("file", b"a")]
             assert owned[-3:] == [KEYS.key("text", "a"), KEYS.key("ids", [1]), KEYS.key("file", b"a")]
 
