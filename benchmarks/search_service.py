@@ -115,7 +115,7 @@ async def _entities_s(services: Services, contents: Sequence[str]) -> float:
     started_s = time.perf_counter()
     parts = [part for content in contents for part in fact_parts(content)]
     for first in range(0, len(parts), _PARTS_AT_ONCE):
-        await services.entities.find(parts[first : first + _PARTS_AT_ONCE], priority=Priority.BULK)
+        await services.entities.find(parts[first : first + _PARTS_AT_ONCE], urgency=Urgency(Priority.BULK))
     return time.perf_counter() - started_s
 
 

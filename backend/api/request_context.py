@@ -22,7 +22,7 @@ from backend.callers.callers import ANYBODY, NO_METER, Caller, LiveKeys, Meter, 
 from backend.callers.quotas import Meters
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
 from backend.lanes.cache.store import CacheScope
-from backend.lanes.inference import Timing, count_started
+from backend.lanes.inference import Timing, Urgency, count_started
 from backend.lanes.text_work import TextWork
 from backend.telemetry import Telemetry
 
@@ -153,9 +153,9 @@ TimedResult = TypeVar("TimedResult", bound=Timed)
 
 
 class ServiceCall(Protocol[Result_co]):
-    """A call of a service that lacks only its deadline, on the monotonic clock."""
+    """A call of a service that lacks only its urgency: interactive, with the request's deadline."""
 
-    def __call__(self, *, deadline_s: float) -> Coroutine[Any, Any, Result_co]: ...
+    def __call__(self, *, urgency: Urgency) -> Coroutine[Any, Any, Result_co]: ...
 
 
 async def call_service(
@@ -176,7 +176,8 @@ async def call_service(
     owner = sharer(context_of(request).caller.owner)
     with services.text_work.admit(characters, owner), count_started(owner) as started:
         try:
-            return await run_until_disconnect(call(deadline_s=deadline_s), request.receive, limit_s, deadline_s)
+            work = call(urgency=Urgency(deadline_s=deadline_s))
+            return await run_until_disconnect(work, request.receive, limit_s, deadline_s)
         except (DeadlineExceeded, CallerGone) as error:
             started.charge_to(partial(context_of(request).meter.charge, "tokens"))
             if isinstance(error, CallerGone):

@@ -177,7 +177,6 @@ class OwnFields:
         asked = [label for label in labels if len(label.prompt) <= _MAX_PROMPT_CHARS][:MAX_QUESTIONS]
         if self.answers is None or not self.answers.is_loaded or not asked or not names.prose.strip():
             return [], 0
-        priority, deadline_s = urgency
         read_places = partial(_places, names, asked)
         text, pairs = await self.text_work.run_long(read_places, len(names.page.text))
         if not pairs:
@@ -186,9 +185,7 @@ class OwnFields:
         within = {index: places for index, (_, places) in enumerate(pairs) if places is not None}
         questions = [_question(label) for label in asked]
         try:
-            result = await self.answers.answer(
-                questions, text, min_score=0.0, within=within, priority=priority, deadline_s=deadline_s
-            )
+            result = await self.answers.answer(questions, text, min_score=0.0, within=within, urgency=urgency)
         except TooLarge:  # for the model or the queue: what is beside printed names is answered all the same
             return [], 0
         read = partial(_answers_read, document, names, first, asked, result.answers)
@@ -219,8 +216,7 @@ class OwnFields:
         known = [list(dict.fromkeys(seen.name for seen in lessons[label.path] if seen.name)) for label in labels]
         own = [text for label in labels for text in (words_of(label.path[-1]), label.prompt)]
         texts = [*_COMMON, *names, *own, *(name for one in known for name in one)]
-        priority, deadline_s = urgency
-        embedded = await self.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        embedded = await self.embeddings.embed_untruncated(texts, urgency=urgency)
         meant = _meanings(embedded.vectors, len(names), [len(one) for one in known])
         taught = [
             Taught(
@@ -243,8 +239,8 @@ class OwnFields:
         asked = [index for index in range(len(labels)) if index not in spelt]
         if not asked or not names.others:
             return [], 0
-        texts, (priority, deadline_s) = texts_to_embed(names, labels, asked), urgency
-        embedded = await self.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        texts = texts_to_embed(names, labels, asked)
+        embedded = await self.embeddings.embed_untruncated(texts, urgency=urgency)
         match = partial(_matched_by_meaning, embedded.vectors, names, labels, asked)
         return await self.text_work.run_long(match, len(names.page.text)), sum(embedded.tokens)
 

@@ -143,12 +143,11 @@ class Understanding:
         await end_tasks(*self._entity_tasks.values())
 
     async def _find(self, page: Page) -> tuple[TextEntities, Sequence[SuggestedRepair]]:
-        priority, deadline_s = self._urgency
         if self._options.entity_labels:
             labels = orjson.loads(self._options.entity_labels)
-            named = await self._services.answers.label(labels, [page.text], priority=priority, deadline_s=deadline_s)
+            named = await self._services.answers.label(labels, [page.text], urgency=self._urgency)
             return named.rows[0], ()
-        entities = await self._services.entities.find([page.text], priority=priority, deadline_s=deadline_s)
+        entities = await self._services.entities.find([page.text], urgency=self._urgency)
         row = entities.rows[0]
         if page.source != "ocr":  # a wrong number in a text layer is not a confusion of OCR
             return row, ()
@@ -171,7 +170,7 @@ class Understanding:
         return analysis, skipped, fields, tables
 
     async def _analyse(self, text: str) -> Analysis | None:
-        options, (priority, deadline_s) = self._options, self._urgency
+        options = self._options
         features = _ANALYSED & options.features
         length = self._services.summaries.length(options.summary) if "summary" in options.features else None
         if self._images is not None and options.classifier is not None:
@@ -190,8 +189,7 @@ class Understanding:
             top_sentences=options.top_sentences,
             labels=options.labels,
             classifier=options.classifier,
-            priority=priority,
-            deadline_s=deadline_s,
+            urgency=self._urgency,
         )
 
     async def _look(self, document: Document) -> ImagePart | None:
@@ -253,9 +251,8 @@ class Understanding:
         max_tokens = min(model.spec.max_tokens, self._options.chunk_tokens) - SPECIAL_TOKENS
         cut = partial(text_chunks, text, token_starts, max_tokens)
         spans = await self._services.text_work.run_long(cut, len(text))
-        priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
-        embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        embedded = await self._services.embeddings.embed_untruncated(texts, urgency=self._urgency)
         rows = zip(spans, _pages_of(document, spans), embedded.tokens, embedded.vectors, strict=True)
         return tuple(Chunk(*span, pages, tokens, vector) for span, pages, tokens, vector in rows)
 

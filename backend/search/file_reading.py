@@ -144,8 +144,7 @@ class FactFinder:
         parts = fact_parts(file.text)
         if not parts:
             return [], 0
-        priority, deadline_s = urgency
-        result = await self._entities.find(parts, priority=priority, deadline_s=deadline_s)
+        result = await self._entities.find(parts, urgency=urgency)
         return [entity for row in result.rows for entity in row.entities], result.tokens
 
     async def _document_type(self, text: str, chunks: ChunkVectors, urgency: Urgency) -> str | None:
@@ -163,8 +162,7 @@ class FactFinder:
                 return None
             classes = self._classification.classify_vectors([head], vectors)
             if classes is None:
-                priority, deadline_s = urgency
-                classes = await self._classification.classify([head], priority=priority, deadline_s=deadline_s)
+                classes = await self._classification.classify([head], urgency=urgency)
         except (BadInput, Unavailable):
             return None
         best = classes.rows[0]

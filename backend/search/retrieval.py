@@ -517,10 +517,9 @@ class SearchService:
         most = max(_RERANKED, question.options.limit + 1)
         chunks = await self._read(question.store, candidates.ranked, most)
         texts, scores, tokens = [chunk.text for chunk in chunks], dict.fromkeys((chunk.id for chunk in chunks), 0.0), 0
-        priority, deadline_s = question.urgency
         for query in question.queries if texts else ():
             try:
-                result = await self._reranking.rerank(query, texts, priority=priority, deadline_s=deadline_s)
+                result = await self._reranking.rerank(query, texts, urgency=question.urgency)
             except InferenceFailed as error:
                 log_event(_log, logging.WARNING, "search without reranking", error=type(error).__name__)
                 return candidates, tokens, (f"the cross-encoder failed, so hits stand as they were before it: {error}",)

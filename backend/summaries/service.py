@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import numpy as np
 
 from backend.errors import InvalidField
 from backend.lanes.inference import Urgency
-from backend.lanes.work_queue import Priority
 from backend.models.calibration import likeness
 from backend.models.encoder import normalized
 from backend.reasons import because
@@ -120,8 +118,7 @@ class SummaryService:
         text: str,
         options: SummaryOptions,
         *,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> SummaryResult:
         """The summary of a text of any length.
 
@@ -129,9 +126,9 @@ class SummaryService:
             DeadlineExceeded, InferenceFailed for the service.
         """
         analysis = await self._analysis.analyze(
-            text, features=("language",), summary=self.length(options), priority=priority, deadline_s=deadline_s
+            text, features=("language",), summary=self.length(options), urgency=urgency
         )
-        summary = await self.finish(text, analysis, options, Urgency(priority, deadline_s))
+        summary = await self.finish(text, analysis, options, urgency)
         return SummaryResult(summary, analysis.tokens + summary.tokens, analysis.timing)
 
     async def finish(self, text: str, analysis: Analysis, options: SummaryOptions, urgency: Urgency) -> Summary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from backend.abandoned import end_tasks, require_wanted
 from backend.lanes.cache.store import CachedVector, CacheNamespace
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, offload
-from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import Tokens, Window, Windows
 from backend.models.words import Offsets
@@ -158,8 +156,7 @@ class AnalysisService:
         labels: Sequence[str] | None = None,
         classifier: str | None = None,
         summary: SummaryLength | None = None,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> Analysis:
         """What a text is about, however long it is.
 
@@ -171,7 +168,7 @@ class AnalysisService:
         Raises: UnknownModel, InvalidField, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded,
             InferenceFailed for the service.
         """
-        wanted, urgency = frozenset(features or FEATURES), Urgency(priority, deadline_s)
+        wanted = frozenset(features or FEATURES)
         entities = asyncio.create_task(self._find_entities(text, wanted, urgency))
         try:
             structure = await self._structure(text, wanted, with_summary=summary is not None)
@@ -217,8 +214,7 @@ class AnalysisService:
     async def _find_entities(self, text: str, wanted: frozenset[str], urgency: Urgency) -> EntityResult | None:
         if "entities" not in wanted:
             return None
-        priority, deadline_s = urgency
-        return await self._entities.find([text], priority=priority, deadline_s=deadline_s)
+        return await self._entities.find([text], urgency=urgency)
 
     async def _encode(self, structure: _TextStructure, urgency: Urgency) -> tuple[SpanSums, TextVectors]:
         """The one pass of the encoder, some windows at a time."""
@@ -245,10 +241,7 @@ class AnalysisService:
         from_vectors = partial(self._classification.classify_vectors, [text], vectors, model=classifier)
         if labels is None and (classified := from_vectors()) is not None:
             return classified.rows[0], 0
-        priority, deadline_s = urgency
-        classified = await self._classification.classify(
-            [text], labels=labels, model=classifier, priority=priority, deadline_s=deadline_s
-        )
+        classified = await self._classification.classify([text], labels=labels, model=classifier, urgency=urgency)
         return classified.rows[0], classified.tokens
 
 

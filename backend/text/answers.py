@@ -8,7 +8,6 @@ doubtful; a type, which is a question that may have many answers, with all of it
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 from backend.errors import NotFound, TooLarge, UnknownModel
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
 from backend.lanes.text_work import TokenBudget
-from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.pairs import PairTokenizer
@@ -164,8 +162,7 @@ class AnswerService:
         min_score: float,
         within: Mapping[int, Sequence[tuple[int, int]]] = NO_PLACES,
         model: str | None = None,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> AnswerResult:
         """The answer to each question in a text of any length, which is read in overlapping windows.
 
@@ -180,7 +177,6 @@ class AnswerService:
             the service.
         """
         loaded, work, budget = self.require(model), self._inference.text_work, self._inference.token_budget()
-        urgency = Urgency(priority, deadline_s)
         tokens = await work.read(loaded.tokenizer, text, budget)
         asked = await self._asked(loaded, questions, "questions")
         places, total = await self._places(loaded, asked, text, tokens, urgency)
@@ -209,8 +205,7 @@ class AnswerService:
         *,
         min_score: float = LABEL_MIN_SCORE,
         model: str | None = None,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> EntityResult:
         """What each label names in each text, whatever its length; equal texts are processed once.
 
@@ -237,7 +232,7 @@ class AnswerService:
             places = await work.run_long(split, len(text), inline=True)
             _require_room(asked, [(parts,) for parts in places], budget)
             texts_paired.append(await self._paired(asked, text, tokens, places))
-        reads, timing = await self._read(loaded, texts_paired, Urgency(priority, deadline_s))
+        reads, timing = await self._read(loaded, texts_paired, urgency)
         rows = {}
         for read in reads:
             decode = partial(_entities, loaded, list(labels), calibration_of(loaded), min_score, read)

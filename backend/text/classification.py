@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,6 @@ import numpy as np
 from backend.callers.callers import ANYBODY, Caller
 from backend.errors import InvalidField, UnknownModel
 from backend.lanes.inference import Timing, Urgency, UsageCounter, offload
-from backend.lanes.work_queue import Priority
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
 from backend.models.tokenizer import Truncate
@@ -122,8 +120,7 @@ class ClassificationService:
         top_k: int | None = None,
         min_score: float | None = None,
         hypothesis_template: str | None = None,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> ClassificationResult:
         """The class of each text; heads and zero-shot by vectors read texts of any length untruncated.
 
@@ -138,7 +135,6 @@ class ClassificationService:
         Raises: UnknownModel, InvalidField, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded,
             InferenceFailed for the service.
         """
-        urgency = Urgency(priority, deadline_s)
         if labels is not None:
             request = ZeroShotRequest(texts, labels, bool(multi_label), hypothesis_template)
             scores = await self._zero_shot.score(request, urgency, model=model)
@@ -152,15 +148,14 @@ class ClassificationService:
         texts: Sequence[str],
         examples: Sequence[Example],
         *,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> ClassificationResult:
         """The class of each text, by a head that is learnt from the examples for this request alone.
 
         Raises: InvalidField, TooLarge for the examples; as ``classify``.
         """
-        classifier = await self._trainer.learn_once(examples, deadline_s=deadline_s)
-        scores = await self._score_by_head(classifier, texts, Urgency(priority, deadline_s))
+        classifier = await self._trainer.learn_once(examples, urgency=urgency)
+        scores = await self._score_by_head(classifier, texts, urgency)
         scores = replace(scores, label_tokens=classifier.head.info["tokens"])
         return self._counted(await offload(partial(predictions_of, scores, None, None), scores.scores.size))
 
@@ -186,15 +181,14 @@ class ClassificationService:
         model: str | None = None,
         raw_scores: bool = False,
         truncate: Truncate = "end",
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> ClassificationResult:
         """Scores of every label for each text or pair of texts, by the classifier or model named, else the default one.
 
         Raises: as ``classify``; InvalidField for a pair where no model for pairs is configured.
         """
         await self.look_for(model)
-        classifier, urgency = self._for_predict(inputs, model), Urgency(priority, deadline_s)
+        classifier = self._for_predict(inputs, model)
         if isinstance(classifier, LoadedModel):
             cut: Literal["none", "longest"] = "none" if truncate == "none" else "longest"
             logits = await self._scoring.logits(classifier, inputs, urgency, cut=cut, truncate=truncate, param="inputs")
@@ -215,7 +209,7 @@ class ClassificationService:
         examples: Mapping[str, Sequence[str]],
         *,
         caller: Caller = ANYBODY,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> ClassifierInfo:
         """Train a classifier on texts of each label and save it; one of the same name is replaced.
 
@@ -224,7 +218,7 @@ class ClassificationService:
         Raises: InvalidField, TooLarge for the examples; Forbidden where another caller has one of this name;
             Unavailable when the disk refuses; as ``classify``.
         """
-        return _info(await self._trainer.train(name, examples, caller=caller, deadline_s=deadline_s))
+        return _info(await self._trainer.train(name, examples, caller=caller, urgency=urgency))
 
     def on_model_swap(self, model: LoadedModel) -> None:
         """At the start and after a swap: train in the background what has no head for the embedding model."""
@@ -304,8 +298,7 @@ class ClassificationService:
     async def _score_by_head(
         self, classifier: Classifier, texts: Sequence[str], urgency: Urgency, *, raw_scores: bool = False
     ) -> LabelScores:
-        priority, deadline_s = urgency
-        vectors = await self._embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        vectors = await self._embeddings.embed_untruncated(texts, urgency=urgency)
         score = partial(head_scores, classifier, texts, vectors, raw_scores=raw_scores)
         return await offload(score, head_cost(classifier, texts))
 

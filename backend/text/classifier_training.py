@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from backend.abandoned import run_to_end
 from backend.callers.callers import ANYBODY, Caller
 from backend.errors import FinanciaError, Overloaded, Unavailable
+from backend.lanes.inference import Urgency
 from backend.lanes.work_queue import Priority
 from backend.models.classifier_head import NONE, ClassifierHead, wide_weights
 from backend.models.encoder import Vectors
@@ -49,7 +49,7 @@ class ClassifierTrainer:
         self._last_fit_s = _FIT_S
 
     async def train(
-        self, name: str, texts: Mapping[str, Sequence[str]], *, caller: Caller = ANYBODY, deadline_s: float = math.inf
+        self, name: str, texts: Mapping[str, Sequence[str]], *, caller: Caller = ANYBODY, urgency: Urgency = Urgency()
     ) -> Classifier:
         """Train on the texts of each label, and save. Raises: as ClassificationService.train_classifier."""
         await self._store.refresh()  # it may be another replica's caller's; and nothing is learnt that cannot be kept
@@ -58,17 +58,17 @@ class ClassifierTrainer:
         while True:
             labels = self._registry.check(name, examples, multiple=_is_multiple(examples))
             with self._place_in_line():
-                head = await self._fit(examples, labels, Priority.INTERACTIVE, deadline_s)
+                head = await self._fit(examples, labels, urgency)
             async with self._write_lock:
                 classifier = await self._store.save(name, head, examples, caller)
             if head.trained_on == self._registry.encoder:
                 return classifier  # else the embedding model was swapped meanwhile, and this head would never answer
 
-    async def learn_once(self, examples: Sequence[Example], *, deadline_s: float = math.inf) -> Classifier:
+    async def learn_once(self, examples: Sequence[Example], *, urgency: Urgency = Urgency()) -> Classifier:
         """A classifier that is saved nowhere. Raises: as `train`."""
         labels = check_examples(examples, multiple=False)
         with self._place_in_line():
-            head = await self._fit(examples, labels, Priority.INTERACTIVE, deadline_s)
+            head = await self._fit(examples, labels, urgency)
         return Classifier("examples", head, "learnt")
 
     async def retrain_stale(self) -> None:
@@ -103,7 +103,7 @@ class ClassifierTrainer:
                 return None
             examples = await asyncio.to_thread(self._registry.bundled_heads.examples, name)
             labels = check_examples(examples, multiple=False)
-            head = await self._fit(examples, labels, Priority.BULK, math.inf, reads_text=True)
+            head = await self._fit(examples, labels, Urgency(Priority.BULK), reads_text=True)
             async with self._write_lock:
                 if head.trained_on == self._registry.encoder:
                     await run_to_end(lambda: self._registry.use_substitute(name, head))
@@ -125,7 +125,7 @@ class ClassifierTrainer:
             head = await self._store.head_of_others(name)
             if head is None:
                 labels = self._registry.check(name, examples, multiple=_is_multiple(examples))
-                head = await self._fit(examples, labels, Priority.BULK, math.inf)
+                head = await self._fit(examples, labels, Urgency(Priority.BULK))
             async with self._write_lock:
                 if name in self._registry.stale():  # not trained on newer examples meanwhile, nor deleted
                     await self._store.save_learnt_again(name, head, version)
@@ -160,14 +160,13 @@ class ClassifierTrainer:
         self,
         examples: Sequence[Example],
         labels: Sequence[str],
-        priority: Priority,
-        deadline_s: float,
+        urgency: Urgency,
         *,
         reads_text: bool = False,
     ) -> ClassifierHead:
         """A head for the embedding model; with ``reads_text`` n-grams are tried beside the vector (models/features)."""
         texts = [example.text for example in examples]
-        vectors = await self._embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        vectors = await self._embeddings.embed_untruncated(texts, urgency=urgency)
         spec = vectors.model.spec
         fit = partial(_fit_head, vectors.vectors, examples, labels, spec, multiple=_is_multiple(examples))
         async with self._fit_lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from backend.lanes.cache.store import CachedVector, CacheNamespace, VectorCache
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Inference, InferenceResult, Timing, Urgency, UsageCounter
 from backend.lanes.text_work import TokenBudget, slices_of
-from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors, normalized
 from backend.models.tokenizer import InputName, TokenArrays, TokenizedText, Tokens, Truncate, numbered_input
 from backend.serving.catalog import Catalog, LoadedModel
@@ -186,8 +184,7 @@ class EmbeddingService:
         options: EmbedOptions | None = None,
         *,
         model: str | None = None,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> EmbeddingResult:
         """One vector an input.
 
@@ -199,7 +196,7 @@ class EmbeddingService:
             Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
         loaded = self._picked(model, inputs)
-        embedded = await self.embed_with_model(loaded, inputs, options or EmbedOptions(), Urgency(priority, deadline_s))
+        embedded = await self.embed_with_model(loaded, inputs, options or EmbedOptions(), urgency)
         self._usage.count(len(inputs), sum(embedded.tokens), sum(embedded.truncated))
         return embedded
 
@@ -235,8 +232,7 @@ class EmbeddingService:
         texts: Sequence[str],
         *,
         prompts: tuple[str, ...] = (),
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> TextVectors:
         """One vector a text, however long it is: the mean of its windows' vectors, weighted by their tokens.
 
@@ -248,7 +244,7 @@ class EmbeddingService:
 
         Raises: as ``embed``.
         """
-        model, urgency = self._catalog.embedding(), Urgency(priority, deadline_s)
+        model = self._catalog.embedding()
         options = EmbedOptions(prompts=prompts)
         prompt = self._pipeline(model, options).prompt
         distinct, long_chars = list(dict.fromkeys(texts)), _LONG_CHARS_PER_TOKEN * model.spec.max_tokens
@@ -310,7 +306,7 @@ class EmbeddingService:
         return dict(zip(texts, zip(vectors, tokens, strict=True), strict=True)), timing
 
     async def token_vectors(
-        self, inputs: Inputs, options: EmbedOptions, *, model: str | None = None, deadline_s: float = math.inf
+        self, inputs: Inputs, options: EmbedOptions, *, model: str | None = None, urgency: Urgency = Urgency()
     ) -> TokenVectorsResult:
         """The vectors of every token of each input, special tokens and the prompt's included.
 
@@ -321,7 +317,7 @@ class EmbeddingService:
         Raises: as ``embed``; TooLarge for more than MAX_TOKEN_VECTORS together.
         """
         loaded = self._picked(model, inputs)
-        read = await self.token_vectors_with_model(loaded, inputs, options, Urgency(deadline_s=deadline_s))
+        read = await self.token_vectors_with_model(loaded, inputs, options, urgency)
         _vectors_budget().add(sum(read.tokens))  # equal inputs were read once
         self._usage.count(len(inputs), sum(read.tokens), sum(read.truncated))
         return read
@@ -356,7 +352,7 @@ class EmbeddingService:
         add_special_tokens: bool = True,
         prompt_name: str | None = None,
         max_tokens: int = sys.maxsize,
-        deadline_s: float = math.inf,  # noqa: ARG002 - nothing here waits for a lane: the caller's cancelling is enough
+        urgency: Urgency = Urgency(),  # noqa: ARG002 - nothing here waits for a lane: the caller's cancelling is enough
     ) -> list[TokenizedText]:
         """Every token of each text with its offsets in it, those of the prompt without; nothing is truncated.
 
@@ -390,11 +386,11 @@ class EmbeddingService:
         options: EmbedOptions | None = None,
         *,
         model: str | None = None,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> tuple[list[float], EmbeddingResult]:
         """Cosine of ``source`` with each sentence. Raises: as ``embed``."""
         normalized_options = (options or EmbedOptions())._replace(normalize=True)
-        embedded = await self.embed([source, *sentences], normalized_options, model=model, deadline_s=deadline_s)
+        embedded = await self.embed([source, *sentences], normalized_options, model=model, urgency=urgency)
         vectors = embedded.vectors
         scores: Vectors = vectors[1:] @ vectors[0]
         return scores.tolist(), embedded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ import numpy as np
 from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.lanes.inference import Inference, Timing, Urgency, UsageCounter, WindowPipeline
 from backend.lanes.text_work import slices_of
-from backend.lanes.work_queue import Priority
 from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
 from backend.models.tokenizer import Windows
@@ -85,8 +83,7 @@ class EntityService:
         min_score: float = 0.0,
         sources: Collection[str] | None = None,
         model: str | None = None,
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> EntityResult:
         """The entities of each text, whatever its length; equal texts are processed once.
 
@@ -105,7 +102,7 @@ class EntityService:
         candidates: list[list[Entity]] = [[] for _ in distinct]
         coverages, timing = [(1.0, 0)] * len(distinct), Timing()
         if loaded is not None:
-            candidates, coverages, timing = await self._run_model(loaded, distinct, Urgency(priority, deadline_s))
+            candidates, coverages, timing = await self._run_model(loaded, distinct, urgency)
         with_patterns = sources is None or PATTERN in sources
         merge_all = partial(_merge_all, with_patterns=with_patterns, wanted=wanted, min_score=min_score)
         merged = await self._merged(merge_all, list(zip(distinct, candidates, strict=True)), with_patterns)

@@ -6,7 +6,6 @@ Query and documents get its prompts for them (E5's ``query: `` and ``passage: ``
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,7 +14,6 @@ import numpy as np
 
 from backend.abandoned import together
 from backend.lanes.inference import Timing, Urgency, UsageCounter, offload
-from backend.lanes.work_queue import Priority
 from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
@@ -95,8 +93,7 @@ class RerankService:
         top_n: int | None = None,
         model: str | None = None,
         truncate: Truncate = "end",
-        priority: Priority = Priority.INTERACTIVE,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> RerankResult:
         """The documents by relevance to the query, the ``top_n`` best of them.
 
@@ -108,7 +105,7 @@ class RerankService:
         Raises: UnknownModel, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for
             the service.
         """
-        cross, urgency = self._cross_encoder(model), Urgency(priority, deadline_s)
+        cross = self._cross_encoder(model)
         if cross is not None:
             scored = await self._score_pairs(cross, query, documents, truncate, urgency)
         else:

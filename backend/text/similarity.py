@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,13 +35,10 @@ class SimilarityService:
         options: EmbedOptions | None = None,
         *,
         model: str | None = None,
-        deadline_s: float = math.inf,
+        urgency: Urgency = Urgency(),
     ) -> SimilarityResult:
         """Cosine and calibrated score of ``source`` with each sentence. Raises: as EmbeddingService.embed."""
         options = (options or EmbedOptions())._replace(normalize=True)
-        cosines, embedded = await self._embeddings.similarity(
-            source, sentences, options, model=model, deadline_s=deadline_s
-        )
-        urgency = Urgency(deadline_s=deadline_s)
+        cosines, embedded = await self._embeddings.similarity(source, sentences, options, model=model, urgency=urgency)
         unrelated = await self._neutral.unrelated_cosine(embedded.model, options, options, urgency)
         return SimilarityResult(tuple(cosines), tuple(likeness(np.array(cosines), unrelated).tolist()), embedded)

@@ -113,10 +113,7 @@ class ZeroShotClassifier:
         )
 
     async def _score_by_vectors(self, request: ZeroShotRequest, urgency: Urgency) -> LabelScores:
-        priority, deadline_s = urgency
-        texts = await self._embeddings.embed_untruncated(
-            request.texts, prompts=QUERY_PROMPTS, priority=priority, deadline_s=deadline_s
-        )
+        texts = await self._embeddings.embed_untruncated(request.texts, prompts=QUERY_PROMPTS, urgency=urgency)
         labels, label_tokens = await self._embed_labels(texts.model, label_texts(request.labels), urgency)
         reference = await self._reference_of(texts.model, urgency)
         languages = await asyncio.to_thread(_languages_of, request.texts)

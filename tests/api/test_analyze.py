@@ -89,9 +89,9 @@ async def test_options_reach_the_service(client: httpx.AsyncClient, services: Fa
 
     (text, sent), (_, bare) = services.analysis.calls
     assert TEXT == text
-    assert sent.pop("deadline_s") > 0
+    assert sent.pop("urgency").deadline_s > 0
     assert {"features": ["vector", "classes", "vector"], **options} == sent
-    assert bare.pop("deadline_s") > 0
+    assert bare.pop("urgency").deadline_s > 0
     assert {"features": None, "top_phrases": 10, "top_sentences": 3, "labels": None, "classifier": None} == bare
 
 

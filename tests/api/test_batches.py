@@ -157,8 +157,8 @@ async def test_it_is_background_work(desk: Desk) -> None:
     await desk.run([line(1)])
     call = desk.services.embeddings.calls[-1][-1]
 
-    assert Priority.BULK == call["priority"]
-    assert call["deadline_s"] < float("inf")
+    assert Priority.BULK == call["urgency"].priority
+    assert call["urgency"].deadline_s < float("inf")
 
 
 @pytest.mark.parametrize(

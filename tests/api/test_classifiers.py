@@ -38,7 +38,7 @@ async def test_learn(client: httpx.AsyncClient, services: FakeServices, body: An
     require_schema(ClassifierAnswer, response.json())
     [(inputs, options)] = services.classification.calls
     assert ("mine", BY_LABEL) == inputs
-    assert options["deadline_s"] > 0
+    assert options["urgency"].deadline_s > 0
 
 
 async def test_learn_classify_and_forget(client: httpx.AsyncClient) -> None:

@@ -71,7 +71,7 @@ async def test_options_reach_the_service(client: httpx.AsyncClient, services: Fa
     await client.post(URL, json={"input": "a"})
 
     sent, nulls, bare = (options for _, options in services.classification.calls)
-    assert [True] * 3 == [call.pop("deadline_s") > 0 for call in (sent, nulls, bare)]
+    assert [True] * 3 == [call.pop("urgency").deadline_s > 0 for call in (sent, nulls, bare)]
     assert options == sent
     assert dict.fromkeys(options) == nulls == bare
 

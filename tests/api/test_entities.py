@@ -51,7 +51,7 @@ async def test_options_reach_the_service(client: httpx.AsyncClient, services: Fa
 
     sent, bare = (call for _, call in services.entities.calls)
     assert [["a"], ["a"]] == [texts for texts, _ in services.entities.calls]
-    assert sent.pop("deadline_s") > 0
+    assert sent.pop("urgency").deadline_s > 0
     assert options == sent
     assert (None, 1.0, None) == (bare["types"], bare["min_score"], bare["model"])
     assert bare["sources"] is None

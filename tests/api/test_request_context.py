@@ -55,7 +55,7 @@ async def test_deadline_reaches_the_service(
     await client.post("/v1/embeddings", json={"input": "a"}, headers={"X-Request-Timeout-S": timeout_s})
     after_s = time.monotonic()
 
-    assert before_s + expected <= services.embeddings.calls[0][2]["deadline_s"] <= after_s + expected
+    assert before_s + expected <= services.embeddings.calls[0][2]["urgency"].deadline_s <= after_s + expected
 
 
 @pytest.mark.parametrize("timeout_s", ["0", "nan", "inf", ""])
@@ -142,7 +142,7 @@ async def test_the_body_counts_against_the_deadline(services: FakeServices) -> N
     sent.set()
     await running
 
-    assert services.embeddings.calls[0][2]["deadline_s"] <= before_the_body_s + 60.0
+    assert services.embeddings.calls[0][2]["urgency"].deadline_s <= before_the_body_s + 60.0
 
 
 @pytest.mark.parametrize(

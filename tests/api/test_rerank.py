@@ -72,7 +72,7 @@ async def test_options_reach_the_service(client: httpx.AsyncClient, services: Fa
 
     (inputs, sent), (_, bare) = services.reranking.calls
     assert ("q", BODY["documents"]) == inputs
-    assert sent.pop("deadline_s") > 0
+    assert sent.pop("urgency").deadline_s > 0
     assert options == sent
     assert (None, None, "end") == (bare["top_n"], bare["model"], bare["truncate"])
 

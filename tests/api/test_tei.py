@@ -250,7 +250,7 @@ async def test_predict_options(
 
     options = services.classification.calls[0][1]
     assert expected == (options["raw_scores"], options["truncate"])
-    assert options["deadline_s"] > 0
+    assert options["urgency"].deadline_s > 0
 
 
 async def test_truncated_texts_are_listed_in_a_header(client: httpx.AsyncClient) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backend.errors import CallerGone, DeadlineExceeded, FinanciaError, InvalidField, ModelPending
+from backend.lanes.inference import Urgency
 from backend.serving.pending_models import PendingModel, PendingModels
 from backend.summaries.records import SummaryOptions
 from backend.summaries.writers import Written, reading_of
@@ -166,7 +167,7 @@ async def test_the_deadline_ends_the_writing(make_summaries: Make, generators: T
     await bench.service.summarize(TEXT, WRITES)  # everything is warm
     long = SummaryOptions("model", max_tokens=240, min_tokens=240, beams=4)
     with pytest.raises(DeadlineExceeded):
-        await bench.service.summarize(TEXT, long, deadline_s=time.monotonic() + 0.3)
+        await bench.service.summarize(TEXT, long, urgency=Urgency(deadline_s=time.monotonic() + 0.3))
     async with asyncio.timeout(30):
         again = await bench.service.summarize(TEXT, WRITES)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from backend.errors import FinanciaError, InvalidField, Overloaded
+from backend.lanes.inference import Urgency
 from backend.lanes.work_queue import Priority
 from backend.serving.engines.heads import ANALYSIS
 from backend.text import analysis
@@ -315,7 +316,7 @@ async def test_urgency_reaches_every_part(make_bench: Make, clock):
     """Windows of the analysis and of the entities, and texts that are classified."""
     bench = make_bench()
     submitted = bench.stack.spy_on_submissions()
-    await bench.analyze(PAGE, labels=["factura", "viaje"], priority=Priority.BULK, deadline_s=clock() + 9)
+    await bench.analyze(PAGE, labels=["factura", "viaje"], urgency=Urgency(Priority.BULK, clock() + 9))
 
     assert {(Priority.BULK, clock() + 9)} == set(submitted)
     assert len(submitted) >= 3

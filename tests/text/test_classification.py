@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from backend.errors import InvalidField, UnknownModel
+from backend.lanes.inference import Urgency
 from backend.lanes.work_queue import Priority
 from backend.models.numpy_layers import sigmoid, softmax
 from backend.serving.engines.heads import CLASSIFIER
@@ -117,7 +118,7 @@ async def test_urgency_reaches_the_lanes(setup: ClassificationSetup, clock):
     """Priority and deadline reach every work item, vectors of labels included."""
     submitted = setup.stack.spy_on_submissions()
     for labels in (None, ["factura", "contrato"]):
-        await setup.service.classify(["nuevo", LONG], labels=labels, priority=Priority.BULK, deadline_s=clock() + 9)
+        await setup.service.classify(["nuevo", LONG], labels=labels, urgency=Urgency(Priority.BULK, clock() + 9))
 
     assert {(Priority.BULK, clock() + 9)} == set(submitted)
     assert 5 == len(submitted)  # a text, a long one's windows; labels, the labels and texts that scale them

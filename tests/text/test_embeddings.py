@@ -16,6 +16,7 @@ from backend.errors import (
     TokenIdsOutOfRange,
     TooLarge,
 )
+from backend.lanes.inference import Urgency
 from backend.lanes.work_queue import Priority
 from backend.models.encoder import normalized
 from backend.models.tokenizer import TokenPiece
@@ -259,7 +260,7 @@ async def test_a_shared_item_does_not_share_its_deadline(build, clock):
     stack = build(GatedVectorEngine())
     busy = asyncio.create_task(stack.service.embed(["something else"]))
     await stack.entered()
-    hasty = asyncio.create_task(stack.service.embed(["la factura"], deadline_s=clock() + 1.0))
+    hasty = asyncio.create_task(stack.service.embed(["la factura"], urgency=Urgency(deadline_s=clock() + 1.0)))
     await turns()
     patient = asyncio.create_task(stack.service.embed(["la factura"]))
     await turns()
@@ -280,9 +281,11 @@ async def test_an_interactive_caller_promotes_a_bulk_item(build):
     stack = build(GatedVectorEngine(budget=8))
     busy = asyncio.create_task(stack.service.embed(["something else"]))
     await stack.entered()
-    bulk = asyncio.create_task(stack.service.embed(["one two three", "shared text here"], priority=Priority.BULK))
+    bulk = asyncio.create_task(
+        stack.service.embed(["one two three", "shared text here"], urgency=Urgency(Priority.BULK))
+    )
     await turns()
-    urgent = asyncio.create_task(stack.service.embed(["shared text here"], priority=Priority.INTERACTIVE))
+    urgent = asyncio.create_task(stack.service.embed(["shared text here"], urgency=Urgency()))
     await turns()
     stack.engine.gate.set()
     await asyncio.gather(busy, bulk, urgent)

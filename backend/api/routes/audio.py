@@ -451,9 +451,9 @@ async def transcribed(request: Request, upload: Upload, form: TranslationForm) -
     context = context_of(request)
     charge, options, most_s = MinuteCharge(context.meter), form.options(), limits_of(request).transcription_s
 
-    async def call(*, deadline_s: float) -> Transcription:
+    async def call(*, urgency: Urgency) -> Transcription:
         return await _speech_of(request).transcribe(
-            upload.stored, options, Urgency(deadline_s=deadline_s), lambda event: charge.add(event.done_s)
+            upload.stored, options, urgency, lambda event: charge.add(event.done_s)
         )
 
     try:

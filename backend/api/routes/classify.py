@@ -305,9 +305,9 @@ async def _of_file(request: Request) -> Response:
         _require_own_labels([name for name, value in upload.fields.items() if value])
         _require_name(_images_of(request), form.classifier)
 
-        async def call(*, deadline_s: float) -> ImageClassification:
+        async def call(*, urgency: Urgency) -> ImageClassification:
             return await _images_of(request).classify(
-                upload.stored, form.choice(), Urgency(deadline_s=deadline_s), top_k=form.top_k, min_score=form.min_score
+                upload.stored, form.choice(), urgency, top_k=form.top_k, min_score=form.min_score
             )
 
         result = await call_service(request, call)
@@ -323,10 +323,8 @@ async def _of_images(request: Request, body: ClassifyRequest, images: ImageInput
     _require_name(_images_of(request), body.classifier)
     _images_of(request).require()
 
-    async def call(*, deadline_s: float) -> list[ImageClassification]:
-        return await _classified(
-            _images_of(request), _file_limits_of(request), images, body, Urgency(deadline_s=deadline_s)
-        )
+    async def call(*, urgency: Urgency) -> list[ImageClassification]:
+        return await _classified(_images_of(request), _file_limits_of(request), images, body, urgency)
 
     results = await call_service(request, call)
     pages: list[ClassifiedPage] = [page for result in results for page in result.pages]

@@ -26,6 +26,7 @@ from backend.documents.service import DocumentService
 from backend.errors import NotFound
 from backend.jobs.records import Job
 from backend.jobs.service import JobService
+from backend.lanes.inference import Urgency
 from backend.search.lessons import document_of
 from backend.search.stored_documents import DocumentEvent, StoredDocuments
 
@@ -110,11 +111,11 @@ async def retrieve_result(request: Request) -> Response:
     content = await call_within_limit(request, service.content(stored))
     document = await asyncio.to_thread(document_of, stored, content)
 
-    async def searchable_pdf(*, deadline_s: float) -> bytes:
+    async def searchable_pdf(*, urgency: Urgency) -> bytes:
         _, file = await service.original(owner, document_id)
         with closing(file):
             extractor = _reader_of(request).extractor
-            return await extractor.searchable_pdf(file, document, password=password, deadline_s=deadline_s)
+            return await extractor.searchable_pdf(file, document, password=password, deadline_s=urgency.deadline_s)
 
     return await formatted_document(request, document, form, {}, searchable_pdf)
 

@@ -459,8 +459,7 @@ async def process_upload(request: Request, upload: Upload, options: DocumentOpti
         if event.page is not None:
             context.meter.charge("pages", 1)
 
-    async def call(*, deadline_s: float) -> records.DocumentAnswer:
-        urgency = Urgency(deadline_s=deadline_s)
+    async def call(*, urgency: Urgency) -> records.DocumentAnswer:
         return await process(upload.stored, options, urgency, charge_page, owner=owner_of(request))
 
     answer = await call_service(request, call)
@@ -481,9 +480,11 @@ async def respond_in(
     if document_format.name == "json":
         return JsonPieces(await run_off_loop(answer.document, to_json))
 
-    async def searchable_pdf(*, deadline_s: float) -> bytes:
+    async def searchable_pdf(*, urgency: Urgency) -> bytes:
         reader, password = _documents_of(request).extractor, answer.options.password
-        return await reader.searchable_pdf(upload.stored, answer.document, password=password, deadline_s=deadline_s)
+        return await reader.searchable_pdf(
+            upload.stored, answer.document, password=password, deadline_s=urgency.deadline_s
+        )
 
     headers = index_headers("X-Failed-Pages", [page.number for page in answer.failed])
     return await formatted_document(request, answer.document, document_format, headers, searchable_pdf)
@@ -599,12 +600,12 @@ async def _of_text(request: Request) -> Response:
 
     own_fields = OwnFields(_embeddings_of(request), text_work, _answers_of(request))
 
-    async def call(*, deadline_s: float) -> records.DocumentAnswer:
+    async def call(*, urgency: Urgency) -> records.DocumentAnswer:
         schema, lessons = await own_words(request, body.own_schema or "", body.examples, body.extractor)
         answer = await find_text_fields(text_work, body.input, examples, owner_of(request))
         if not schema:
             return answer
-        return await with_own_fields(answer, own_fields, schema, lessons, Urgency(deadline_s=deadline_s))
+        return await with_own_fields(answer, own_fields, schema, lessons, urgency)
 
     answer = await call_service(request, call, characters=characters)
     meter.charge("pages", 1)

@@ -291,9 +291,7 @@ async def answer_in_batch(
         require_body_bytes(len(body), limits.body_bytes)
         asked = await parse_json(body, EmbeddingsRequest)
         check_limits(asked.input, limits, "input")
-        embedded = await embeddings.embed(
-            asked.input, asked.options(), model=asked.model, priority=urgency.priority, deadline_s=urgency.deadline_s
-        )
+        embedded = await embeddings.embed(asked.input, asked.options(), model=asked.model, urgency=urgency)
         answer = await openai_embeddings(embedded, asked.encoding, {"id": request_id})
     except (BadInput, InferenceFailed) as error:
         problem = problem_of(error, BATCH_ENDPOINT)

@@ -25,6 +25,7 @@ from backend.documents.extractors import NAME_PATTERN, Extractor, ExtractorStore
 from backend.documents.own_examples import MAX_EXAMPLES, learn, lessons_from, lessons_json
 from backend.errors import InvalidField, TooLarge
 from backend.files.pages import Document
+from backend.lanes.inference import Urgency
 from backend.text.own_labels import MAX_LABELS, OwnLabel, Path, labels_json, read_labels
 from backend.text.own_values import Value
 
@@ -269,8 +270,8 @@ async def teach_extractor(request: Request) -> Response:
     caller, store = context_of(request).caller, _extractors_of(request)
     schema = labels_json(body.own_schema)
 
-    async def call(*, deadline_s: float) -> Extractor:
-        del deadline_s  # the request's limit ends it
+    async def call(*, urgency: Urgency) -> Extractor:
+        del urgency  # the request's limit ends it
         check_change(await store.get(name), caller)
         known, lessons = await _learnt(request, schema, body.examples)
         now_s = datetime.now(UTC).timestamp()

@@ -58,6 +58,7 @@ from backend.files.pages import Document
 from backend.jobs.document_codec import fields_of_event
 from backend.jobs.records import Failure, Job, JobEvent, JobQuota
 from backend.jobs.service import JobRequest, JobResult, JobService
+from backend.lanes.inference import Urgency
 
 _jobs_of: Handle[JobService] = Handle("jobs")
 _documents_of: Handle[DocumentService] = Handle("documents")
@@ -215,8 +216,8 @@ async def submit_job(request: Request, job_request: JobRequest) -> tuple[Job, bo
     quota = None if (limit := caller.quotas.jobs) is None else JobQuota(limit, caller.quotas.setting("jobs"))
     owned = replace(job_request, owner=caller.owner, quota=quota)
 
-    async def work(*, deadline_s: float) -> tuple[Job, bool]:
-        del deadline_s  # of the request, not of the job
+    async def work(*, urgency: Urgency) -> tuple[Job, bool]:
+        del urgency  # of the request, not of the job
         return await _jobs_of(request).submit(owned)
 
     return await call_service(request, work)
@@ -442,11 +443,11 @@ async def formatted_job(request: Request, job: Job, form: Format, headers: Mappi
     """The document of an ended job in a format other than JSON. Raises: NotFound where it has none."""
     document = await _jobs_of(request).document(job)
 
-    async def searchable_pdf(*, deadline_s: float) -> bytes:
+    async def searchable_pdf(*, urgency: Urgency) -> bytes:
         stored, password = await _jobs_of(request).file(job), _jobs_of(request).password(job)
         try:
             return await _documents_of(request).extractor.searchable_pdf(
-                stored, document, password=password, deadline_s=deadline_s
+                stored, document, password=password, deadline_s=urgency.deadline_s
             )
         finally:
             stored.close()
@@ -459,8 +460,8 @@ async def retrieve_page(request: Request) -> Response:
     job = await job_of(request)
     number, dpi = page_number(request.path_params["number"]), dots_per_inch(request.query_params.get("dpi"))
 
-    async def work(*, deadline_s: float) -> bytes:
-        del deadline_s  # rendering has its own, LIMIT_PAGE_S
+    async def work(*, urgency: Urgency) -> bytes:
+        del urgency  # rendering has its own, LIMIT_PAGE_S
         return await _jobs_of(request).page_image(job, number, dpi)
 
     return Response(await call_service(request, work), media_type="image/png")

@@ -490,8 +490,7 @@ async def search(request: Request) -> Response:
     characters = check_chars(body.query, limits_of(request), "query")
     options = body.options()
 
-    async def work(*, deadline_s: float) -> SearchAnswer:
-        urgency = Urgency(deadline_s=deadline_s)
+    async def work(*, urgency: Urgency) -> SearchAnswer:
         owner = context.caller.owner
         found = await _search_of(request).search(owner, store_id, body.query, options, urgency)
         store = await _vector_stores_of(request).find(owner, store_id)
