@@ -129,9 +129,9 @@ def test_an_unknown_family_is_refused_with_the_runtime_that_serves_it(tiny: Tiny
 
 def test_an_unknown_activation_is_refused(tiny: TinyModels, copy_of):
     folder = copy_of(tiny.plain("bert"))
-    rewrite(folder / "config.json", hidden_act="silu")
+    rewrite(folder / "config.json", hidden_act="mish")
 
-    with pytest.raises(ModelUnavailable, match=r"activation 'silu'.*RUNTIME=torch serves this model"):
+    with pytest.raises(ModelUnavailable, match=r"activation 'mish'.*RUNTIME=torch serves this model"):
         packed(resolve(str(folder)))
 
 

@@ -140,8 +140,12 @@ def read_sensors(device: Any, board: Any) -> CardSample:
 
 def processes(device: Any) -> tuple[Process, ...] | None:
     """The processes with memory on the card, largest first; None where the platform hides them. Raises: GPULost."""
-    compute = query(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, device)  # since driver 510: older than CUDA 12's
-    graphics = query(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, device)
+    compute = _running(
+        device, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, pynvml.nvmlDeviceGetComputeRunningProcesses_v2
+    )
+    graphics = _running(
+        device, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2
+    )
     if compute is None and graphics is None:
         return None
     used_bytes: dict[int, int | None] = {}
@@ -150,6 +154,14 @@ def processes(device: Any) -> tuple[Process, ...] | None:
         used_bytes[process.pid] = max(known, default=None)
     ordered = sorted(used_bytes.items(), key=lambda pair: (-(pair[1] or 0), pair[0]))
     return tuple((pid, _process_name(pid), size) for pid, size in ordered)
+
+
+def _running(device: Any, *functions: Callable[[Any], list[Any]]) -> list[Any] | None:
+    for function in functions:  # newest first; an older driver only has an older one
+        running = query(function, device)
+        if running is not None:
+            return running
+    return None
 
 
 def _process_name(pid: int) -> str:
