@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from seqeval.metrics import classification_report
 
 from backend.errors import BadData
@@ -136,7 +135,7 @@ def correlation_scores(expected: Array, actual: Array) -> Report:
             return Report(undefined=dict.fromkeys(names, f"{name} scores are not finite"))
         if np.ptp(values) == 0:
             return Report(undefined=dict.fromkeys(names, f"all {name} scores are equal"))
-    pairs = {"spearman": (rankdata(truth), rankdata(predicted)), "pearson": (truth, predicted)}
+    pairs = {"spearman": (_ranks(truth), _ranks(predicted)), "pearson": (truth, predicted)}
     return Report({name: float(np.corrcoef(*pair)[0, 1]) for name, pair in pairs.items()})
 
 
@@ -216,6 +215,12 @@ def _entity_score(name: str, row: Mapping[str, Any]) -> ClassScore:
     support = int(row["support"])
     recall, f1 = (float(row["recall"]), float(row["f1-score"])) if support else (None, None)
     return ClassScore(name, float(row["precision"]), recall, f1, support)
+
+
+def _ranks(values: Array) -> Array:
+    """Ranks in ascending order; equal values share their mean rank."""
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray(np.cumsum(counts) - (counts - 1) / 2)[index]
 
 
 def _reciprocal_rank(ranking: Sequence[int], relevant: Collection[int]) -> float:
