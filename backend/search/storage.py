@@ -432,7 +432,7 @@ class SearchStorage(ABC):
 
     @abstractmethod
     async def release(self, claim: IndexClaim) -> None:
-        """Give the file back to the queue, not counted as an attempt."""
+        """Give the file back to the queue, not counted as an attempt. Its progress stays: those pages are charged."""
 
     async def waiting(self) -> int:
         """Files of all owners that are in progress."""

@@ -532,13 +532,15 @@ class TestIndexing:
         assert Progress("reading", 2, 9) == file.progress
 
     async def test_release(self, storage: SearchStorage):
-        """The file waits again, and the attempt does not count."""
+        """The file waits again, and the attempt does not count; what was read of it is known, and charged once."""
         await _attached(storage, 1)
         claim = await storage.claim(ENCODER, LEASE_S)
+        await storage.renew(claim, Progress("reading", 2, 9), LEASE_S)
         await storage.release(claim)
         again = await storage.claim(ENCODER, LEASE_S)
 
         assert 1 == again.attempts
+        assert Progress("reading", 2, 9) == again.file.progress
         assert claim.token != again.token
 
     async def test_finish(self, storage: SearchStorage, reopen: Reopen):

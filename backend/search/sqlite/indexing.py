@@ -141,7 +141,7 @@ def fail(connection: sqlite3.Connection, claim: IndexClaim, failure: IndexFailur
 
 
 def release(connection: sqlite3.Connection, claim: IndexClaim) -> None:
-    changes = _MINE.format(f"attempts = attempts - 1, stage = 'queued', done = 0, total = NULL, {_END_CLAIM}")
+    changes = _MINE.format(f"attempts = attempts - 1, {_END_CLAIM}")
     connection.execute(changes, (claim.token,))
 
 
