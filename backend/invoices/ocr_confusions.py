@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from string import ascii_lowercase, ascii_uppercase
 
+from backend.abandoned import require_wanted
 from backend.text.entity_merge import Entity
 from backend.text.id_formats import IdFormat, all_formats, formats_of_length
 from backend.text.patterns import find_patterns
@@ -251,6 +252,7 @@ def _groups(text: str) -> Iterator[tuple[int, list[tuple[int, int]]]]:
     """For each group of letters and digits its start, and the end and total length with each group that follows."""
     spans = [token.span() for token in _TOKEN.finditer(text)]
     for index, (start, end) in enumerate(spans):
+        require_wanted()  # hundreds of variants may be checked from one group: seconds for a page of look-alikes
         ends = [(end, end - start)]
         for left, right in spans[index + 1 : index + _MAX_GROUPS]:
             last, length = ends[-1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from operator import mul
 from string import ascii_uppercase, digits
 
 from stdnum import iban, numdb
-from stdnum.es import ccc, cif, nie, nif
+from stdnum.es import cif, nie, nif
 from stdnum.eu import vat
 from stdnum.gb import vat as gb_vat
 
@@ -24,6 +25,9 @@ _IBAN_PART = re.compile(r"(\d+)!([nac])")
 _NUMBER = (digits,)
 
 
+_CCC_WEIGHTS = (1, 2, 4, 8, 5, 10, 9, 7, 3, 6)  # powers of 2 modulo 11
+
+
 @dataclass(frozen=True, slots=True)
 class IdFormat:
     """One format of a type of id."""
@@ -33,13 +37,29 @@ class IdFormat:
     strength: float  # one in this many random ids of the format passes the check
 
 
+def _is_valid_ccc(number: str) -> bool:
+    """Whether the two check digits of a Spanish account of twenty digits are right.
+
+    As `stdnum.es.ccc.is_valid`, in a tenth of its time: it is asked for each of up to 256 variants of a misread one.
+    """
+    figures = list(map(int, number))
+    return (
+        _ccc_digit(figures[:8], _CCC_WEIGHTS[2:]) == figures[8] and _ccc_digit(figures[10:], _CCC_WEIGHTS) == figures[9]
+    )
+
+
+def _ccc_digit(figures: Sequence[int], weights: Sequence[int]) -> int:
+    rest: int = sum(map(mul, figures, weights)) % 11
+    return rest if rest < 2 else 11 - rest
+
+
 _NIF_FORMATS = (
     IdFormat(_NUMBER * 8 + (_NIF_LETTERS,), nif.is_valid, 23),
     IdFormat(("KLM", *_NUMBER * 7, ascii_uppercase), nif.is_valid, 10),
 )
 _NIE_FORMATS = (IdFormat(("XYZ", *_NUMBER * 7, _NIF_LETTERS), nie.is_valid, 23),)
 _CIF_FORMATS = (IdFormat((_CIF_KINDS, *_NUMBER * 7, _CIF_ENDS), cif.is_valid, 10),)
-_CCC_FORMATS = (IdFormat(_NUMBER * 20, ccc.is_valid, 121),)
+_CCC_FORMATS = (IdFormat(_NUMBER * 20, _is_valid_ccc, 121),)
 
 # Formats after the prefix: 9 a digit, A a letter, * either, others literal; from the VIES FAQ (European Commission).
 # Romania is left out: any short number has its format.

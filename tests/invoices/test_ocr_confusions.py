@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,8 @@ from stdnum import iban
 from stdnum.es import ccc, cif, nie, nif
 from stdnum.iso7064 import mod_97_10
 
+from backend.abandoned import Abandoned
+from backend.errors import CallerGone
 from backend.invoices.ocr_confusions import (
     _DIGITS_FOR,
     _LETTERS_FOR,
@@ -232,6 +235,15 @@ def test_suggestions_never_overlap(text):
 
     assert all(before.end <= after.start for before, after in pairwise(found))
     assert all(text[suggestion.start : suggestion.end] == suggestion.repair.raw for suggestion in found)
+
+
+def test_it_ends_once_nobody_waits():
+    """A page of look-alikes takes seconds: each group may be one of hundreds of accounts."""
+    gone = Abandoned()
+    gone.set()
+
+    with pytest.raises(CallerGone):
+        gone.run(partial(suggest_repairs, "8lG-9" * 100))
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """Formats of ids: every valid number has one, with the checks of python-stdnum."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from stdnum import iban
+from stdnum.es import ccc
 from stdnum.eu import vat
 from stdnum.gb import vat as gb_vat
 
@@ -30,6 +33,15 @@ def test_a_valid_number_has_a_format_that_accepts_it(kind, value):
     last = max(index for index, character in enumerate(value) if character.isdigit() and index < len(value) - 1)
     wrong = value[:last] + str((int(value[last]) + 1) % 10) + value[last + 1 :]
     assert not any(form.is_valid(wrong) for form in matching)
+
+
+@given(st.text("0123456789", min_size=20, max_size=20))
+def test_a_spanish_account_is_checked_as_stdnum_does(account):
+    [form] = all_formats("CCC")
+    body = account[:8] + ccc.calc_check_digits(account) + account[10:]
+
+    assert ccc.is_valid(account) == form.is_valid(account)
+    assert form.is_valid(body)
 
 
 def test_forms_are_by_length():
