@@ -58,8 +58,14 @@ UnavailableKind = Literal["passing", "lane_died", "starved", "for_good"]
 
 _MESSAGE_CHARS = 2000  # messages quote what the caller sent, which may be megabytes; field first, remedy last
 _PARAM_CHARS = 200
-_FIELD = re.compile(r"[\w-]{1,64}(?=[.\[:])")  # of the place that a message begins with
+_FIELD = re.compile(r"[\w-]{1,64}(?=[.\[:]|$)")  # of a place, or of the one that a message begins with
 _LEFT_OUT = " […] "
+
+
+def param_of(place: str) -> str | None:
+    """The request's own field in a place such as ``files[1].name``, or in a message that begins with one."""
+    field = _FIELD.match(place)
+    return field[0] if field else None
 
 
 class FinanciaError(Exception):
@@ -99,9 +105,7 @@ class InvalidField(BadInput):
     code = "invalid_field"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        if param is None and (field := _FIELD.match(message)):
-            param = field[0]
-        super().__init__(message, param=param)
+        super().__init__(message, param=param_of(message) if param is None else param)
 
 
 class TokenIdsOutOfRange(BadInput):

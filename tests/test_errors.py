@@ -15,6 +15,7 @@ from backend.errors import (
     TooLarge,
     TrainingError,
     UnknownModel,
+    param_of,
 )
 
 # RFC 9110, RFC 6585 (429, 431), RFC 4918 (507), and nginx's 499
@@ -125,3 +126,12 @@ def test_a_message_does_not_send_megabytes_back():
     assert str(error).endswith("mmm' is not loaded here; loaded are bundled")
     assert 200 == len(long_param.param or "")
     assert "x" * 2000 == str(BadInput("x" * 2000))
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [("input", "input"), ("files[1].name", "files"), ("files[1].name: must be a text", "files"), ("must be set", None)],
+)
+def test_the_field_of_a_place(place: str, expected: str | None):
+    """Of a place alone, and of a message that begins with one."""
+    assert expected == param_of(place)

@@ -7,7 +7,6 @@ passes on; they name the field, what is wrong with it, what was got, and the lim
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -31,7 +30,7 @@ from pydantic_core import CoreSchema
 from rapidfuzz.distance import OSA
 
 from backend.api.request_context import ApiLimits
-from backend.errors import BadInput, InvalidField, TooLarge
+from backend.errors import BadInput, InvalidField, TooLarge, param_of
 from backend.files.page_ranges import check_page_ranges
 from backend.models.tokenizer import Truncate
 from backend.text.own_labels import KINDS, MAX_CHARS, MAX_LABELS, read_types
@@ -59,11 +58,6 @@ def reads(read: Read, **schema: Any) -> PlainValidator:
 def reads_unless_null(read: Read, **schema: Any) -> PlainValidator:
     """As ``reads``; null stays null."""
     return reads(lambda value, name: None if value is None else read(value, name), **schema)
-
-
-def param_of(location: str) -> str:
-    """The request's own field in a place."""
-    return re.split(r"[.\[]", location, maxsplit=1)[0]
 
 
 def wrong_type(location: str, value: Any, expected: str) -> InvalidField:
@@ -474,22 +468,20 @@ def _check_texts_or_images(value: Any, name: str) -> Texts | ImageInputs:
 
 
 def _encoded_image(value: Any, location: str) -> str:
-    name = param_of(location)
     if not isinstance(value, str):
         raise wrong_type(f"{location}.image", value, "base64 of a file, or a data URL")
     encoded: str = value
     if encoded[:5].lower() == "data:":
         head, _, encoded = encoded.partition(",")
         if not head.lower().endswith(";base64"):
-            raise InvalidField(f"{location}: image must be a data URL in base64 (data:image/png;base64,…)", param=name)
+            raise InvalidField(f"{location}: image must be a data URL in base64 (data:image/png;base64,…)")
     elif encoded[:8].lower().startswith(("http://", "https://")):
         raise InvalidField(
             f"{location}: image is an address, and this service fetches nothing; send the file in base64, or as "
-            "multipart/form-data",
-            param=name,
+            "multipart/form-data"
         )
     if not encoded:
-        raise BadInput(f"{location}: image must not be empty", param=name)
+        raise BadInput(f"{location}: image must not be empty", param=param_of(location))
     return encoded
 
 

@@ -111,7 +111,7 @@ class Traffic:
         return is_within_share and self.total_bytes + more_bytes <= self.most_bytes
 
     def _require_room(self, owner: str, more_bytes: int) -> None:
-        if more_bytes and self._memory is not None and self._memory.full_bytes:
+        if more_bytes and self._memory is not None:
             self._memory.require_room()
         if not self._has_room(owner, more_bytes):
             raise Overloaded(

@@ -18,11 +18,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from backend.api.json_io import Schema, read_json
 from backend.api.request_context import Handle, context_of, read_within_limit
-from backend.api.request_fields import OrAbsent, param_of
+from backend.api.request_fields import OrAbsent
 from backend.documents.formats.registry import Format, require_kind
 from backend.documents.recordings import transcription_options
 from backend.documents.records import DocumentOptions
-from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
+from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType, param_of
 from backend.files.file_types import is_recording
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile, check_bytes

@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from backend.abandoned import require_wanted
 from backend.api.request_context import Handle, limits_of, owner_of, services_of
-from backend.api.request_fields import check_chars, param_of
-from backend.errors import InvalidField, NotFound, TooLarge
+from backend.api.request_fields import check_chars
+from backend.errors import InvalidField, NotFound, TooLarge, param_of
 from backend.files.pages import Box, Document, Page, RawWord, make_page
 from backend.files.text_files import document_of_text
 from backend.search.lessons import page_of

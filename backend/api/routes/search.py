@@ -23,7 +23,6 @@ from backend.api.request_fields import (
     UpTo50,
     WireRequest,
     check_chars,
-    param_of,
     reads,
     reads_unless_null,
     require_no_empty_items,
@@ -36,7 +35,7 @@ from backend.api.routes.files import FILE_ID
 from backend.api.routes.store_files import PageSizeAnswer, attributes_answer, page_size_answers, text_answer
 from backend.api.routes.vector_stores import KEY_SCHEMA, KIND, SCALAR_SCHEMAS, STORE_PARAMETER, check_key, check_scalar
 from backend.api.routing import REQUEST_TIMEOUT, post
-from backend.errors import InvalidField, TooLarge
+from backend.errors import InvalidField, TooLarge, param_of
 from backend.files.pages import Box
 from backend.lanes.inference import Urgency
 from backend.search.filters import COMPARISONS, Comparison, Compound, Filter

@@ -54,7 +54,6 @@ from backend.api.request_fields import (
     check_limits,
     many,
     only,
-    param_of,
     reads,
     require_not_empty,
     require_texts,
@@ -71,7 +70,7 @@ from backend.api.routes.embeddings import (
     usage,
 )
 from backend.api.routing import get, post, query_parameters
-from backend.errors import BadInput, CallerGone, InvalidField, TokenIdsOutOfRange, TooLarge
+from backend.errors import BadInput, CallerGone, InvalidField, TokenIdsOutOfRange, TooLarge, param_of
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import TokenizedText, Truncate
 from backend.serving.catalog import Catalog, LoadedModel

@@ -15,10 +15,10 @@ from typing_extensions import TypedDict
 from backend.api.json_io import answer_of, json_response, read_json, validate_query
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
 from backend.api.request_context import Handle, call_within_limit, owner_of
-from backend.api.request_fields import WireRequest, param_of, reads, reads_unless_null, wrong_type
+from backend.api.request_fields import WireRequest, reads, reads_unless_null, wrong_type
 from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer, list_described
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
-from backend.errors import InvalidField, TooLarge
+from backend.errors import InvalidField, TooLarge, param_of
 from backend.search.attributes import (
     ATTRIBUTE_KEYS,
     DESCRIPTION_CHARS,
