@@ -32,7 +32,7 @@ from backend.telemetry import log_event
 
 if TYPE_CHECKING:
     from backend.ocr.orientation import UprightPage
-    from backend.ocr.page_strips import Strip
+    from backend.ocr.preprocessing import Strip
 
 logger = logging.getLogger(__name__)
 
@@ -325,7 +325,7 @@ class PreparationEngine:
 
     def _page(self, image: OcrImage, codes: tuple[str, ...]) -> TesseractPage:
         from backend.ocr.orientation import densest_lines, turn_upright  # lazily: they load OpenCV
-        from backend.ocr.page_strips import cut_into_strips
+        from backend.ocr.preprocessing import cut_into_strips
 
         budget = PageBudget(image.limit_s, deadline_s=image.deadline_s)
 

@@ -32,8 +32,8 @@ from snowballstemmer.spanish_stemmer import SpanishStemmer
 from backend.normal_forms import normalized
 from backend.search.records import KeywordQuery
 from backend.text.patterns import find_patterns
+from backend.text.patterns.amounts import NUMBER, format_scaled, parse_number
 from backend.text.patterns.folding import fold
-from backend.text.patterns.numbers import NUMBER, format_scaled, parse_number
 from backend.text.patterns.pattern import compact, matches
 from backend.text.word_lists import FUNCTION_WORDS
 

@@ -21,7 +21,7 @@ from backend.tables.records import CellSpan, Layout, Table, TableCell, TableSour
 from backend.tables.ruled import PageWords, ruled_areas, ruled_layout
 from backend.tables.text_rows import is_figure
 from backend.text.patterns import find_patterns
-from backend.text.patterns.numbers import format_decimal
+from backend.text.patterns.amounts import format_decimal
 
 _MAX_WORDS = 4  # of a number or a date: "- 1 284,50 €", "12 de marzo de 2026" has more and is found by its span
 _NO_BOX = Box(0.0, 0.0, 0.0, 0.0)

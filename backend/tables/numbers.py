@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from backend.files.pages import Document, Word
 from backend.files.visual_rows import Cell
+from backend.text.patterns.amounts import decimal_mark, parse_fraction, parse_number
 from backend.text.patterns.folding import fold
-from backend.text.patterns.numbers import decimal_mark, parse_fraction, parse_number
 from backend.text.patterns.pattern import matches
 from backend.word_cache import word_cache
 

@@ -12,8 +12,8 @@ from decimal import Decimal
 from backend.abandoned import require_wanted
 from backend.text.entity_merge import Entity
 from backend.text.own_labels import BOOLEAN, INTEGER, NUMBER, PATTERN_KINDS, OwnLabel, plain_of
-from backend.text.patterns.numbers import NUMBER as DIGITS
-from backend.text.patterns.numbers import NUMBER_OF_CODE, parse_number
+from backend.text.patterns.amounts import NUMBER as DIGITS
+from backend.text.patterns.amounts import NUMBER_OF_CODE, parse_number
 from backend.text.sentences import trimmed
 from backend.text.written_numbers import LANGUAGES, cardinals
 

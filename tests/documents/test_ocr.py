@@ -23,8 +23,8 @@ from backend.lanes.inference import Urgency
 from backend.lanes.memory_keeper import IdleTrim
 from backend.lanes.work_queue import Priority, QueueLimits, WorkItem
 from backend.ocr.orientation import UprightPage
-from backend.ocr.page_strips import Strip
 from backend.ocr.page_time import PageBudget
+from backend.ocr.preprocessing import Strip
 from backend.ocr.rapidocr_engines import CropWord, DetectedPage, RecognizedLine
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.ocr.tesseract import TesseractPage, TesseractPart, rows_of

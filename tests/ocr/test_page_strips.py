@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backend.ocr.page_strips import cut_into_strips
+from backend.ocr.preprocessing import cut_into_strips
 from tests.ocr.drawn_pages import LINES, drawn_page, pixels_of
 
 LETTER = 20.0  # height of letters of the drawn pages

@@ -14,7 +14,6 @@ from statistics import median
 
 from backend.files.pages import Word
 from backend.files.visual_rows import Cell, PageRows
-from backend.invoices.items.descriptions import with_descriptions
 from backend.invoices.items.labels import end_label
 from backend.invoices.items.lines import (
     ItemLine,
@@ -23,6 +22,7 @@ from backend.invoices.items.lines import (
     piece_value,
     settled,
     with_counts,
+    with_descriptions,
     with_product,
     without_used_words,
 )
@@ -31,7 +31,7 @@ from backend.invoices.items.tables import table_lines
 from backend.invoices.records import Field, FieldRow, printed_field
 from backend.reasons import because
 from backend.tables.numbers import numbers_in
-from backend.text.patterns.numbers import format_decimal
+from backend.text.patterns.amounts import format_decimal
 
 _DECIMALS = (2, 4)  # of amounts; telephone bills print four
 _SAME_SIDE = 1.0  # line heights between the right sides of amounts in one column

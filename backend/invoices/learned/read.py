@@ -22,9 +22,8 @@ from backend.abandoned import require_wanted
 from backend.files.pages import Word, bounding_box
 from backend.files.visual_rows import Cell, PageRows, ends_of
 from backend.invoices.header.dates import dates_in
-from backend.invoices.items.descriptions import with_descriptions
 from backend.invoices.items.find import ItemLines, item_lines
-from backend.invoices.items.lines import ItemLine, Value, piece_value, settled, with_product
+from backend.invoices.items.lines import ItemLine, Value, piece_value, settled, with_descriptions, with_product
 from backend.invoices.items.pieces import PieceRow, RowPiece, make_piece, piece_of
 from backend.invoices.label_match import tokens_of
 from backend.invoices.money.taxes import TaxRow, type_of
@@ -34,9 +33,9 @@ from backend.invoices.records import FieldRow
 from backend.models.fields_network import KINDS, LABELS, Network, Reading
 from backend.reasons import because
 from backend.tables.numbers import Number, numbers_in
+from backend.text.patterns.amounts import format_decimal
 from backend.text.patterns.dates import DateOrder
 from backend.text.patterns.folding import fold
-from backend.text.patterns.numbers import format_decimal
 
 _MARK = re.compile(
     r"(?:n|no|nr|num|núm|nro|número|numero|number|nummer|n\.?o|id|:|#|-|\N{EN DASH}|=|\.|º|°|№|\()[.:ºª°#]*",

@@ -16,7 +16,7 @@ from backend.invoices.money.candidates import Candidate, Candidates, cents_of, p
 from backend.invoices.money.labels import Kind
 from backend.invoices.money.taxes import TaxRow, is_tax
 from backend.invoices.records import Difference
-from backend.text.patterns.numbers import format_decimal
+from backend.text.patterns.amounts import format_decimal
 
 _CENT = Decimal("0.01")
 _TOLERANCE = Decimal("0.02")  # each part is rounded

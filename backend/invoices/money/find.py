@@ -43,8 +43,8 @@ from backend.invoices.money.taxes import (
 from backend.invoices.records import Field, FieldRow, Validity, printed_field
 from backend.reasons import because
 from backend.tables.numbers import Number
+from backend.text.patterns.amounts import format_decimal
 from backend.text.patterns.folding import fold
-from backend.text.patterns.numbers import format_decimal
 from backend.text.patterns.pattern import matches
 
 

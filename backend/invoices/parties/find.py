@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from backend.files.visual_rows import PageRows, VisualRow
 from backend.invoices.items.labels import COLUMNS
-from backend.invoices.parties.address import CERTAIN, LIKELY
 from backend.invoices.parties.blocks import Block, blocks_of
 from backend.invoices.parties.labels import CUSTOMER, DELIVERY, GREETING, PAYEE, VENDOR
-from backend.invoices.parties.names import clean_name
+from backend.invoices.parties.names import CERTAIN, LIKELY, clean_name
 from backend.invoices.parties.pieces import LinePart
 from backend.invoices.parties.read import Party, read_parties
 from backend.invoices.records import Field, printed_field

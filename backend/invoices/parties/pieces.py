@@ -10,9 +10,20 @@ from typing import NamedTuple
 from stdnum import iban
 
 from backend.files.pages import Word
-from backend.invoices.parties.address import CERTAIN, LIKELY, NONE, address_strength, is_place, street_start
 from backend.invoices.parties.labels import NAME
-from backend.invoices.parties.names import LEGAL_FORM, has_legal_form, is_form_alone, is_name, legal_form_end
+from backend.invoices.parties.names import (
+    CERTAIN,
+    LEGAL_FORM,
+    LIKELY,
+    NONE,
+    address_strength,
+    has_legal_form,
+    is_form_alone,
+    is_name,
+    is_place,
+    legal_form_end,
+    street_start,
+)
 from backend.invoices.parties.tax_ids import TaxId, is_tax_label, tax_ids_in
 from backend.invoices.records import words_at
 from backend.text.patterns.folding import fold

@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from backend.files.visual_rows import Cell
-from backend.invoices.parties.address import CERTAIN, LIKELY, POSSIBLE, has_town, is_place
 from backend.invoices.parties.blocks import Block
 from backend.invoices.parties.labels import ADDRESS, NAME, TOWN
 from backend.invoices.parties.names import (
+    CERTAIN,
+    LIKELY,
+    POSSIBLE,
     clean_name,
     ends_open,
     has_legal_form,
+    has_town,
     is_form_alone,
     is_name,
+    is_place,
 )
 from backend.invoices.parties.pieces import LinePart, Role
 from backend.text.patterns.folding import letters_of

@@ -15,9 +15,9 @@ from backend.invoices.header.dates import dates_in
 from backend.invoices.parties.tax_ids import is_valid
 from backend.invoices.records import Field
 from backend.tables.numbers import Number, numbers_in
+from backend.text.patterns.amounts import decimal_mark, format_decimal
 from backend.text.patterns.dates import DateOrder, order_of
 from backend.text.patterns.folding import fold, letters_of
-from backend.text.patterns.numbers import decimal_mark, format_decimal
 
 AMOUNTS = (
     "SubTotal", "TotalTax", "TotalDiscount", "InvoiceTotal", "AmountDue", "WithholdingAmount", "EquivalenceSurcharge",

@@ -9,10 +9,9 @@ from statistics import median
 
 from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
-from backend.invoices.items.columns import Column, Header, Span, are_near, has_long_number
 from backend.invoices.items.find import ItemLines, item_lines
 from backend.invoices.items.pieces import PieceRow, RowPiece, make_piece, piece_rows
-from backend.invoices.items.tables import lines_below
+from backend.invoices.items.tables import Column, Header, Span, are_near, has_long_number, lines_below
 from backend.invoices.records import Field
 from backend.invoices.taught.printed import plain
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from backend.durable_files import flush
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
-from backend.search.sqlite.faults import corrupt
+from backend.search.sqlite.database import corrupt
 
 _COPY_BYTES = 2**20
 _VERIFIED_KEPT = 10_000

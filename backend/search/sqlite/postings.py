@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.search.keywords import TERMS_VERSION, text_terms
-from backend.search.sqlite.faults import Repairable
+from backend.search.sqlite.database import Repairable
 
 LAST_CHARACTER = "\U0010ffff"
 FRESH_CHUNKS = 4096  # counted when a search reads them first, some 0.2 s
