@@ -10,7 +10,6 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
-from accelerate.utils import convert_to_fp32
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -95,7 +94,7 @@ class MixedPrecisionTrainer:
 
     def compute_loss(self, criterion: Criterion, predictions: Any, targets: Any) -> Tensor:
         """The criterion in float32: half precision is for matrix products, not for sums over a batch."""
-        predictions = convert_to_fp32(predictions)
+        predictions = _to_float32(predictions)
         with torch.autocast(self.device.type, enabled=False):
             return criterion(predictions, move_to_device(targets, self.device))
 
@@ -203,3 +202,16 @@ class MixedPrecisionTrainer:
             torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MIN)
             return bool(shared)
         return bool(flag)
+
+
+def _to_float32(predictions: Any) -> Any:
+    """Half-precision tensors as float32, however nested; their gradients flow."""
+    if isinstance(predictions, Tensor):
+        return predictions.float() if predictions.dtype in (torch.float16, torch.bfloat16) else predictions
+    if isinstance(predictions, dict):  # a model output of transformers keeps its attributes
+        for name, value in predictions.items():
+            predictions[name] = _to_float32(value)
+        return predictions
+    if isinstance(predictions, list | tuple) and not hasattr(predictions, "_fields"):
+        return type(predictions)(_to_float32(value) for value in predictions)
+    return predictions
