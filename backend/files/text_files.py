@@ -28,6 +28,7 @@ _BOMS: tuple[tuple[bytes, str], ...] = (  # UTF-32's begin with those of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # without a BOM: told by their NULs
+_WIDE_MARKS = (*_BOMS[1:], *(("<".encode(encoding), encoding) for encoding in _WIDE))  # or markup that begins in these
 # By Python's names: those of the web (https://encoding.spec.whatwg.org/#names-and-labels) and the wide ones. Python has
 # others that are no text (rot13, unicode_escape), fail (undefined) or take quadratic time (punycode).
 _ENCODINGS = frozenset(
@@ -148,8 +149,7 @@ def _wide(content: bytes, encoding: str) -> str | None:
 
 def narrowed(content: bytes) -> bytes:
     """The same in UTF-8 where it is UTF-16 or UTF-32: by its mark, or as markup that begins in these."""
-    marks = (*_BOMS[1:], *(("<".encode(encoding), encoding) for encoding in _WIDE))
-    for mark, encoding in marks:
+    for mark, encoding in _WIDE_MARKS:
         if content.startswith(mark):
             return content.decode(encoding, "replace").removeprefix("\ufeff").encode("utf-8", "replace")
     return content

@@ -40,7 +40,7 @@ class IdFormat:
 def _is_valid_ccc(number: str) -> bool:
     """Whether the two check digits of a Spanish account of twenty digits are right.
 
-    As `stdnum.es.ccc.is_valid`, in a tenth of its time: it is asked for each of up to 256 variants of a misread one.
+    As `stdnum.es.ccc.is_valid`, in a sixth of its time: it is asked for each of up to 256 variants of a misread one.
     """
     figures = list(map(int, number))
     return (

@@ -83,11 +83,8 @@ def shown(value: float, form: NumberFormat, *, is_1904: bool = False) -> str:
         return plain_number(value)
     if form.kind == "percent":
         return f"{value * 100:.{form.decimals}f}%"
-    if form.kind == "duration" and abs(value) <= _LARGEST_DAY:
-        minutes, seconds = divmod(round(value * 86_400), 60)
-        return f"{minutes // 60}:{minutes % 60:02d}" + (f":{seconds:02d}" if seconds else "")
     if form.kind == "duration":
-        return plain_number(value)
+        return _duration(value)
     if form.kind in ("date", "time", "datetime"):
         return _moment(value, form.kind, is_1904=is_1904)
     text = f"{value:.{form.decimals}f}"
@@ -102,6 +99,13 @@ def plain_number(value: float) -> str:
         return str(int(value))
     text = f"{value:.10g}"
     return f"{value:.10f}".rstrip("0") if "e-" in text and abs(value) > 1e-9 else text
+
+
+def _duration(value: float) -> str:
+    if abs(value) > _LARGEST_DAY:
+        return plain_number(value)
+    minutes, seconds = divmod(round(value * 86_400), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}" + (f":{seconds:02d}" if seconds else "")
 
 
 def _moment(value: float, kind: str, *, is_1904: bool) -> str:
